@@ -11,8 +11,8 @@ use api::Action;
 use domain::DomainSpec;
 use hooks::Sidecars;
 use libvirt::{
-    Connection, DomainState, PausedReason, Registration, ShutoffReason, Undefine, XmlKind,
-    start_event_loop,
+    ChangeableDomain, Connection, DomainState, MayChange, PausedReason, Registration,
+    ShutoffReason, Undefine, XmlKind, start_event_loop,
 };
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
@@ -122,11 +122,10 @@ impl Scene {
         self.launcher.requests.act(action, &vmi).await.unwrap();
     }
 
-    fn domain(&self) -> Option<libvirt::Domain> {
-        self.host
-            .connection
-            .lookup(&format!("ns1_{}", self.name))
-            .unwrap()
+    fn domain(&self) -> Option<ChangeableDomain> {
+        let name = format!("ns1_{}", self.name);
+        let domain = self.host.connection.lookup(&name).unwrap();
+        domain.map(|domain| domain.changeable(&Others))
     }
 
     fn state(&self) -> DomainState {
@@ -148,6 +147,11 @@ impl Scene {
         serde_json::from_str(&document.to_json().unwrap()).unwrap()
     }
 }
+
+/// Whoever else changes the domain.
+struct Others;
+
+impl MayChange for Others {}
 
 impl Drop for Scene {
     fn drop(&mut self) {
@@ -309,7 +313,7 @@ fn what_qemu_says_reaches_the_answer_and_the_next_sync_works() {
 fn a_definition_that_was_never_started_is_made_anew() {
     play("leftover", |scene| async move {
         let xml = "<domain type='qemu'><name>ns1_leftover</name><memory unit='MiB'>32</memory><os><type>hvm</type></os></domain>";
-        scene.host.connection.define(xml).unwrap();
+        scene.host.connection.define(&Others, xml).unwrap();
         assert!(
             scene.launcher.reads.domain().await.unwrap().is_none(),
             "virt-handler would take it for dead"

@@ -349,7 +349,7 @@ impl Cmd for Service {
         answer_of(async {
             let vmi = self.door.vmi(request.vmi).await?;
             let options = self.door.options(request.options).await?;
-            Ok(self.launcher.resources.sync_cpus(vmi, options).await?)
+            Ok(self.launcher.cpus.sync(vmi, options).await?)
         })
         .await
     }
@@ -359,7 +359,7 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
-            Ok(self.launcher.resources.sync_memory(vmi).await?)
+            Ok(self.launcher.memory.sync(vmi).await?)
         })
         .await
     }

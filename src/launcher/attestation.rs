@@ -7,10 +7,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::admit;
 use super::error::LauncherError;
 use super::libvirt_domain::{LibvirtDomain, read_spec};
+use super::vm::{Request, Vm};
 use domain::DomainSpec;
-use libvirt::{ParamValue, XmlKind};
+use libvirt::{ChangeableDomain, ParamValue, XmlKind};
 
 /// Larger than any firmware.
 const MAX_FIRMWARE_BYTES: u64 = 64 << 20;
@@ -102,11 +104,12 @@ fn is_zero(number: &u64) -> bool {
 /// Answers the guest owner's questions that precede a secret.
 pub struct Attestation {
     libvirt: Arc<LibvirtDomain>,
+    vm: Arc<Vm>,
 }
 
 impl Attestation {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
-        Self { libvirt }
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
+        Self { libvirt, vm }
     }
 
     pub async fn sev_info(&self) -> Result<String, SevError> {
@@ -138,13 +141,13 @@ impl Attestation {
     /// # Errors
     /// libvirt's.
     pub async fn inject_launch_secret(&self, secret: LaunchSecret) -> Result<(), SevError> {
-        let injected = self
-            .libvirt
-            .request("injecting the launch secret", move |domain| {
-                let domain = domain.ok_or(LauncherError::NoDomain)?;
-                Ok(domain.set_launch_secret(&secret.header, &secret.secret)?)
-            });
-        Ok(injected.await?)
+        let what = "injecting the launch secret";
+        let inject = move |domain: Option<ChangeableDomain>| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            Ok(domain.set_launch_secret(&secret.header, &secret.secret)?)
+        };
+        let request = Request::InjectSecret;
+        Ok(admit::change(&self.libvirt, &self.vm, request, what, inject).await?)
     }
 }
 

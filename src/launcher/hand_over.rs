@@ -108,7 +108,7 @@ impl HandOver {
     /// for `limit`.
     pub async fn quiesce(&self, limit: Duration) {
         let quiet = async {
-            drop(self.vm.turn().await);
+            self.vm.changes_ended().await;
             self.notifier.flush(os::time::deadline(limit)).await
         };
         if timeout(limit, quiet).await != Ok(true) {

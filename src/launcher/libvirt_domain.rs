@@ -15,9 +15,9 @@ use tokio::time::{Instant, timeout};
 
 use super::error::LauncherError;
 use super::lock::lock;
-use super::vm::{Job, Turn, Vm};
+use super::vm::Permit;
 use domain::DomainSpec;
-use libvirt::{Connection, Domain, XmlKind};
+use libvirt::{ChangeableDomain, Connection, Domain, XmlKind};
 
 /// Limit of reads; virt-handler waits 5 s.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
@@ -111,19 +111,6 @@ impl LibvirtDomain {
         self.note_slow(read)
     }
 
-    /// Makes an immediate request, beside changes and jobs.
-    ///
-    /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
-    pub async fn request<T: Send + 'static>(
-        &self,
-        what: &'static str,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        let done = limited(what, CHANGE_TIMEOUT, &self.requests, self.lookup(work)).await;
-        self.note_slow(done)
-    }
-
     /// Calls the guest agent. Calls run one at a time, in the order they come; no other calls wait
     /// for them.
     ///
@@ -175,54 +162,24 @@ impl LibvirtDomain {
         Ok(AgentShutdown(self.agent_shutdown.clone()))
     }
 
-    /// Changes the domain after waiting for the turn. The turn ends with the change, even if the
-    /// caller has given up.
-    ///
-    /// # Errors
-    /// Those of `work`; [`LauncherError::Busy`] if another change takes longer than
-    /// [`CHANGE_TIMEOUT`], and [`LauncherError::Slow`] if this one does.
-    pub async fn in_turn<T: Send + 'static>(
-        &self,
-        vm: &Vm,
-        what: &'static str,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        let Ok(turn) = timeout(CHANGE_TIMEOUT, vm.turn()).await else {
-            return Err(LauncherError::Busy { what });
-        };
-        self.change(&turn, what, work).await
-    }
-
-    /// Changes the domain for a caller who has the turn. If the caller gives up, the change goes on
-    /// and keeps the turn.
+    /// A change of the domain. It goes on, and keeps its turn if it has one, when the caller gives up.
     ///
     /// # Errors
     /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
     pub async fn change<T: Send + 'static>(
         &self,
-        turn: &Turn,
+        permit: &Permit,
         what: &'static str,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+        work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        let turn = turn.clone();
-        self.to_end(what, move |domain| {
-            let _turn = turn;
-            work(domain)
-        })
-        .await
-    }
-
-    /// Makes a change of a job, which needs no turn of its own. It goes on if the caller gives up.
-    ///
-    /// # Errors
-    /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
-    pub async fn steer<T: Send + 'static>(
-        &self,
-        _: &Job,
-        what: &'static str,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        self.to_end(what, work).await
+        let is_request = permit.is_at_once();
+        let work = self.lookup_changeable(permit, work);
+        let done = if is_request {
+            limited(what, CHANGE_TIMEOUT, &self.requests, work).await
+        } else {
+            within(what, CHANGE_TIMEOUT, blocking(what, work)).await
+        };
+        self.note_slow(done)
     }
 
     /// Kills the domain without waiting for anything. It goes on if the caller gives up.
@@ -231,37 +188,54 @@ impl LibvirtDomain {
     /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
     pub async fn kill(
         &self,
-        work: impl FnOnce(Option<Domain>) -> Result<(), LauncherError> + Send + 'static,
+        permit: &Permit,
+        work: impl FnOnce(Option<ChangeableDomain>) -> Result<(), LauncherError> + Send + 'static,
     ) -> Result<(), LauncherError> {
-        self.to_end("killing the domain", work).await
-    }
-
-    async fn to_end<T: Send + 'static>(
-        &self,
-        what: &'static str,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        let done = within(what, CHANGE_TIMEOUT, self.unlimited(what, work)).await;
+        let what = "killing the domain";
+        let done = within(
+            what,
+            CHANGE_TIMEOUT,
+            self.change_in_any_time(permit, what, work),
+        )
+        .await;
         self.note_slow(done)
     }
 
-    /// Makes a call without a limit: nobody waits for the answer, or the caller has a limit.
+    /// A change that takes as long as libvirt does: nobody waits for its answer, or its caller has a limit.
     ///
     /// # Errors
     /// Those of `work`.
-    pub async fn unlimited<T: Send + 'static>(
+    pub async fn change_in_any_time<T: Send + 'static>(
         &self,
+        permit: &Permit,
         what: &'static str,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+        work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        blocking(what, self.lookup(work)).await
+        blocking(what, self.lookup_changeable(permit, work)).await
     }
 
-    fn lookup<T>(
+    /// A look at the domain that takes as long as libvirt does: its caller has a limit.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn read_in_any_time<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Option<Domain>) -> Result<T, LauncherError> + Send + 'static,
+        what: &'static str,
+        work: impl FnOnce(&Connection, &str) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        blocking(what, self.call(work)).await
+    }
+
+    fn lookup_changeable<T>(
+        &self,
+        permit: &Permit,
+        work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> impl FnOnce() -> Result<T, LauncherError> + Send + 'static {
-        self.call(move |connection, name| work(connection.lookup(name)?))
+        let permit = permit.clone();
+        self.call(move |connection, name| {
+            let domain = connection.lookup(name)?;
+            work(domain.map(|domain| domain.changeable(&permit)))
+        })
     }
 
     fn call<T>(

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admit;
 use super::error::LauncherError;
 use super::libvirt_domain::LibvirtDomain;
-use super::vm::{Job, JobKind, PauseReason, Phase, Snapshot, Vm};
-use libvirt::{DomainState, PausedReason};
+use super::vm::{Job, JobKind, PauseReason, Phase, Request, Snapshot, Vm};
+use libvirt::{ChangeableDomain, DomainState, PausedReason};
 
 /// Part of each dump's name: KubeVirt's, which finds earlier dumps.
 const DUMP_NAME: &str = "memory.dump";
@@ -51,7 +52,8 @@ impl MemoryDump {
 
     /// Resumes a guest that libvirt has paused for a dump. Returns whether it had.
     async fn resume_dumped(&self) -> Result<bool, LauncherError> {
-        let resume = |domain: Option<libvirt::Domain>| {
+        let what = "resuming the guest";
+        let resume = |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else {
                 return Ok(false);
             };
@@ -61,7 +63,8 @@ impl MemoryDump {
             }
             Ok(is_stopped)
         };
-        self.libvirt.request("resuming the guest", resume).await
+        let request = Request::ResumeAfterJob;
+        admit::change(&self.libvirt, &self.vm, request, what, resume).await
     }
 
     /// Starts a dump to `path` in the pod. Success means that it has started, is done, or that
@@ -93,12 +96,16 @@ impl MemoryDump {
     async fn dump(self: Arc<Self>, path: PathBuf, job: Job) {
         tracing::info!("Starting memory dump");
         let what = "dumping the guest's memory";
-        let dumped = self.libvirt.unlimited(what, move |domain| {
+        let dump = move |domain: Option<ChangeableDomain>| {
             remove_earlier_dumps(path.parent().unwrap_or(Path::new("/")));
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             Ok(domain.dump_memory(&path.to_string_lossy())?)
-        });
-        let failure = dumped.await.err().map(|error| os::logging::chain(&error));
+        };
+        let dumped = self
+            .libvirt
+            .change_in_any_time(&job.permit(), what, dump)
+            .await;
+        let failure = dumped.err().map(|error| os::logging::chain(&error));
         match &failure {
             None => tracing::info!("Completed memory dump successfully"),
             Some(reason) => tracing::error!(reason, "Domain memory dump failed"),

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::error::LauncherError;
 use super::libvirt_domain::LibvirtDomain;
-use super::vm::{JobKind, Vm};
+use super::vm::{Permit, Request, Vm};
 use domain::metadata::KubeVirtMetadata;
+use libvirt::ChangeableDomain;
 
 /// Delay after a failed copy: the daemon may be on its way back.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -19,14 +20,17 @@ const PREFIX: &str = "kubevirt";
 /// libvirt's.
 pub(super) async fn write(
     libvirt: &LibvirtDomain,
+    permit: &Permit,
     metadata: &KubeVirtMetadata,
 ) -> Result<(), LauncherError> {
     let xml = metadata.to_xml();
-    let write = move |domain: Option<libvirt::Domain>| {
+    let write = move |domain: Option<ChangeableDomain>| {
         let Some(domain) = domain else { return Ok(()) };
         Ok(domain.set_metadata(&xml, PREFIX, KubeVirtMetadata::NAMESPACE)?)
     };
-    libvirt.unlimited("writing the metadata", write).await
+    libvirt
+        .change_in_any_time(permit, "writing the metadata", write)
+        .await
 }
 
 /// Writes for the launcher's life, one copy at a time, however many changes come meanwhile.
@@ -37,14 +41,14 @@ pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     let mut changes = vm.metadata_changes();
     while changes.changed().await.is_ok() {
         let metadata = vm.metadata().get().clone();
-        let now = vm.snapshot();
-        // libvirt refuses changes to a domain that is leaving or arriving; the end of either
-        // changes the metadata.
-        let is_migrating = now.arriving || now.jobs.contains(&JobKind::MigrationOut);
-        if metadata == written || is_migrating || !now.phase.is_visible() {
+        if metadata == written {
             continue;
         }
-        match write(&libvirt, &metadata).await {
+        // The end of a migration, which refuses it, changes the metadata.
+        let Ok(Some(permit)) = vm.permit(Request::CopyMetadata).await else {
+            continue;
+        };
+        match write(&libvirt, &permit, &metadata).await {
             Ok(()) => written = metadata,
             Err(error) => {
                 tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML has not the newest metadata");

@@ -17,6 +17,7 @@
 //!   virt-handler's.
 //! * virt-handler sees no domain until its start has returned.
 
+mod admit;
 mod apply;
 mod attestation;
 mod backup;
@@ -40,7 +41,6 @@ mod reads;
 mod removals;
 mod report;
 mod requests;
-mod resources;
 mod start;
 mod statistics;
 mod sync;

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{broadcast, watch};
 
 use super::apply::Apply;
+use super::apply::cpus::CpuHotplug;
 use super::apply::detach::{self, DetachRequests};
 use super::apply::host_devices::HostDevices;
+use super::apply::memory::MemoryHotplug;
 use super::attestation::Attestation;
 use super::backup::Backup;
 use super::config::LauncherConfig;
@@ -28,7 +30,6 @@ use super::removals::Removals;
 use super::report::Reporter;
 use super::requests::Requests;
 use super::requests::kill::Killer;
-use super::resources::Resources;
 use super::start::Start;
 use super::statistics::Statistics;
 use super::sync::Syncs;
@@ -53,7 +54,11 @@ pub struct Launcher {
     pub dry_run: DryRun,
     pub requests: Requests,
     pub killer: Arc<Killer>,
-    pub resources: Resources,
+    /// CPUs that are plugged in and out.
+    pub cpus: CpuHotplug,
+    /// Memory that is plugged in and out.
+    pub memory: MemoryHotplug,
+    /// Host devices that are plugged in.
     pub host_devices: Arc<HostDevices>,
     /// The guest, through its agent.
     pub guest: Arc<GuestAgent>,
@@ -139,7 +144,15 @@ impl Launcher {
                 handles.removals,
             ),
             killer,
-            resources: Resources::new(libvirt.clone(), vm.clone(), pod.clone()),
+            cpus: CpuHotplug {
+                libvirt: libvirt.clone(),
+                vm: vm.clone(),
+                pod: pod.clone(),
+            },
+            memory: MemoryHotplug {
+                libvirt: libvirt.clone(),
+                vm: vm.clone(),
+            },
             host_devices: HostDevices::new(libvirt.clone(), vm.clone(), pod.clone()),
             statistics: Statistics::new(
                 libvirt.clone(),
@@ -149,7 +162,7 @@ impl Launcher {
             ),
             backup,
             memory_dump,
-            attestation: Attestation::new(libvirt.clone()),
+            attestation: Attestation::new(libvirt.clone(), vm.clone()),
             migration,
             migration_target: MigrationTarget::new(
                 vm.clone(),

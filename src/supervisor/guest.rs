@@ -31,7 +31,7 @@ impl Guest for LauncherGuest {
     }
 
     async fn shut_down(&self) -> Result<(), LauncherError> {
-        self.launcher.requests.shutdown().await
+        self.launcher.requests.shut_down_with_pod().await
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
@@ -39,7 +39,7 @@ impl Guest for LauncherGuest {
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {
-        self.launcher.requests.delete().await
+        self.launcher.requests.delete_with_pod().await
     }
 
     fn refuse_starts(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use api::vmi::Vmi;
 use convert::Context;
 use libtest_mimic::Trial;
-use libvirt::{Connection, Error, Undefine, start_event_loop};
+use libvirt::{Connection, Error, MayChange, Undefine, start_event_loop};
 
 use crate::corpus::{self, Case, Differences};
 
@@ -124,7 +124,11 @@ fn is_known(error: &Error) -> bool {
     REFUSED.iter().any(|(text, _)| error.message.contains(text))
 }
 
+struct Test;
+
+impl MayChange for Test {}
+
 fn define(xml: &str) -> Result<(), Error> {
     let connection = connection().lock().unwrap_or_else(PoisonError::into_inner);
-    connection.define(xml)?.undefine(Undefine::Plain)
+    connection.define(&Test, xml)?.undefine(Undefine::Plain)
 }

@@ -5,10 +5,11 @@ use std::ptr;
 use virt::sys;
 
 use super::c;
+use super::changes::ChangeableDomain;
 use super::domain::Domain;
 use super::error::{Error, code};
 
-impl Domain {
+impl ChangeableDomain {
     /// Begins a backup, and makes the checkpoint from which a later one can be incremental. Both
     /// are as of this moment. The backup goes on as a job: it has ended with
     /// [`super::Event::JobCompleted`].
@@ -39,7 +40,9 @@ impl Domain {
         unsafe { sys::virDomainCheckpointFree(checkpoint) };
         Ok(())
     }
+}
 
+impl Domain {
     /// Sends a command (JSON) to QEMU's monitor and returns its answer (JSON), if that is at most
     /// `max_bytes` long.
     pub fn monitor_command(&self, command: &str, max_bytes: usize) -> Result<String, Error> {

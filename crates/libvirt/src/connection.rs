@@ -6,6 +6,7 @@ use std::sync::Arc;
 use virt::sys;
 
 use super::c;
+use super::changes::{ChangeableDomain, MayChange};
 use super::domain::Domain;
 use super::error::Error;
 use super::event::{self, Callback, Event, Sink};
@@ -87,10 +88,16 @@ impl Connection {
     }
 
     /// Defines a persistent domain, or gives an existing one (same name and UUID) a new definition.
-    pub fn define(&self, xml: &str) -> Result<Domain, Error> {
+    pub fn define(
+        &self,
+        permission: &impl MayChange,
+        xml: &str,
+    ) -> Result<ChangeableDomain, Error> {
         let xml = c::text("the domain's XML", xml)?;
         // SAFETY: as in `lookup`.
-        unsafe { Domain::take(sys::virDomainDefineXMLFlags(self.ptr(), xml.as_ptr(), 0)) }
+        let defined =
+            unsafe { Domain::take(sys::virDomainDefineXMLFlags(self.ptr(), xml.as_ptr(), 0)) };
+        Ok(defined?.changeable(permission))
     }
 
     /// All domains, running or not.

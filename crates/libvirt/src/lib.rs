@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!   start_event_loop() ─► thread "libvirt-events" ─► callbacks ─► Event ─► sink (a channel)
-//!   Connection::open(uri) ─► lookup / define ─► Domain ─► start, attach, xml, …
+//!   Connection::open(uri) ─► lookup ─► Domain ─► xml, state, …
+//!                                      └─ a permission ─► ChangeableDomain ─► start, attach, …
 //! ```
 //!
 //! Bound here is `virt::sys` (the plain C API), not the safe half of `virt`: that one panics when a
@@ -17,6 +18,7 @@
 mod backup;
 mod c;
 mod c_enum;
+mod changes;
 mod connection;
 mod domain;
 mod error;
@@ -35,8 +37,9 @@ mod stats;
 mod stream;
 mod typed_params;
 
+pub use changes::{ChangeableDomain, MayChange, Reboot, Shutdown, Undefine};
 pub use connection::{Connection, Registration};
-pub use domain::{BlockInfo, Domain, Reboot, Screenshot, Shutdown, Undefine, XmlKind};
+pub use domain::{BlockInfo, Domain, Screenshot, XmlKind};
 pub use error::{Error, code};
 pub use event::{
     AgentState, CloseReason, CrashedDetail, Event, IoAction, LifecycleEvent, StartedDetail,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use virt::sys;
 
 use super::c;
+use super::changes::ChangeableDomain;
 use super::domain::Domain;
 use super::error::Error;
 use super::typed_params::{ParamValue, TypedParams};
@@ -36,7 +37,7 @@ pub struct Migration {
     pub allow_unsafe: bool,
     /// QEMU slows the vCPUs down when memory changes too fast.
     pub auto_converge: bool,
-    /// [`Domain::start_post_copy`] is possible.
+    /// [`ChangeableDomain::start_post_copy`] is possible.
     pub post_copy: bool,
     /// The guest stays paused on the target.
     pub paused: bool,
@@ -171,19 +172,6 @@ impl JobStats {
 }
 
 impl Domain {
-    /// Migrates the domain. Blocks until it runs on the target, or the migration has failed.
-    pub fn migrate(&self, migration: &Migration) -> Result<(), Error> {
-        let destination = c::text("the URI of the target", &migration.destination)?;
-        let params = migration.params()?;
-        let (list, len) = params.as_raw();
-        let len = c_uint::try_from(len).unwrap_or(0);
-        let flags = migration.flags();
-        // SAFETY: domain, string and list are valid for the call, which only reads them.
-        self.done(unsafe {
-            sys::virDomainMigrateToURI3(self.raw(), destination.as_ptr(), list, len, flags)
-        })
-    }
-
     /// How far the job that is in progress is.
     pub fn job_stats(&self) -> Result<JobStats, Error> {
         self.read_job_stats(0)
@@ -214,6 +202,21 @@ impl Domain {
             }
         }
         Ok(stats)
+    }
+}
+
+impl ChangeableDomain {
+    /// Migrates the domain. Blocks until it runs on the target, or the migration has failed.
+    pub fn migrate(&self, migration: &Migration) -> Result<(), Error> {
+        let destination = c::text("the URI of the target", &migration.destination)?;
+        let params = migration.params()?;
+        let (list, len) = params.as_raw();
+        let len = c_uint::try_from(len).unwrap_or(0);
+        let flags = migration.flags();
+        // SAFETY: domain, string and list are valid for the call, which only reads them.
+        self.done(unsafe {
+            sys::virDomainMigrateToURI3(self.raw(), destination.as_ptr(), list, len, flags)
+        })
     }
 
     /// Ends the job that is in progress: a migration's guest goes on here. Returns before that.

@@ -20,8 +20,13 @@ fn connect() -> Connection {
     Connection::open(&format!("test://{}", node.path().display())).unwrap()
 }
 
-fn domain(connection: &Connection) -> Domain {
-    connection.lookup("test").unwrap().unwrap()
+struct Anything;
+
+impl MayChange for Anything {}
+
+fn domain(connection: &Connection) -> ChangeableDomain {
+    let domain = connection.lookup("test").unwrap().unwrap();
+    domain.changeable(&Anything)
 }
 
 #[test]
@@ -47,7 +52,9 @@ fn error_of_a_call_is_libvirts_own() {
 
 #[test]
 fn text_with_a_nul_is_refused_by_name() {
-    let error = connect().define("<domain>\0</domain>").unwrap_err();
+    let error = connect()
+        .define(&Anything, "<domain>\0</domain>")
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "LibvirtError(Code=8, Domain=0, Message='the domain's XML has a NUL byte at position 8')"
@@ -152,7 +159,7 @@ fn lifecycle_events_arrive_until_the_registration_goes() {
 }
 
 /// Leaves no QEMU behind, however the test ends.
-struct Stop(Domain);
+struct Stop(ChangeableDomain);
 
 impl Drop for Stop {
     fn drop(&mut self) {
@@ -183,6 +190,7 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
         .unwrap();
     let domain = connection
         .define(
+            &Anything,
             "<domain type='qemu'><name>ns_vm</name><memory unit='MiB'>32</memory>\
              <os><type arch='x86_64' machine='q35'>hvm</type></os>\
              <devices><disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk></devices></domain>",

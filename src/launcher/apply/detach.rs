@@ -87,7 +87,7 @@ impl DetachRequests {
 /// spelled as in libvirt's events.
 // D-disk-1 (docs/differences.md).
 pub(in crate::launcher) fn attach(
-    domain: &libvirt::Domain,
+    domain: &libvirt::ChangeableDomain,
     alias: &str,
     xml: &str,
     requests: &Mutex<DetachRequests>,
@@ -109,7 +109,7 @@ pub(in crate::launcher) fn attach(
 /// libvirt's events.
 // D-disk-17 (docs/differences.md).
 pub(in crate::launcher) fn detach(
-    domain: &libvirt::Domain,
+    domain: &libvirt::ChangeableDomain,
     alias: String,
     xml: &str,
     requests: &Mutex<DetachRequests>,

@@ -63,7 +63,7 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
 
 /// Resizes the disks in QEMU, which the guest sees at once. A failure is logged but does not fail
 /// the sync: the guest keeps the old size.
-pub(in crate::launcher) fn resize(domain: &libvirt::Domain, resizes: &[Resize]) {
+pub(in crate::launcher) fn resize(domain: &libvirt::ChangeableDomain, resizes: &[Resize]) {
     for Resize { change, to } in resizes {
         let target = change.disk.target.device.as_str();
         let resized = match to {

@@ -36,7 +36,7 @@ pub(in crate::launcher) fn plan(
 /// Nothing could be tried.
 // D-disk-10 (docs/differences.md).
 pub(in crate::launcher) fn apply(
-    domain: &libvirt::Domain,
+    domain: &libvirt::ChangeableDomain,
     pod: &dyn PodBackend,
     vmi: &Vmi,
     plan: DiskPlan,

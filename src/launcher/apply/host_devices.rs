@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::launcher::admit::first_read;
 use crate::launcher::error::LauncherError;
-use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, read_spec, within};
+use crate::launcher::libvirt_domain::{LibvirtDomain, read_spec};
 use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::{Job, JobKind, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -40,10 +41,7 @@ impl HostDevices {
         vmi: Arc<Vmi>,
         options: VirtualMachineOptions,
     ) -> Result<(), LauncherError> {
-        within(WHAT, CHANGE_TIMEOUT, async {
-            Ok(self.vm.wait_for_first_read().await)
-        })
-        .await?;
+        first_read(&self.vm).await?;
         let job = self.vm.begin(JobKind::HostDeviceHotplug)?;
         tokio::spawn(self.clone().attach(vmi, options, job));
         Ok(())
@@ -51,9 +49,9 @@ impl HostDevices {
 
     async fn attach(self: Arc<Self>, vmi: Arc<Vmi>, options: VirtualMachineOptions, job: Job) {
         // Without a limit: nobody waits for an answer.
-        let _turn = self.vm.turn().await;
+        let turn = job.turn().await;
         let pod = self.pod.clone();
-        let attached = self.libvirt.unlimited(WHAT, move |domain| {
+        let attached = self.libvirt.change_in_any_time(&turn, WHAT, move |domain| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let (wanted, _) = pod.wanted(&vmi, &options)?;
             let live = read_spec(&domain, XmlKind::Live)?;

@@ -20,7 +20,7 @@ use domain::interfaces::Interface;
 use pod::network::{NetworkError, Scope};
 
 pub(super) struct Interfaces<'a> {
-    pub domain: &'a libvirt::Domain,
+    pub domain: &'a libvirt::ChangeableDomain,
     pub vm: &'a Vm,
     pub network: &'a PodNetwork,
     pub detach_requests: &'a Arc<Mutex<DetachRequests>>,
@@ -102,7 +102,7 @@ fn has_interface(live: &DomainSpec, plan: &InterfacePlan, name: &str) -> bool {
 }
 
 fn apply(
-    domain: &libvirt::Domain,
+    domain: &libvirt::ChangeableDomain,
     plan: &InterfacePlan,
     requests: &Mutex<DetachRequests>,
 ) -> Vec<DeviceFailure> {

@@ -1,11 +1,13 @@
 //! Changes the running domain to match its VMI: disks first, then network interfaces.
 
+pub(super) mod cpus;
 pub(super) mod detach;
 mod disk_names;
 pub(super) mod disk_sizes;
 pub(super) mod disks;
 pub(super) mod host_devices;
 mod interfaces;
+pub(super) mod memory;
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +24,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::{Context, plan};
 use domain::DomainSpec;
-use libvirt::{Domain, XmlKind};
+use libvirt::{ChangeableDomain, XmlKind};
 use os::failpoints;
 
 pub(super) struct Apply {
@@ -51,7 +53,7 @@ impl Apply {
     pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
-        domain: Domain,
+        domain: ChangeableDomain,
     ) -> Result<Vec<DeviceFailure>, LauncherError> {
         let (this, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
         let with_disks = domain.clone();
@@ -76,7 +78,7 @@ impl Apply {
     /// ones included.
     fn change_disks(
         &self,
-        domain: &Domain,
+        domain: &ChangeableDomain,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<ChangedDisks, LauncherError> {

@@ -2,9 +2,11 @@
 
 use super::Backup;
 use super::error::BackupError;
+use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
+use crate::launcher::vm::Request;
 use convert::backup::BackupId;
-use libvirt::{JobOperation, JobType, WhichJob};
+use libvirt::{ChangeableDomain, JobOperation, JobType, WhichJob};
 
 impl Backup {
     /// Asks libvirt to end the backup. The event of its end tells the result.
@@ -13,18 +15,18 @@ impl Backup {
     /// The backup is not in progress, or libvirt's error.
     pub(super) async fn abort(&self, id: &BackupId) -> Result<(), LauncherError> {
         self.check_running(id)?;
-        self.libvirt
-            .request("aborting the backup", |domain| {
-                let domain = domain.ok_or(LauncherError::NoDomain)?;
-                let job = domain.job_state(WhichJob::Running)?;
-                if (job.operation, job.job_type) != (JobOperation::Backup, JobType::Unbounded) {
-                    return Err(BackupError::NoJob.into());
-                }
-                domain.abort_job()?;
-                tracing::info!("backup job abort initiated successfully");
-                Ok(())
-            })
-            .await
+        let what = "aborting the backup";
+        let abort = |domain: Option<ChangeableDomain>| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            let job = domain.job_state(WhichJob::Running)?;
+            if (job.operation, job.job_type) != (JobOperation::Backup, JobType::Unbounded) {
+                return Err(BackupError::NoJob.into());
+            }
+            domain.abort_job()?;
+            tracing::info!("backup job abort initiated successfully");
+            Ok(())
+        };
+        admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort).await
     }
 
     /// Fails unless this backup runs.

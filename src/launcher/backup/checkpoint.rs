@@ -2,8 +2,10 @@
 
 use super::error::BackupError;
 use super::{Backup, is_tracking_enabled};
+use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::read_spec;
+use crate::launcher::vm::Request;
 use api::backup::BackupCheckpoint;
 use api::vmi::Vmi;
 use convert::backup::{QUERY_BLOCK_NODES, RedefineError, redefinition};
@@ -29,7 +31,7 @@ impl Backup {
         let checkpoint =
             checkpoint.map_err(|error| BackupError::Redefine(RedefineError::Json(error)))?;
         let what = "redefining the checkpoint";
-        let redefine = move |domain: Option<libvirt::Domain>| {
+        let redefine = move |domain: Option<libvirt::ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let disks = read_spec(&domain, XmlKind::Live)?.devices.disks;
             let block_nodes = domain.monitor_command(QUERY_BLOCK_NODES, MAX_ANSWER_BYTES)?;
@@ -40,6 +42,7 @@ impl Backup {
             tracing::info!(checkpoint = redefined.name, disks, "Checkpoint redefined");
             Ok(())
         };
-        self.libvirt.in_turn(&self.vm, what, redefine).await
+        let request = Request::RedefineCheckpoint;
+        admit::change(&self.libvirt, &self.vm, request, what, redefine).await
     }
 }

@@ -9,11 +9,12 @@ use tokio::time::timeout;
 use super::error::BackupError;
 use super::outcome::{JobEnd, Outcome, lost, outcome};
 use super::{Backup, Stage};
+use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
-use crate::launcher::vm::JobKind;
+use crate::launcher::vm::{JobKind, Request};
 use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;
-use libvirt::{Connection, Event, JobOperation, JobType, WhichJob};
+use libvirt::{ChangeableDomain, Connection, Event, JobOperation, JobType, WhichJob};
 use os::failpoints;
 
 /// libvirt's report on backups.
@@ -63,7 +64,8 @@ impl Backup {
         if self.running().is_some() {
             return self.check().await;
         }
-        let abort = self.libvirt.request("looking for a backup", |domain| {
+        let what = "looking for a backup";
+        let abort = |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             if domain.is_active()?
                 && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
@@ -72,7 +74,8 @@ impl Backup {
                 domain.abort_job()?;
             }
             Ok(())
-        });
+        };
+        let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
         if let Err(error) = abort.await {
             tracing::warn!(reason = %os::logging::chain(&error), "Could not find out whether a backup is in progress");
         }
@@ -168,11 +171,13 @@ impl Backup {
     /// the backup here too.
     async fn end_lost(&self) {
         self.set_stage(Stage::Lost);
-        let abort = self.libvirt.request("ending the backup", |domain| {
+        let what = "ending the backup";
+        let abort = |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             tracing::warn!("libvirt has lost track of the backup; ending it");
             Ok(domain.abort_job()?)
-        });
+        };
+        let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
         if let Err(error) = abort.await {
             tracing::warn!(reason = %os::logging::chain(&error), "The backup cannot be ended yet");
         }

@@ -7,14 +7,14 @@ use super::error::BackupError;
 use super::{Backup, Stage};
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, blocking, read_spec, within};
-use crate::launcher::vm::JobKind;
 use crate::launcher::vm::metadata::Quiesced;
+use crate::launcher::vm::{JobKind, Permit};
 use api::pod_paths::BACKUP_SOCKET;
 use api::vmi::Vmi;
 use convert::backup::{BackupId, BackupPlan, Start, backup_plan};
 use domain::disks::Disk;
 use domain::metadata::BackupMetadata;
-use libvirt::XmlKind;
+use libvirt::{ChangeableDomain, XmlKind};
 use os::failpoints;
 use pod::BackupDir;
 
@@ -64,12 +64,13 @@ impl Backup {
             }
         }
         let job = self.vm.begin(JobKind::Backup)?;
+        let permit = job.permit();
         self.began(job, Stage::Starting);
         self.vm
             .change_metadata(|metadata| metadata.backup_began(&start));
         let this = self.clone();
         let started = tokio::spawn(async move {
-            let started = this.begin(&vmi, &start).await;
+            let started = this.begin(&permit, &vmi, &start).await;
             this.note_start(&start.id, &started);
             started
         });
@@ -99,7 +100,12 @@ impl Backup {
         self.ended();
     }
 
-    async fn begin(self: &Arc<Self>, vmi: &Arc<Vmi>, start: &Start) -> Result<(), LauncherError> {
+    async fn begin(
+        self: &Arc<Self>,
+        permit: &Permit,
+        vmi: &Arc<Vmi>,
+        start: &Start,
+    ) -> Result<(), LauncherError> {
         let disks = self.live_disks().await?;
         let (root, target) = (self.root.clone(), start.target_path.clone());
         let (vm, name) = (vmi.metadata.name.clone(), start.id.dated_name());
@@ -107,7 +113,7 @@ impl Backup {
             Ok(BackupDir::make(&root, &target, &vm, &name)?)
         });
         let dir = made.await?;
-        let begun = self.begin_in(&dir, &disks, vmi, start).await;
+        let begun = self.begin_in(permit, &dir, &disks, vmi, start).await;
         if let Err(error) = &begun
             && !error.is_connection_lost()
         {
@@ -121,6 +127,7 @@ impl Backup {
 
     async fn begin_in(
         self: &Arc<Self>,
+        permit: &Permit,
         dir: &BackupDir,
         disks: &[Disk],
         vmi: &Arc<Vmi>,
@@ -138,7 +145,7 @@ impl Backup {
             .change_metadata(|metadata| metadata.backup_planned(&start.id, &plan));
         if start.skip_quiesce {
             self.note_quiesced(&start.id, Quiesced::Skipped);
-            return self.begin_by_libvirt(plan).await;
+            return self.begin_by_libvirt(permit, plan).await;
         }
         let frozen_at = Instant::now();
         let frozen = self.freezer.freeze(vmi, THAW_AFTER).await;
@@ -151,7 +158,7 @@ impl Backup {
         };
         self.note_quiesced(&start.id, quiesced);
         failpoints::hit("backup.frozen");
-        let begun = self.begin_by_libvirt(plan).await;
+        let begun = self.begin_by_libvirt(permit, plan).await;
         if frozen.is_ok() {
             if frozen_at.elapsed() >= THAW_AFTER {
                 let late = "the guest's file systems were thawed before the backup had begun";
@@ -171,14 +178,18 @@ impl Backup {
     }
 
     /// Without a limit of its own.
-    async fn begin_by_libvirt(&self, plan: BackupPlan) -> Result<(), LauncherError> {
-        let begin = move |domain: Option<libvirt::Domain>| {
+    async fn begin_by_libvirt(
+        &self,
+        permit: &Permit,
+        plan: BackupPlan,
+    ) -> Result<(), LauncherError> {
+        let begin = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let begun = domain.begin_backup(&plan.backup.to_xml(), &plan.checkpoint.to_xml());
             failpoints::hit("backup.begun");
             Ok(begun?)
         };
-        self.libvirt.unlimited(WHAT, begin).await
+        self.libvirt.change_in_any_time(permit, WHAT, begin).await
     }
 
     async fn live_disks(&self) -> Result<Vec<Disk>, LauncherError> {

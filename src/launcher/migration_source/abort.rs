@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::launcher::libvirt_domain::blocking;
 use crate::launcher::vm::Vm;
-use libvirt::{Domain, JobOperation, JobType, WhichJob};
+use libvirt::{ChangeableDomain, JobOperation, JobType, WhichJob};
 
 /// Limit for libvirt to accept the abort; QEMU's monitor may be silent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub(super) async fn requested(vm: &Vm) {
 
 /// Aborts libvirt's job, which may be about to start. Returns whether libvirt has accepted.
 // D-mig-2 (docs/differences.md).
-pub(super) async fn abort(domain: Domain) -> bool {
+pub(super) async fn abort(domain: ChangeableDomain) -> bool {
     let abort = async {
         loop {
             let domain = domain.clone();

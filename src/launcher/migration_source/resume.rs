@@ -12,8 +12,10 @@ use super::error::{MigrationError, failure_reason};
 use super::monitor::Mode;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::vm::Vm;
-use libvirt::{Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob};
+use crate::launcher::vm::{Job, Vm};
+use libvirt::{
+    ChangeableDomain, Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob,
+};
 
 /// Interval of checking the migration: libvirt reports its end only to its own client, which was
 /// the earlier launcher.
@@ -52,7 +54,7 @@ impl AdoptedMigration {
             uid,
             "Following the migration that an earlier launcher has begun"
         );
-        let result = self.follow().await;
+        let result = self.follow(&job).await;
         drop(job);
         let is_aborted = self.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
@@ -61,7 +63,7 @@ impl AdoptedMigration {
             .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
     }
 
-    async fn follow(&self) -> Result<(), LauncherError> {
+    async fn follow(&self, job: &Job) -> Result<(), LauncherError> {
         let mut changes = self.vm.metadata_changes();
         // Dropped here: a later job of libvirt's must not be aborted.
         let mut aborting: JoinSet<bool> = JoinSet::new();
@@ -94,12 +96,18 @@ impl AdoptedMigration {
             }
             if aborting.is_empty()
                 && self.vm.metadata().is_migration_aborting()
-                && let Ok(Some(domain)) = self.libvirt.request("finding the domain", Ok).await
+                && let Ok(Some(domain)) = self.found(job).await
             {
                 aborting.spawn(abort(domain));
             }
             let _ = timeout(WATCH_INTERVAL, changes.changed()).await;
         }
+    }
+
+    async fn found(&self, job: &Job) -> Result<Option<ChangeableDomain>, LauncherError> {
+        self.libvirt
+            .change(&job.permit(), "finding the domain", Ok)
+            .await
     }
 
     fn report_mode(&self, mode: Mode) {

@@ -14,8 +14,9 @@ use super::monitor::{Action, Monitor, Rules};
 use super::record::MigrationRecord;
 use super::transfer::Transfer;
 use super::{abort, sriov};
+use crate::launcher::admit::first_read;
 use crate::launcher::error::LauncherError;
-use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
+use crate::launcher::libvirt_domain::{LibvirtDomain, blocking, within};
 use crate::launcher::metadata_copy;
 use crate::launcher::vm::{Job, JobKind, Vm};
 use api::migration_options::MigrationOptions;
@@ -23,7 +24,7 @@ use api::proto::inspect::v1::MigrationBegan;
 use api::vmi::Vmi;
 use convert::migration::data_size_gigabytes;
 use domain::metadata::MigrationMetadata;
-use libvirt::{Domain, Event, JobStats, Migration};
+use libvirt::{ChangeableDomain, Event, JobStats, Migration};
 use os::failpoints;
 
 /// Limit of reading libvirt's final numbers, which must not delay the report of the end.
@@ -68,9 +69,7 @@ impl MigrationSource {
         options: MigrationOptions,
     ) -> Result<(), LauncherError> {
         let uid = migration_uid(&vmi)?.to_owned();
-        let what = "reading the domain for the first time";
-        let first = async { Ok(self.vm.wait_for_first_read().await) };
-        within(what, CHANGE_TIMEOUT, first).await?;
+        first_read(&self.vm).await?;
         // No await from here to the metadata, so only one of several requests starts it.
         if has_begun(self.vm.metadata().migration(), &uid)? {
             return Ok(());
@@ -165,7 +164,7 @@ impl MigrationSource {
         let mut events = self.events.subscribe();
         // D-mig-10 (docs/differences.md).
         let (domain, migration) = tokio::select! {
-            prepared = self.prepare(vmi, options, &mut events) => prepared?,
+            prepared = self.prepare(job, vmi, options, &mut events) => prepared?,
             () = abort::requested(&self.vm) => return Err(MigrationError::Aborted.into()),
         };
         let dir = self.pod.root.path(&self.pod.ephemeral_disk_dir);
@@ -190,19 +189,21 @@ impl MigrationSource {
     /// between, so it waits for those in progress without a limit: no caller waits.
     async fn prepare(
         &self,
+        job: &Job,
         vmi: &Vmi,
         options: &MigrationOptions,
         events: &mut Receiver<Event>,
-    ) -> Result<(Domain, Migration), LauncherError> {
+    ) -> Result<(ChangeableDomain, Migration), LauncherError> {
         let what = "preparing the migration";
-        let turn = self.vm.turn().await;
+        let turn = job.turn().await;
         let found = self
             .libvirt
             .change(&turn, what, |domain| domain.ok_or(LauncherError::NoDomain));
         let domain = found.await?;
         // libvirt accepts no copy once the domain is leaving. A later launcher learns of the
         // migration from this one.
-        if let Err(error) = metadata_copy::write(&self.libvirt, self.vm.metadata().get()).await {
+        let metadata = self.vm.metadata();
+        if let Err(error) = metadata_copy::write(&self.libvirt, &turn, metadata.get()).await {
             tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML does not say that it migrates");
         }
         sriov::detach(&domain, events).await?;

@@ -9,7 +9,7 @@ use super::error::MigrationError;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{blocking, read_spec};
 use domain::host_devices::HostDevice;
-use libvirt::{Domain, Event, XmlKind};
+use libvirt::{ChangeableDomain, Domain, Event, XmlKind};
 
 /// Prefix of these devices' names.
 const SRIOV: &str = "sriov-";
@@ -18,7 +18,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Detaches the SR-IOV devices from the guest. The caller has the turn to change the domain.
 pub(super) async fn detach(
-    domain: &Domain,
+    domain: &ChangeableDomain,
     events: &mut Receiver<Event>,
 ) -> Result<(), LauncherError> {
     let what = "detaching the SR-IOV devices";

@@ -18,7 +18,9 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking};
 use crate::launcher::reads::observe;
 use crate::launcher::vm::{Job, Vm};
-use libvirt::{Domain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason};
+use libvirt::{
+    ChangeableDomain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason,
+};
 use os::failpoints;
 
 /// Interval of samples.
@@ -32,7 +34,7 @@ pub(super) struct Transfer<'a> {
     pub vm: &'a Vm,
     pub record: &'a MigrationRecord,
     pub job: &'a Job,
-    pub domain: Domain,
+    pub domain: ChangeableDomain,
     pub uid: &'a str,
     pub began: Instant,
     pub events: Receiver<Event>,
@@ -157,29 +159,31 @@ impl Transfer<'_> {
 
     async fn perform(&self, Decision { action, why }: Decision) -> bool {
         tracing::info!(?action, %why, "Steering the migration");
-        let (libvirt, job) = (self.libvirt, self.job);
+        let (libvirt, permit) = (self.libvirt, self.job.permit());
         let done = match action {
             Action::Abort => {
                 abort::request(self.vm);
                 return true;
             }
             Action::StartPostCopy => {
-                let start = |domain: Option<Domain>| Ok(found(domain)?.start_post_copy()?);
-                libvirt.steer(job, "starting post-copy", start).await
+                let start =
+                    |domain: Option<ChangeableDomain>| Ok(found(domain)?.start_post_copy()?);
+                libvirt.change(&permit, "starting post-copy", start).await
             }
             Action::SetMaxDowntime(ms) => {
                 let downtime = Duration::from_millis(ms);
-                let set =
-                    move |domain: Option<Domain>| Ok(found(domain)?.set_max_downtime(downtime)?);
+                let set = move |domain: Option<ChangeableDomain>| {
+                    Ok(found(domain)?.set_max_downtime(downtime)?)
+                };
                 libvirt
-                    .steer(job, "setting the maximum downtime", set)
+                    .change(&permit, "setting the maximum downtime", set)
                     .await
             }
             // D-mig-6 (docs/differences.md).
             Action::Suspend => {
-                let suspend = |domain: Option<Domain>| Ok(found(domain)?.suspend()?);
+                let suspend = |domain: Option<ChangeableDomain>| Ok(found(domain)?.suspend()?);
                 libvirt
-                    .steer(job, "pausing the guest for its migration", suspend)
+                    .change(&permit, "pausing the guest for its migration", suspend)
                     .await
             }
         };
@@ -212,7 +216,7 @@ impl Transfer<'_> {
     }
 }
 
-fn found(domain: Option<Domain>) -> Result<Domain, LauncherError> {
+fn found(domain: Option<ChangeableDomain>) -> Result<ChangeableDomain, LauncherError> {
     domain.ok_or(LauncherError::NoDomain)
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::launcher::admit;
 use crate::launcher::error::{InterfaceFailure, LauncherError};
 use crate::launcher::guest_agent::clock::GuestClock;
 use crate::launcher::libvirt_domain::LibvirtDomain;
@@ -13,7 +14,7 @@ use crate::launcher::vm::{Admission, Request, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use domain::alias::Alias;
 use domain::xml::tree::Element;
-use libvirt::{Domain, XmlKind};
+use libvirt::{ChangeableDomain, XmlKind};
 
 /// Refreshes an interface: the guest sees its link go down and up, and asks for a new lease.
 const LINK_REFRESH: &str = "link-refresh";
@@ -63,11 +64,11 @@ impl Finalization {
         if !to_refresh.is_empty() {
             let refreshed = self.refreshed.clone();
             let what = "refreshing the guest's network links";
-            let refresh = move |domain: Option<Domain>| {
+            let refresh = move |domain: Option<ChangeableDomain>| {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
                 refresh(&domain, &to_refresh, &refreshed)
             };
-            self.libvirt.in_turn(&self.vm, what, refresh).await?;
+            admit::change(&self.libvirt, &self.vm, Request::Finalize, what, refresh).await?;
         }
         self.clock.set();
         Ok(())
@@ -79,7 +80,7 @@ impl Finalization {
     reason = "there is no event for a link that the guest has seen down, and this is a blocking thread"
 )]
 fn refresh(
-    domain: &Domain,
+    domain: &ChangeableDomain,
     wanted: &BTreeSet<String>,
     refreshed: &RefreshedInterfaces,
 ) -> Result<(), LauncherError> {
@@ -109,7 +110,7 @@ fn refresh(
 }
 
 fn set_link(
-    domain: &Domain,
+    domain: &ChangeableDomain,
     name: &str,
     verb: &'static str,
     interface: &Element,

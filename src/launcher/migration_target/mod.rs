@@ -29,7 +29,7 @@ use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
-use super::vm::{Admission, Phase, Request, Vm};
+use super::vm::{Phase, Request, Vm};
 use api::vmi::Vmi;
 pub use finalize::Finalization;
 use hook_server::HookServer;
@@ -117,13 +117,12 @@ impl MigrationTarget {
 
     async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         self.vm.wait_for_first_read().await;
-        let _turn = self.vm.turn().await;
         // D-mig-20 (docs/differences.md).
-        if self.vm.admit(Request::PrepareTarget)? == Admission::NothingToDo {
+        let Some(_permit) = self.vm.permit(Request::PrepareTarget).await? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             self.adopt_arrival(&request.vmi);
             return Ok(());
-        }
+        };
         let vmi = &request.vmi;
         self.guest.follow_vmi(vmi);
         let purpose = Purpose::MigrationTarget;

@@ -18,8 +18,8 @@ use tokio::time::sleep;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::qemu::Qemu;
-use crate::launcher::vm::{JobKind, Vm};
-use libvirt::{Domain, DomainState};
+use crate::launcher::vm::{JobKind, Request, Vm};
+use libvirt::{ChangeableDomain, DomainState};
 
 /// How long a kill by virt-handler waits for QEMU to exit after SIGTERM. libvirt gives up after 15
 /// s and takes a later exit for a crash; virt-handler waits 20 s.
@@ -52,11 +52,14 @@ impl Killer {
     /// libvirt's; [`LauncherError::Slow`] if it takes too long.
     // D-vm-6, D-vm-19 (docs/differences.md).
     pub async fn kill(&self, patience: Duration) -> Result<(), LauncherError> {
+        let Some(permit) = self.vm.permit(Request::Kill).await? else {
+            return Ok(());
+        };
         self.vm.cancel(JobKind::Start);
         let starting = !self.vm.snapshot().phase.has_run();
         let (begins, has_begun) = oneshot::channel();
         let destroy = move |domain| destroy(domain, starting, begins);
-        let mut destroyed = pin!(self.libvirt.kill(destroy));
+        let mut destroyed = pin!(self.libvirt.kill(&permit, destroy));
         let is_too_long = async {
             // A libvirt that hangs has not sent SIGTERM.
             if has_begun.await.is_err() {
@@ -92,7 +95,7 @@ impl Killer {
 
 /// Signals `begins` when libvirt is about to end QEMU.
 fn destroy(
-    domain: Option<Domain>,
+    domain: Option<ChangeableDomain>,
     starting: bool,
     begins: oneshot::Sender<()>,
 ) -> Result<(), LauncherError> {

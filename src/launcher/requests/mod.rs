@@ -6,17 +6,18 @@ pub(super) mod kill;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admit;
 use super::error::LauncherError;
 use super::guest_agent::clock::GuestClock;
-use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain, within};
+use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
-use super::vm::{Admission, Refusal, Request, Vm, is_connected};
+use super::vm::{Refusal, Request, Vm, is_connected};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
 use kill::{KILL_PATIENCE, Killer};
-use libvirt::{DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
+use libvirt::{ChangeableDomain, DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
 
 /// `VIR_FROM_QEMU`: the domain of libvirt's error for an unknown VM.
 const FROM_QEMU: i32 = 10;
@@ -54,60 +55,77 @@ impl Requests {
     /// # Errors
     /// It is not admitted, or libvirt's error.
     pub async fn act(&self, action: Action, vmi: &Vmi) -> Result<(), LauncherError> {
-        // Kill is admitted in every phase, so it need not wait for libvirt's first read.
-        if action != Action::Kill {
-            let what = "reading the domain for the first time";
-            let first = async { Ok(self.vm.wait_for_first_read().await) };
-            within(what, CHANGE_TIMEOUT, first).await?;
-        }
-        match self.vm.admit(request(action)) {
-            Ok(Admission::NothingToDo) => return Ok(()),
-            Ok(Admission::AtOnce | Admission::InTurn | Admission::IfUnchanged) => {}
-            Err(Refusal::NoDomain) => return Err(self.no_domain(action)),
-            Err(refusal) => return Err(refusal.into()),
-        }
-        match action {
+        let done = match action {
             Action::Pause => self.pause().await,
             Action::Unpause => self.unpause().await,
             Action::Reset => self.reset().await,
             Action::SoftReboot => self.soft_reboot(vmi).await,
-            Action::Shutdown => self.shutdown().await,
+            Action::Shutdown => self.shutdown(Request::Shutdown).await,
             Action::Kill => self.killer.kill(KILL_PATIENCE).await,
-            Action::Delete => self.removals.count(self.delete()).await,
-        }
+            Action::Delete => self.remove().await,
+        };
+        done.map_err(|error| match (error, action) {
+            (LauncherError::Refused(Refusal::NoDomain), Action::Reset | Action::SoftReboot) => {
+                self.not_found()
+            }
+            (LauncherError::Refused(Refusal::NoDomain), _) => LauncherError::NoDomain,
+            (error, _) => error,
+        })
+    }
+
+    /// Asks the guest to shut down, as its pod ends.
+    ///
+    /// # Errors
+    /// libvirt's.
+    pub async fn shut_down_with_pod(&self) -> Result<(), LauncherError> {
+        self.shutdown(Request::PodShutdown).await
+    }
+
+    /// Removes the definition, as its pod ends.
+    ///
+    /// # Errors
+    /// libvirt's.
+    pub async fn delete_with_pod(&self) -> Result<(), LauncherError> {
+        self.delete(Request::PodCleanup).await
+    }
+
+    async fn change<T: Default + Send + 'static>(
+        &self,
+        request: Request,
+        what: &'static str,
+        work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
+    ) -> Result<T, LauncherError> {
+        admit::change(&self.libvirt, &self.vm, request, what, work).await
     }
 
     /// Stops the vCPUs, until [`Self::unpause`]: no sync resumes them.
     async fn pause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
-        self.libvirt
-            .in_turn(&self.vm, "pausing the domain", move |domain| {
-                let domain = domain.ok_or(LauncherError::NoDomain)?;
-                if domain.state()?.is_running() {
-                    domain.suspend()?;
-                    vm.set_pause_requested(true);
-                }
-                Ok(())
-            })
-            .await
+        self.change(Request::Pause, "pausing the domain", move |domain| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            if domain.state()?.is_running() {
+                domain.suspend()?;
+                vm.set_pause_requested(true);
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Lets the vCPUs run again.
     async fn unpause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
-        let resumed = self
-            .libvirt
-            .in_turn(&self.vm, "resuming the domain", move |domain| {
-                let domain = domain.ok_or(LauncherError::NoDomain)?;
-                let paused = domain.state()?.is_paused();
-                if paused {
-                    domain.resume()?;
-                    vm.set_pause_requested(false);
-                }
-                Ok(paused)
-            })
-            .await?;
-        if resumed {
+        let resume = move |domain: Option<ChangeableDomain>| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            let paused = domain.state()?.is_paused();
+            if paused {
+                domain.resume()?;
+                vm.set_pause_requested(false);
+            }
+            Ok(paused)
+        };
+        let what = "resuming the domain";
+        if self.change(Request::Unpause, what, resume).await? {
             self.clock.set();
         }
         Ok(())
@@ -115,20 +133,23 @@ impl Requests {
 
     async fn reset(&self) -> Result<(), LauncherError> {
         let not_found = self.not_found();
-        self.libvirt
-            .request("resetting the domain", |domain| {
-                Ok(domain.ok_or(not_found)?.reset()?)
-            })
-            .await
+        self.change(Request::Reset, "resetting the domain", |domain| {
+            Ok(domain.ok_or(not_found)?.reset()?)
+        })
+        .await
     }
 
     /// Asks the guest to reboot: through its agent if connected, else by ACPI.
     // D-vm-8 (docs/differences.md).
     async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
+        let what = "rebooting the guest";
+        let Some(permit) = admit::admit(&self.vm, Request::SoftReboot, what).await? else {
+            return Ok(());
+        };
         let features = vmi.spec.domain.features.as_ref();
         let acpi = features.is_none_or(|features| features.acpi.enabled != Some(false));
         let not_found = self.not_found();
-        let reboot = move |domain: Option<libvirt::Domain>| {
+        let reboot = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(not_found)?;
             let live = domain.xml(XmlKind::Live)?;
             let live = DomainSpec::from_xml(&live).map_err(LauncherError::Xml)?;
@@ -146,13 +167,11 @@ impl Requests {
         if self.vm.has_agent() {
             // The agent may be silent, and must not delay a reset.
             let limit = CHANGE_TIMEOUT;
-            let reboot = move |domain: &libvirt::Domain| reboot(Some(domain.clone()));
-            return self
-                .libvirt
-                .agent_call("rebooting the guest", limit, reboot)
-                .await;
+            let reboot =
+                move |domain: &libvirt::Domain| reboot(Some(domain.clone().changeable(&permit)));
+            return self.libvirt.agent_call(what, limit, reboot).await;
         }
-        self.libvirt.request("rebooting the guest", reboot).await
+        self.libvirt.change(&permit, what, reboot).await
     }
 
     /// Starts the grace period and asks the guest to shut down: through its agent if connected,
@@ -163,7 +182,7 @@ impl Requests {
     /// so it continues in the background. virt-handler repeats its request, which sends ACPI if the
     /// agent was asked some seconds before.
     // D-vm-4, D-vm-5 (docs/differences.md).
-    pub async fn shutdown(&self) -> Result<(), LauncherError> {
+    async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;
         let button = if document.is_none_or(|document| has_acpi(&document)) {
             Shutdown::Acpi
@@ -172,54 +191,48 @@ impl Requests {
         };
         let ask_agent = self.vm.has_agent();
         let (vm, agent_call) = (self.vm.clone(), self.libvirt.begin_agent_shutdown());
-        self.libvirt
-            .request("shutting the guest down", move |domain| {
-                let Some(domain) = domain else { return Ok(()) };
-                if !matches!(
-                    domain.state()?,
-                    DomainState::Running(_) | DomainState::Paused(_)
-                ) {
-                    return Ok(());
+        self.change(request, "shutting the guest down", move |domain| {
+            let Some(domain) = domain else { return Ok(()) };
+            if !matches!(
+                domain.state()?,
+                DomainState::Running(_) | DomainState::Paused(_)
+            ) {
+                return Ok(());
+            }
+            // Also when the request fails: virt-handler kills the domain only once this clock has run out.
+            vm.change_metadata(Metadata::shutdown_requested);
+            match agent_call {
+                Ok(call) if ask_agent => {
+                    tokio::task::spawn_blocking(move || shut_down_by_agent(&domain, button, call));
+                    Ok(())
                 }
-                // Even if the request fails: virt-handler kills the domain only after this grace
-                // period.
-                vm.change_metadata(Metadata::shutdown_requested);
-                match agent_call {
-                    Ok(call) if ask_agent => {
-                        tokio::task::spawn_blocking(move || {
-                            shut_down_by_agent(&domain, button, call)
-                        });
-                        Ok(())
-                    }
-                    Err(asked) if asked < AGENT_SHUTDOWN_TIMEOUT => Ok(()),
-                    _ => Ok(domain.shutdown(button)?),
-                }
-            })
-            .await
+                Err(asked) if asked < AGENT_SHUTDOWN_TIMEOUT => Ok(()),
+                _ => Ok(domain.shutdown(button)?),
+            }
+        })
+        .await
+    }
+
+    /// Removes the definition, and counts it: one that is refused is none.
+    async fn remove(&self) -> Result<(), LauncherError> {
+        admit::first_read(&self.vm).await?;
+        self.vm.admit(Request::Delete)?;
+        self.removals.count(self.delete(Request::Delete)).await
     }
 
     /// Removes the definition. Keeps NVRAM, which may be on a volume of the VMI.
-    pub async fn delete(&self) -> Result<(), LauncherError> {
-        self.libvirt
-            .in_turn(&self.vm, "removing the definition", |domain| {
-                let Some(domain) = domain else { return Ok(()) };
-                match domain.undefine(Undefine::KeepNvram) {
-                    Err(error) if error.is_no_domain() => Ok(()),
-                    result => Ok(result?),
-                }
-            })
-            .await
+    async fn delete(&self, request: Request) -> Result<(), LauncherError> {
+        self.change(request, "removing the definition", |domain| {
+            let Some(domain) = domain else { return Ok(()) };
+            match domain.undefine(Undefine::KeepNvram) {
+                Err(error) if error.is_no_domain() => Ok(()),
+                result => Ok(result?),
+            }
+        })
+        .await
     }
 
-    /// The error of a request that needs a domain.
-    fn no_domain(&self, action: Action) -> LauncherError {
-        match action {
-            Action::Reset | Action::SoftReboot => self.not_found(),
-            _ => LauncherError::NoDomain,
-        }
-    }
-
-    /// libvirt's own error for it.
+    /// libvirt's own error for a domain that is not there.
     fn not_found(&self) -> LauncherError {
         let message = format!(
             "Domain not found: no domain with matching name '{}'",
@@ -235,7 +248,7 @@ impl Requests {
 }
 
 /// Blocks until the guest is shut off or its agent fails to do it; ACPI is then left.
-fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentShutdown) {
+fn shut_down_by_agent(domain: &ChangeableDomain, button: Shutdown, call: AgentShutdown) {
     let asked = domain.shutdown(Shutdown::Agent);
     drop(call);
     let Err(error) = asked else { return };
@@ -248,18 +261,6 @@ fn shut_down_by_agent(domain: &libvirt::Domain, button: Shutdown, call: AgentShu
     tracing::info!(reason = %error, "The guest agent does not shut the guest down; trying ACPI");
     if let Err(error) = domain.shutdown(button) {
         tracing::warn!(reason = %error, "The guest could not be asked to shut down");
-    }
-}
-
-fn request(action: Action) -> Request {
-    match action {
-        Action::Pause => Request::Pause,
-        Action::Unpause => Request::Unpause,
-        Action::Reset => Request::Reset,
-        Action::SoftReboot => Request::SoftReboot,
-        Action::Shutdown => Request::Shutdown,
-        Action::Kill => Request::Kill,
-        Action::Delete => Request::Delete,
     }
 }
 

@@ -29,11 +29,11 @@ use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
 use super::timeline::{Step, Timeline};
-use super::vm::{Job, JobKind, Vm};
+use super::vm::{Job, JobKind, Permit, Vm};
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
 use domain::xml::secrets::without_secrets;
-use libvirt::{Connection, Undefine, XmlKind};
+use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
 
 pub(super) struct Start {
     pub libvirt: Arc<LibvirtDomain>,
@@ -58,6 +58,7 @@ impl Start {
         self.timeline().begin_start();
         if let Some(domain) = leftover {
             tracing::warn!("Removing a definition that was never started");
+            let domain = domain.changeable(&job.permit());
             let undefine = move || Ok(domain.undefine(Undefine::KeepNvram)?);
             blocking("removing the old definition", undefine).await?;
         }
@@ -175,7 +176,7 @@ impl Start {
             unfinished_cloud_init,
         } = definition;
         let defining = self.timeline().step(Step::Define);
-        let domain = define(&self.libvirt.connection(), &xml, &ports)
+        let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
         drop(defining);
         tracing::info!("Domain defined.");
@@ -209,7 +210,7 @@ impl Start {
     }
 
     /// Lets libvirt use the open `/dev/iommu` for host devices with this `fdgroup`.
-    fn associate_iommufd(&self, domain: &libvirt::Domain) -> Result<(), LauncherError> {
+    fn associate_iommufd(&self, domain: &ChangeableDomain) -> Result<(), LauncherError> {
         if let Some(descriptor) = self.pod.iommufd()? {
             domain.associate_fds(convert::IOMMUFD_GROUP, &[descriptor.as_fd()])?;
             tracing::info!("Associated the IOMMU's descriptor with the domain");
@@ -280,23 +281,24 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
 /// Defines the domain, with free ports.
 fn define(
     connection: &Connection,
+    permit: &Permit,
     xml: &str,
     ports: &HotplugPorts,
-) -> Result<libvirt::Domain, LauncherError> {
+) -> Result<ChangeableDomain, LauncherError> {
     if ports.is_empty() {
-        return Ok(connection.define(xml)?);
+        return Ok(connection.define(permit, xml)?);
     }
-    let first = connection.define(&ports.with_placeholders(xml)?)?;
+    let first = connection.define(permit, &ports.with_placeholders(xml)?)?;
     // With its secrets, which the second definition would otherwise lack.
     let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from);
     completed
         .and_then(|xml| Ok(ports.with_root_ports(&xml)?))
-        .and_then(|xml| Ok(connection.define(&xml)?))
+        .and_then(|xml| Ok(connection.define(permit, &xml)?))
         .map_err(|error| undo(&first, error))
 }
 
 /// Removes a failed start's definition and returns the error.
-fn undo(domain: &libvirt::Domain, why: LauncherError) -> LauncherError {
+fn undo(domain: &ChangeableDomain, why: LauncherError) -> LauncherError {
     match domain.undefine(Undefine::KeepNvram) {
         Err(error) if !error.is_no_domain() => {
             tracing::error!(reason = %error, "Could not remove the definition of the failed start");

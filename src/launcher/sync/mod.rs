@@ -19,13 +19,13 @@ use super::metrics::Metrics;
 use super::pod_backend::PodBackend;
 use super::start::Start;
 use super::sync_request::SyncRequest;
-use super::vm::{Admission, Phase, Refusal, Request, Vm, is_left_of_start};
+use super::vm::{Admission, Permit, Phase, Refusal, Request, Vm, is_left_of_start};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
 use convert::plan;
 use decide::{Facts, Step, VmiPhase, decide};
-use libvirt::{Domain, DomainState};
+use libvirt::{ChangeableDomain, Connection, Domain, DomainState};
 use os::failpoints;
 use queue::SyncQueue;
 
@@ -101,7 +101,7 @@ impl Syncs {
 
     async fn run(self: Arc<Self>) {
         loop {
-            let turn = self.vm.turn().await;
+            let permit = self.vm.permit(Request::Sync).await;
             // Popped only now, to include requests that came meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {
                 return;
@@ -109,12 +109,16 @@ impl Syncs {
             let began = Instant::now();
             let this = self.clone();
             // A task of its own, so that a panic ends only this sync.
-            let sync = tokio::spawn(async move { this.sync_connected(&request).await });
+            let sync = tokio::spawn(async move {
+                match permit? {
+                    Some(permit) => this.sync_connected(&permit, &request).await,
+                    None => this.check_unchanged(&request).await,
+                }
+            });
             let outcome = sync
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
             let outcome = outcome.map_err(Arc::new);
-            drop(turn);
             self.metrics.synced(began.elapsed(), outcome.is_ok());
             match &outcome {
                 Ok(()) => {
@@ -135,16 +139,20 @@ impl Syncs {
     /// Runs one sync, and repeats it on the next connection if libvirt's daemon ends meanwhile:
     /// virt-handler would report the failure as an event of the VMI and ask again.
     // D-vm-13 (docs/differences.md).
-    async fn sync_connected(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
+    async fn sync_connected(
+        &self,
+        permit: &Permit,
+        request: &SyncRequest,
+    ) -> Result<(), LauncherError> {
         let mut connections = self.libvirt.connections();
-        match self.sync_once(request).await {
+        match self.sync_once(permit, request).await {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
                 // Without a new connection in time, returns the first error.
                 match timeout_at(request.deadline, connections.changed()).await {
                     Ok(Ok(())) => {
                         self.wait_for_failed_start(request).await?;
-                        self.sync_once(request).await
+                        self.sync_once(permit, request).await
                     }
                     _ => Err(error),
                 }
@@ -173,16 +181,15 @@ impl Syncs {
 
     /// The domain with its state, if libvirt has it.
     async fn look_up(&self) -> Result<Option<(Domain, DomainState)>, LauncherError> {
-        let look_up = |domain: Option<Domain>| {
-            let Some(domain) = domain else {
+        let look_up = |connection: &Connection, name: &str| {
+            let Some(domain) = connection.lookup(name)? else {
                 return Ok(None);
             };
             let state = domain.state()?;
             Ok(Some((domain, state)))
         };
-        self.libvirt
-            .unlimited("looking up the domain", look_up)
-            .await
+        let what = "looking up the domain";
+        self.libvirt.read_in_any_time(what, look_up).await
     }
 
     /// The VMI that the domain was started with, if known.
@@ -218,9 +225,9 @@ impl Syncs {
         Ok((step, domain))
     }
 
-    async fn sync_once(self: &Arc<Self>, request: &SyncRequest) -> Result<(), LauncherError> {
+    async fn sync_once(&self, permit: &Permit, request: &SyncRequest) -> Result<(), LauncherError> {
         failpoints::hit("sync.begun");
-        // The phase may have changed since the request.
+        // A migration may have begun since the permit was given.
         if self.vm.admit(Request::Sync)? == Admission::IfUnchanged {
             return self.check_unchanged(request).await;
         }
@@ -228,12 +235,13 @@ impl Syncs {
             (Step::Create, _) => self.start(request, None).await,
             (Step::Recreate, leftover) => self.start(request, leftover).await,
             (Step::Resume, Some(domain)) => {
+                let domain = domain.changeable(permit);
                 let resumed = domain.clone();
                 blocking("resuming the domain", move || Ok(resumed.resume()?)).await?;
                 tracing::info!("Domain unpaused.");
                 self.apply(request, domain).await
             }
-            (Step::Apply, Some(domain)) => self.apply(request, domain).await,
+            (Step::Apply, Some(domain)) => self.apply(request, domain.changeable(permit)).await,
             (Step::Nothing, domain) => {
                 if domain.is_some() && self.vm.mark_ended() {
                     self.vm.refresh();
@@ -257,7 +265,11 @@ impl Syncs {
         Ok(())
     }
 
-    async fn apply(&self, request: &SyncRequest, domain: Domain) -> Result<(), LauncherError> {
+    async fn apply(
+        &self,
+        request: &SyncRequest,
+        domain: ChangeableDomain,
+    ) -> Result<(), LauncherError> {
         let failures = self.apply.run(request, domain).await?;
         self.vm
             .change_metadata(|metadata| metadata.follow(&request.vmi));

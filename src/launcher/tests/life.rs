@@ -367,7 +367,7 @@ fn a_domain_that_arrives_is_not_there_while_libvirt_does_not_answer() {
 fn a_change_waits_its_turn_and_a_kill_does_not() {
     play(|| async {
         let test = TestLauncher::synced().await;
-        let turn = test.launcher.vm.turn().await;
+        let turn = test.launcher.vm.permit(vm::Request::Delete).await.unwrap();
         let mut pause = std::pin::pin!(test.act(Action::Pause));
         assert!(
             timeout(Duration::from_millis(50), &mut pause)

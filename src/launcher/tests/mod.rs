@@ -27,7 +27,10 @@ use convert::{Context, ConvertError};
 use domain::DomainSpec;
 use domain::disks::Disk;
 use hooks::Sidecars;
-use libvirt::{Connection, DomainState, Event, PausedReason, Registration, start_event_loop};
+use libvirt::{
+    ChangeableDomain, Connection, DomainState, Event, MayChange, PausedReason, Registration,
+    start_event_loop,
+};
 
 /// A limit that only a failure reaches.
 const SOON: Duration = Duration::from_secs(30);
@@ -218,8 +221,9 @@ impl TestLauncher {
         self.launcher.requests.act(action, &vmi).await
     }
 
-    pub fn domain(&self) -> Option<libvirt::Domain> {
-        self.connection.lookup("ns1_vm1").unwrap()
+    pub fn domain(&self) -> Option<ChangeableDomain> {
+        let domain = self.connection.lookup("ns1_vm1").unwrap();
+        domain.map(|domain| domain.changeable(&Others))
     }
 
     pub fn state(&self) -> DomainState {
@@ -252,6 +256,11 @@ impl TestLauncher {
         }
     }
 }
+
+/// Whoever else changes the domain.
+struct Others;
+
+impl MayChange for Others {}
 
 /// A request for the domain of this VMI, without options.
 fn request(vmi: &Value) -> SyncRequest {

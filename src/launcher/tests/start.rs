@@ -220,7 +220,7 @@ fn a_domain_that_runs_already_is_taken_over() {
             let xml = format!(
                 "<domain type='test'><name>ns1_vm1</name>{metadata}<memory>8192</memory><os><type>hvm</type></os></domain>"
             );
-            let domain = connection.define(&xml).unwrap();
+            let domain = connection.define(&Others, &xml).unwrap();
             domain.start(false).unwrap();
             domain.suspend().unwrap();
         });

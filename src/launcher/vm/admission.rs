@@ -12,8 +12,12 @@
 //! | Kill | at once | at once | at once | at once | at once | at once |
 //! | Delete | in turn | in turn | in turn | refused | refused | in turn |
 //! | PrepareTarget | in turn | refused | nothing to do | nothing to do | nothing to do | refused |
+//! | RedefineCheckpoint, PodCleanup | in turn | in turn | in turn | in turn | in turn | in turn |
+//! | AbortBackup, ResumeAfterJob, InjectSecret, PodShutdown | at once | at once | at once | at once | at once | at once |
 //! | Finalize | nothing to do | in turn | in turn | refused | refused | nothing to do |
+//! | CopyMetadata | refused | refused | at once | refused | refused | at once |
 //!
+//! "No domain" is "arrives" for a sync if one is expected from another node: libvirt may have it a moment before it is seen here.
 //! "In turn" means one change of the domain after the other. Kill is never refused and never waits.
 //! A guest whose post-copy migration has failed can only be killed, shut down and deleted.
 
@@ -45,6 +49,59 @@ pub enum Request {
     PrepareTarget,
     /// Finish the migration in the arrived guest.
     Finalize,
+    /// Redefine a checkpoint that libvirt has lost.
+    RedefineCheckpoint,
+    /// End the backup that is in progress.
+    AbortBackup,
+    /// Write the metadata into the domain's XML.
+    CopyMetadata,
+    /// Let the guest run on that a job has stopped.
+    ResumeAfterJob,
+    /// Give an encrypted guest its secret.
+    InjectSecret,
+    /// Ask the guest to shut down, as its pod ends.
+    PodShutdown,
+    /// Remove the definition, as its pod ends.
+    PodCleanup,
+}
+
+impl Request {
+    /// Whether it can be admitted before libvirt has shown what there is: it is admitted in every phase.
+    pub fn is_always_admitted(self) -> bool {
+        matches!(
+            self,
+            Self::Kill
+                | Self::RedefineCheckpoint
+                | Self::AbortBackup
+                | Self::ResumeAfterJob
+                | Self::InjectSecret
+                | Self::PodShutdown
+                | Self::PodCleanup
+        )
+    }
+}
+
+/// Where the VM is, as far as admission asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub phase: Phase,
+    /// The domain comes from another node, and libvirt has not shown it yet.
+    pub expects_arrival: bool,
+    /// It is not known to be all here, or a migration to another node is in progress.
+    pub migrates: bool,
+    /// The pod ends.
+    pub refuses_starts: bool,
+}
+
+impl From<Phase> for Standing {
+    fn from(phase: Phase) -> Self {
+        Self {
+            phase,
+            expects_arrival: false,
+            migrates: false,
+            refuses_starts: false,
+        }
+    }
 }
 
 /// How an admitted request runs.
@@ -87,12 +144,25 @@ pub enum Refusal {
 const POSTCOPY_FAILED: Phase = Phase::Paused(PauseReason::PostcopyFailed);
 
 /// Whether and how `request` runs.
-pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
+pub fn admit(standing: impl Into<Standing>, request: Request) -> Result<Admission, Refusal> {
     use Request as R;
+    let Standing {
+        phase,
+        expects_arrival,
+        migrates,
+        ..
+    } = standing.into();
     let migrating = matches!(phase, Phase::MigratingIn | Phase::MigratingOut);
     let no_domain = matches!(phase, Phase::Absent | Phase::Gone);
     match request {
-        R::Kill => Ok(Admission::AtOnce),
+        R::Kill | R::AbortBackup | R::ResumeAfterJob | R::InjectSecret | R::PodShutdown => {
+            Ok(Admission::AtOnce)
+        }
+        R::RedefineCheckpoint | R::PodCleanup => Ok(Admission::InTurn),
+        R::CopyMetadata if !phase.is_visible() => Err(Refusal::NoDomain),
+        R::CopyMetadata if migrates => Err(Refusal::Migrating),
+        R::CopyMetadata => Ok(Admission::AtOnce),
+        R::Sync if expects_arrival => Err(Refusal::Migrating),
         // D-mig-30 (docs/differences.md).
         R::Sync | R::Pause | R::Unpause | R::Resize | R::Reset | R::SoftReboot | R::Finalize
             if phase == POSTCOPY_FAILED =>
@@ -126,7 +196,16 @@ pub fn admit(phase: Phase, request: Request) -> Result<Admission, Refusal> {
 }
 
 /// Whether `job` may start beside the running ones.
-pub fn admit_job(phase: Phase, running: &[JobKind], job: JobKind) -> Result<(), Refusal> {
+pub fn admit_job(
+    standing: impl Into<Standing>,
+    running: &[JobKind],
+    job: JobKind,
+) -> Result<(), Refusal> {
+    let standing = standing.into();
+    let phase = standing.phase;
+    if job == JobKind::Start && standing.refuses_starts {
+        return Err(Refusal::Ending);
+    }
     if let Some(other) = running.iter().find(|other| !job.may_run_beside(**other)) {
         return Err(Refusal::Job(*other));
     }

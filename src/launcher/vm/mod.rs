@@ -14,9 +14,9 @@ mod agent;
 pub(super) mod events;
 mod job;
 pub(super) mod metadata;
+mod permit;
 mod phase;
 pub(super) mod status_words;
-mod turn;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,14 +29,15 @@ use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
 use libvirt::{DomainState, Event, IoAction, LifecycleEvent, PausedReason};
 
+use admission::Standing;
 pub use admission::{Admission, Refusal, Request};
 pub use agent::{Agent, is_connected};
 pub use job::JobKind;
+pub use permit::Permit;
+use permit::Turns;
 pub(super) use phase::has_ended;
 use phase::{Input, Seen};
 pub use phase::{PauseReason, Phase};
-pub use turn::Turn;
-use turn::Turns;
 
 /// libvirt's view of the domain at one moment.
 #[derive(Debug)]
@@ -176,24 +177,35 @@ impl Vm {
         self.events.refresh_as_added();
     }
 
+    /// Permission for what a request changes; waits for the turn where the table says so. None if nothing is to be changed.
+    ///
+    /// # Errors
+    /// The request is refused.
+    pub async fn permit(&self, request: Request) -> Result<Option<Permit>, Refusal> {
+        match self.admit(request)? {
+            Admission::NothingToDo => return Ok(None),
+            Admission::AtOnce => return Ok(Some(Permit::at_once())),
+            Admission::InTurn | Admission::IfUnchanged => {}
+        }
+        let permit = self.turns.next().await;
+        // The change before it may have left nothing to do, or nothing that may be done.
+        Ok(match self.admit(request)? {
+            Admission::NothingToDo | Admission::IfUnchanged => None,
+            Admission::AtOnce | Admission::InTurn => Some(permit),
+        })
+    }
+
+    /// Waits until no change that has the turn is in progress.
+    pub async fn changes_ended(&self) {
+        drop(self.turns.next().await);
+    }
+
     /// Whether and how a request may run now.
     ///
     /// # Errors
     /// The refusal.
     pub fn admit(&self, request: Request) -> Result<Admission, Refusal> {
-        self.with(|inner| {
-            // libvirt may have the arriving domain a moment before it is read here.
-            let is_expected = inner.arriving && !inner.phase.has_run();
-            if is_expected && request == Request::Sync {
-                return Err(Refusal::Migrating);
-            }
-            admission::admit(inner.phase, request)
-        })
-    }
-
-    /// Waits for the turn to change the domain.
-    pub async fn turn(&self) -> Turn {
-        self.turns.next().await
+        self.with(|inner| admission::admit(inner.standing(), request))
     }
 
     /// Begins a job, which ends when the guard is dropped.
@@ -203,11 +215,8 @@ impl Vm {
     pub fn begin(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
         let (cancel, cancelled) = watch::channel(false);
         self.change(|inner| {
-            if kind == JobKind::Start && inner.refuses_starts {
-                return Err(Refusal::Ending);
-            }
             let running: Vec<JobKind> = inner.jobs.iter().map(|(kind, _)| *kind).collect();
-            admission::admit_job(inner.phase, &running, kind)?;
+            admission::admit_job(inner.standing(), &running, kind)?;
             inner.jobs.push((kind, cancel));
             if kind == JobKind::Start {
                 inner.starts += 1;
@@ -525,6 +534,19 @@ impl Vm {
 }
 
 impl Inner {
+    fn standing(&self) -> Standing {
+        Standing {
+            phase: self.phase,
+            expects_arrival: self.arriving && !self.phase.has_run(),
+            migrates: self.arriving || self.runs(JobKind::MigrationOut),
+            refuses_starts: self.refuses_starts,
+        }
+    }
+
+    fn runs(&self, job: JobKind) -> bool {
+        self.jobs.iter().any(|(kind, _)| *kind == job)
+    }
+
     /// Whether virt-handler must not see the agent yet. An agent that it has already seen, under
     /// this launcher or an earlier one, stays visible.
     // D-agent-13 (docs/differences.md).
@@ -552,11 +574,7 @@ impl Inner {
             state: self.explained(observed.state),
             pause_requested: self.pause_requested,
             arriving: self.arriving,
-            migrating_out: self
-                .jobs
-                .iter()
-                .any(|(kind, _)| *kind == JobKind::MigrationOut)
-                || self.adopted_migration.is_some(),
+            migrating_out: self.runs(JobKind::MigrationOut) || self.adopted_migration.is_some(),
         };
         // A start of this launcher has failed.
         let has_failed = self.phase == Phase::Absent && self.starts > 0;
@@ -597,6 +615,17 @@ pub struct Job {
 }
 
 impl Job {
+    /// Permission for what the job does beside changes.
+    pub fn permit(&self) -> Permit {
+        Permit::of_job()
+    }
+
+    /// Waits for the turn to change the domain as a part of this job.
+    pub async fn turn(&self) -> Permit {
+        self.vm.turns.next().await
+    }
+
+    /// Waits until the job is cancelled.
     pub async fn cancelled(&self) {
         // Cannot fail: the sender lives as long as the job.
         let _ = self

@@ -1,5 +1,11 @@
-#![allow(clippy::unwrap_used)]
-//! What the owner publishes, and what dropping a guard does.
+#![allow(clippy::unwrap_used, clippy::panic)]
+//! The owner: what it publishes, what it permits, and what a guard's end does.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use proptest::prelude::*;
 
 use super::*;
 use api::vmi::Vmi;
@@ -233,4 +239,108 @@ fn nothing_is_known_before_libvirt_was_asked() {
     let vm = vm();
     assert!(vm.update_document().is_none());
     assert_eq!(vm.snapshot().generation, 0);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Ask(Request),
+    EndTurn,
+    Observe(DomainState),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let requests = vec![
+        Request::Sync,
+        Request::Pause,
+        Request::Unpause,
+        Request::Resize,
+        Request::Reset,
+        Request::SoftReboot,
+        Request::Shutdown,
+        Request::Kill,
+        Request::Delete,
+        Request::PrepareTarget,
+        Request::Finalize,
+        Request::RedefineCheckpoint,
+        Request::AbortBackup,
+        Request::InjectSecret,
+        Request::PodShutdown,
+        Request::PodCleanup,
+    ];
+    let states = vec![
+        RUNNING,
+        DomainState::Paused(PausedReason::User),
+        DomainState::Paused(PausedReason::Migration),
+        DomainState::Paused(PausedReason::PostcopyFailed),
+        DomainState::Shutoff(ShutoffReason::Shutdown),
+    ];
+    prop_oneof![
+        4 => prop::sample::select(requests).prop_map(Step::Ask),
+        2 => Just(Step::EndTurn),
+        1 => prop::sample::select(states).prop_map(Step::Observe),
+    ]
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<Option<Permit>, Refusal>>>>;
+
+fn poll(asked: &mut Asked) -> Poll<Result<Option<Permit>, Refusal>> {
+    asked.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Who has the turn, and who waits for it.
+#[derive(Default)]
+struct Turn {
+    holder: Option<Permit>,
+    waiting: VecDeque<Asked>,
+}
+
+impl Turn {
+    /// The permits are what the table says.
+    fn ask(&mut self, vm: &Arc<Vm>, request: Request) {
+        let admitted = vm.admit(request);
+        let asking = vm.clone();
+        let mut asked: Asked = Box::pin(async move { asking.permit(request).await });
+        match (poll(&mut asked), admitted) {
+            (Poll::Ready(Err(refusal)), _) => assert_eq!(admitted, Err(refusal)),
+            (Poll::Ready(Ok(None)), _) => assert_eq!(admitted, Ok(Admission::NothingToDo)),
+            (Poll::Ready(Ok(Some(permit))), Ok(Admission::AtOnce)) => assert!(permit.is_at_once()),
+            (Poll::Ready(Ok(Some(permit))), Ok(Admission::InTurn | Admission::IfUnchanged)) => {
+                assert!(!permit.is_at_once() && self.holder.is_none(), "{request:?}");
+                self.holder = Some(permit);
+            }
+            (Poll::Pending, Ok(Admission::InTurn | Admission::IfUnchanged)) => {
+                assert!(self.holder.is_some(), "{request:?} waits for nothing");
+                self.waiting.push_back(asked);
+            }
+            (answer, admitted) => panic!("{request:?}: {admitted:?}, {}", answer.is_pending()),
+        }
+    }
+
+    /// The next one that is still admitted gets the turn.
+    fn end(&mut self) {
+        self.holder = None;
+        while let Some(mut asked) = self.waiting.pop_front() {
+            match poll(&mut asked) {
+                Poll::Ready(Ok(Some(permit))) => return self.holder = Some(permit),
+                Poll::Ready(_) => {}
+                Poll::Pending => panic!("the turn is free"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_runs_is_what_the_table_admits_and_one_change_at_a_time(
+        steps in prop::collection::vec(any_step(), 1..60),
+    ) {
+        let (vm, mut turn) = (vm(), Turn::default());
+        for step in steps {
+            match step {
+                Step::Ask(request) => turn.ask(&vm, request),
+                Step::EndTurn => turn.end(),
+                Step::Observe(state) => drop(vm.observe(seen(state))),
+            }
+        }
+    }
 }

@@ -1,0 +1,55 @@
+//! CPUs of a running guest: plugged in and out, and pinned anew.
+
+use std::sync::Arc;
+
+use crate::launcher::admit;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::pod_backend::PodBackend;
+use crate::launcher::vm::{Request, Vm};
+use api::proto::cmd::v1::VirtualMachineOptions;
+use api::vmi::Vmi;
+use convert::plan::{self, Cpus};
+use libvirt::ChangeableDomain;
+
+/// Changes how many CPUs the guest has.
+pub struct CpuHotplug {
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) vm: Arc<Vm>,
+    pub(in crate::launcher) pod: Arc<dyn PodBackend>,
+}
+
+impl CpuHotplug {
+    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the pod's CPUs may have changed.
+    ///
+    /// # Errors
+    /// libvirt's; the VMI cannot be converted.
+    pub async fn sync(
+        &self,
+        vmi: Arc<Vmi>,
+        options: VirtualMachineOptions,
+    ) -> Result<(), LauncherError> {
+        let what = "changing the guest's CPUs";
+        let pod = self.pod.clone();
+        let change = move |domain: Option<ChangeableDomain>| {
+            let domain = domain.ok_or(LauncherError::NoDomain)?;
+            let (wanted, context) = pod.wanted(&vmi, &options)?;
+            set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)
+        };
+        admit::change(&self.libvirt, &self.vm, Request::Resize, what, change).await?;
+        tracing::info!("VMI vCPUs has been updated");
+        self.vm.refresh();
+        Ok(())
+    }
+}
+
+fn set_cpus(domain: &ChangeableDomain, cpus: &Cpus) -> Result<(), LauncherError> {
+    domain.set_vcpus(cpus.count)?;
+    for (vcpu, host_cpus) in &cpus.vcpu_pins {
+        domain.pin_vcpu(*vcpu, host_cpus)?;
+    }
+    if let Some(host_cpus) = &cpus.emulator_pin {
+        domain.pin_emulator(host_cpus)?;
+    }
+    Ok(())
+}

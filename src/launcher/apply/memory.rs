@@ -1,0 +1,51 @@
+//! Memory of a running guest: plugged in and out.
+
+use std::sync::Arc;
+
+use crate::launcher::admit::admit;
+use crate::launcher::error::LauncherError;
+use crate::launcher::libvirt_domain::{LibvirtDomain, read_spec};
+use crate::launcher::vm::{Request, Vm};
+use api::vmi::Vmi;
+use convert::plan::{self, MemoryChange};
+use libvirt::{ChangeableDomain, XmlKind};
+
+/// The wish of a functional test of KubeVirt's: the change fails, with this text.
+const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
+
+/// Changes how much memory the guest has.
+pub struct MemoryHotplug {
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) vm: Arc<Vm>,
+}
+
+impl MemoryHotplug {
+    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then comes as events.
+    ///
+    /// # Errors
+    /// libvirt's; the VMI does not say what is needed for that.
+    pub async fn sync(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
+        let what = "changing the guest's memory";
+        let Some(permit) = admit(&self.vm, Request::Resize, what).await? else {
+            return Ok(());
+        };
+        if vmi.metadata.annotations.contains_key(FAIL_MEMORY_HOTPLUG) {
+            return Err(LauncherError::FunctionalTest(FAIL_MEMORY_HOTPLUG));
+        }
+        let change = move |domain: Option<ChangeableDomain>| {
+            set_memory(&domain.ok_or(LauncherError::NoDomain)?, &vmi)
+        };
+        self.libvirt.change(&permit, what, change).await?;
+        tracing::info!("guest memory has been updated");
+        self.vm.refresh();
+        Ok(())
+    }
+}
+
+fn set_memory(domain: &ChangeableDomain, vmi: &Vmi) -> Result<(), LauncherError> {
+    match plan::memory(&read_spec(domain, XmlKind::Live)?, vmi)? {
+        MemoryChange::Nothing => Ok(()),
+        MemoryChange::Attach(device) => Ok(domain.attach_device(&device.to_xml())?),
+        MemoryChange::Update(device) => Ok(domain.update_device_live(&device.to_xml())?),
+    }
+}

@@ -1,0 +1,52 @@
+//! Permission to change the domain: libvirt's calls that change it ask for one.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use libvirt::MayChange;
+
+/// Gives out the turn to change the domain, in the order in which it is asked for.
+#[derive(Default)]
+pub(super) struct Turns(Arc<Mutex<()>>);
+
+/// Permission to change the domain. The turn, if it has that, ends with its last clone: a change that goes on after its
+/// caller has given up keeps it.
+#[derive(Clone)]
+pub struct Permit(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    /// For one change after the other.
+    InTurn { _turn: Arc<OwnedMutexGuard<()>> },
+    /// For a request that runs beside changes and jobs.
+    AtOnce,
+    /// For what a job does.
+    OfJob,
+}
+
+impl MayChange for Permit {}
+
+impl Permit {
+    pub(super) fn at_once() -> Self {
+        Self(Kind::AtOnce)
+    }
+
+    pub(super) fn of_job() -> Self {
+        Self(Kind::OfJob)
+    }
+
+    /// Whether it is for a request that runs beside changes and jobs.
+    pub fn is_at_once(&self) -> bool {
+        matches!(self.0, Kind::AtOnce)
+    }
+}
+
+impl Turns {
+    pub async fn next(&self) -> Permit {
+        let guard = self.0.clone().lock_owned().await;
+        Permit(Kind::InTurn {
+            _turn: Arc::new(guard),
+        })
+    }
+}
