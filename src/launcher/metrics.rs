@@ -98,8 +98,8 @@ impl LauncherMetrics {
     fn encode_phase(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let phase = self.vm.snapshot().phase;
         let phase = match phase {
-            Phase::Absent => "absent",
-            Phase::Starting => "starting",
+            Phase::Unknown | Phase::Absent | Phase::Expected | Phase::StartFailed => "absent",
+            Phase::Preparing | Phase::Starting => "starting",
             Phase::Running => "running",
             Phase::Paused(_) => "paused",
             Phase::MigratingIn => "migrating-in",

@@ -38,7 +38,7 @@ impl DomainReads {
         let what = "the first look at the domain";
         let first = async { Ok(self.vm.wait_for_first_read().await) };
         let snapshot = within(what, READ_TIMEOUT, first).await?;
-        if snapshot.phase == Phase::Starting {
+        if snapshot.phase.is_starting() {
             return Ok(None);
         }
         if snapshot.job_blocks_reads() {
@@ -53,7 +53,7 @@ impl DomainReads {
                 Ok(self.vm.document_from_memory())
             }
             // D-mig-29 (docs/differences.md).
-            Err(error) if snapshot.arriving => {
+            Err(error) if snapshot.phase == Phase::Expected => {
                 tracing::info!(reason = %error, "libvirt does not answer while the domain arrives; nothing is shown of it yet");
                 Ok(None)
             }

@@ -49,7 +49,7 @@ impl Guest for LauncherGuest {
     async fn start_ended(&self) -> bool {
         let mut state = self.launcher.state();
         // The first read finds an earlier launcher's domain.
-        let is_known = |vm: &Snapshot| vm.generation > 0 && vm.phase != Phase::Starting;
+        let is_known = |vm: &Snapshot| vm.phase != Phase::Unknown && !vm.phase.is_starting();
         // An error means that the launcher has ended.
         let ended = state.wait_for(is_known).await;
         ended.is_ok_and(|vm| vm.phase.has_run())

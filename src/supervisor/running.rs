@@ -146,7 +146,7 @@ async fn wait_until_started<T: Future<Output = ()>>(
     define(&mut state, begin_timer()).await?;
     let mut time_for_retries = std::pin::pin!(begin_timer());
     loop {
-        let has_ended = |vm: &Snapshot| !vm.is_defined || vm.phase.has_run();
+        let has_ended = |vm: &Snapshot| vm.phase != Phase::Starting;
         let outcome = state.wait_for(has_ended).await;
         if outcome.is_ok_and(|vm| vm.phase.has_run()) {
             return Ok(());
@@ -160,7 +160,7 @@ async fn define(
     state: &mut watch::Receiver<Snapshot>,
     timer: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    let is_defined = |vm: &Snapshot| vm.is_defined || vm.phase.has_run();
+    let is_defined = |vm: &Snapshot| vm.phase == Phase::Starting || vm.phase.has_run();
     tokio::select! {
         biased;
         // An error means that the launcher has ended.
@@ -178,12 +178,10 @@ mod tests {
     use std::future::{pending, poll_fn};
     use std::task::Poll;
 
-    fn snapshot(phase: Phase, is_defined: bool) -> Snapshot {
+    fn snapshot(phase: Phase) -> Snapshot {
         Snapshot {
             generation: 1,
             phase,
-            is_defined,
-            arriving: false,
             agent: Agent::Away,
             jobs: Vec::new(),
             document: None,
@@ -192,7 +190,7 @@ mod tests {
 
     /// The result of [`wait_until_started`] after these snapshots, if it returns. The first
     /// `timers` timers never end, the next one ends at once.
-    fn outcome(snapshots: &[(Phase, bool)], timers: u32) -> Option<Result<(), StartError>> {
+    fn outcome(snapshots: &[Phase], timers: u32) -> Option<Result<(), StartError>> {
         let left = Cell::new(timers);
         let begin_timer = || {
             let is_endless = left.get() > 0;
@@ -203,11 +201,11 @@ mod tests {
                 }
             }
         };
-        let (state, receiver) = watch::channel(snapshot(Phase::Absent, false));
+        let (state, receiver) = watch::channel(snapshot(Phase::Absent));
         let mut waiting = Box::pin(wait_until_started(receiver, begin_timer));
         let mut polled = Poll::Pending;
-        for (phase, is_defined) in snapshots {
-            state.send_replace(snapshot(*phase, *is_defined));
+        for phase in snapshots {
+            state.send_replace(snapshot(*phase));
             let once = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context)));
             polled = tokio::runtime::Builder::new_current_thread()
                 .build()
@@ -222,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_domain_must_be_defined_in_time() {
-        let preparing = [(Phase::Starting, false)];
+        let preparing = [Phase::Preparing];
         assert!(outcome(&preparing, 1).is_none());
         assert!(matches!(
             outcome(&preparing, 0),
@@ -232,16 +230,16 @@ mod tests {
 
     #[test]
     fn a_definition_is_started_for_as_long_as_libvirt_takes() {
-        let starting = (Phase::Starting, true);
+        let starting = Phase::Starting;
         assert!(outcome(&[starting], 0).is_none());
-        let running = (Phase::Running, true);
+        let running = Phase::Running;
         assert!(matches!(outcome(&[starting, running], 0), Some(Ok(()))));
     }
 
     #[test]
     fn a_start_that_fails_may_be_repeated_for_as_long_again() {
-        let starting = (Phase::Starting, true);
-        let failed = (Phase::Absent, false);
+        let starting = Phase::Starting;
+        let failed = Phase::StartFailed;
         assert!(outcome(&[starting, failed, starting, failed], 2).is_none());
         assert!(matches!(
             outcome(&[starting, failed], 1),

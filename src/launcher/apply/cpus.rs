@@ -20,7 +20,8 @@ pub struct CpuHotplug {
 }
 
 impl CpuHotplug {
-    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the pod's CPUs may have changed.
+    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the
+    /// pod's CPUs may have changed.
     ///
     /// # Errors
     /// libvirt's; the VMI cannot be converted.

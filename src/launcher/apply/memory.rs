@@ -20,7 +20,8 @@ pub struct MemoryHotplug {
 }
 
 impl MemoryHotplug {
-    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then comes as events.
+    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then
+    /// comes as events.
     ///
     /// # Errors
     /// libvirt's; the VMI does not say what is needed for that.

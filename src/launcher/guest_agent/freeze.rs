@@ -179,7 +179,7 @@ impl Freezer {
             // An earlier launcher's freeze belongs to a domain that has to be found first.
             let phase = self.known.vm.wait_for_first_read().await.phase;
             tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
-            let has_ended = matches!(phase, Phase::Absent | Phase::Ended | Phase::Gone);
+            let has_ended = !phase.is_visible() && !phase.is_starting() || phase == Phase::Ended;
             match self.unfreeze().await {
                 Ok(()) => tracing::info!("Thawed the guest's file systems"),
                 Err(LauncherError::NoDomain) => self.forget_thaw(),

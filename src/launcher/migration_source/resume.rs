@@ -12,7 +12,7 @@ use super::error::{MigrationError, failure_reason};
 use super::monitor::Mode;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::vm::{Job, Vm};
+use crate::launcher::vm::{Job, JobKind, Vm};
 use libvirt::{
     ChangeableDomain, Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob,
 };
@@ -47,9 +47,14 @@ impl AdoptedMigration {
     // D-sup-16 (docs/differences.md).
     pub async fn run(self) {
         self.vm.wait_for_first_read().await;
-        let Some((uid, job)) = self.vm.begin_adopted_migration() else {
+        let Some(job) = self.vm.follow(JobKind::MigrationOut) else {
             return;
         };
+        let uid = self
+            .vm
+            .metadata()
+            .unfinished_migration()
+            .unwrap_or_default();
         tracing::info!(
             uid,
             "Following the migration that an earlier launcher has begun"

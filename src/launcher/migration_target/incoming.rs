@@ -28,15 +28,13 @@ const PAUSES: [Duration; 3] = [
 // D-mig-21 (docs/differences.md).
 pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     let mut state = vm.subscribe();
-    let comes = |vm: &Snapshot| vm.arriving && vm.phase.has_run();
+    let comes = |vm: &Snapshot| vm.jobs.contains(&JobKind::MigrationIn);
     if state.wait_for(comes).await.is_err() {
         return;
     }
-    // Without the job, reads would block on libvirt.
-    let job = vm.begin(JobKind::MigrationIn);
-    if let Err(error) = &job {
-        tracing::warn!(reason = %error, "A domain arrives beside another job");
-    }
+    let Some(job) = vm.follow(JobKind::MigrationIn) else {
+        return;
+    };
     tracing::info!("The domain arrives from another node");
     let is_decided = |vm: &Snapshot| arrival(vm.phase) != Arrival::InProgress;
     let Ok(phase) = state.wait_for(is_decided).await.map(|vm| vm.phase) else {
@@ -44,13 +42,12 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
     };
     if arrival(phase) == Arrival::Complete {
         job_ended(&libvirt).await;
-        vm.arrival_ended();
+        drop(job);
         vm.change_metadata(Metadata::migration_in_ended);
     } else {
         tracing::error!(?phase, "The domain has not arrived");
-        vm.arrival_ended();
+        drop(job);
     }
-    drop(job);
     vm.refresh();
 }
 

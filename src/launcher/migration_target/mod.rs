@@ -116,7 +116,6 @@ impl MigrationTarget {
     }
 
     async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
-        self.vm.wait_for_first_read().await;
         // D-mig-20 (docs/differences.md).
         let Some(_permit) = self.vm.permit(Request::PrepareTarget).await? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
@@ -175,9 +174,8 @@ impl MigrationTarget {
     /// migration.
     // D-sup-16 (docs/differences.md).
     fn adopt_arrival(&self, vmi: &Vmi) {
-        let vm = self.vm.snapshot();
-        let is_adopted = vm.arriving && self.vm.metadata().migration().is_none();
-        if vm.phase == Phase::MigratingIn && is_adopted {
+        let is_arriving = self.vm.snapshot().phase == Phase::MigratingIn;
+        if is_arriving && self.vm.metadata().migration().is_none() {
             self.expect_arrival(vmi);
         }
     }

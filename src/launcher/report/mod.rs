@@ -70,7 +70,7 @@ impl Reporter {
         loop {
             reporter.events.arrived().await;
             // Events during a start are not shown. Cannot fail: the sender lives in the VM.
-            drop(state.wait_for(|vm| vm.phase != Phase::Starting).await);
+            drop(state.wait_for(|vm| !vm.phase.is_starting()).await);
             let (once, reported) = (reporter.clone(), reported.clone());
             let report = tokio::spawn(async move {
                 let pending = once.events.take();

@@ -199,7 +199,8 @@ impl Requests {
             ) {
                 return Ok(());
             }
-            // Also when the request fails: virt-handler kills the domain only once this clock has run out.
+            // Also when the request fails: virt-handler kills the domain only once this clock has
+            // run out.
             vm.change_metadata(Metadata::shutdown_requested);
             match agent_call {
                 Ok(call) if ask_agent => {

@@ -165,7 +165,7 @@ impl Syncs {
     /// would take it for the guest. It may have ended before the new connection had events, so this
     /// polls.
     async fn wait_for_failed_start(&self, request: &SyncRequest) -> Result<(), LauncherError> {
-        if self.vm.snapshot().phase != Phase::Absent {
+        if self.vm.snapshot().phase != Phase::StartFailed {
             return Ok(());
         }
         let ended = async {

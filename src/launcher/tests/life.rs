@@ -306,7 +306,7 @@ fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
         let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
         let _permits = reads.try_acquire_many_owned(all).unwrap();
         test.act(Action::Kill).await.unwrap();
-        assert_eq!(test.launcher.state().borrow().generation, 0);
+        assert_eq!(test.launcher.state().borrow().phase, Phase::Unknown);
     });
 }
 
@@ -391,10 +391,7 @@ fn a_kill_during_a_start_leaves_no_domain() {
         let launcher = test.launcher.clone();
         let mut state = launcher.state();
         let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
-        state
-            .wait_for(|vm| vm.phase == Phase::Starting)
-            .await
-            .unwrap();
+        state.wait_for(|vm| vm.phase.is_starting()).await.unwrap();
         test.act(Action::Kill).await.unwrap();
         let error = sync.await.unwrap().unwrap_err();
         assert!(
@@ -402,7 +399,7 @@ fn a_kill_during_a_start_leaves_no_domain() {
         );
         let _ = open.send(());
         assert!(test.domain().is_none());
-        assert_eq!(test.launcher.state().borrow().phase, Phase::Absent);
+        assert_eq!(test.launcher.state().borrow().phase, Phase::StartFailed);
         test.sync(&vmi()).await.unwrap();
         assert!(test.state().is_running());
     });

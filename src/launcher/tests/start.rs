@@ -174,10 +174,7 @@ fn a_domain_that_is_being_started_is_not_shown() {
         let launcher = test.launcher.clone();
         let mut state = launcher.state();
         let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
-        state
-            .wait_for(|vm| vm.phase == Phase::Starting)
-            .await
-            .unwrap();
+        state.wait_for(|vm| vm.phase.is_starting()).await.unwrap();
         test.launcher.refresh();
         assert!(test.launcher.reads.domain().await.unwrap().is_none());
         open.send(()).unwrap();

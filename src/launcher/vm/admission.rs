@@ -1,30 +1,12 @@
-//! Admits requests by phase and running jobs, and gives the reason for a refusal. Pure: one table
-//! for requests, one for jobs.
+//! Which request and which job is admitted when, and what a refused one hears. Pure.
 //!
-//! | Request | no domain | starting | runs, paused, stopping | arrives | leaves | ended |
-//! |---|---|---|---|---|---|---|
-//! | Sync | in turn | in turn (joins the start) | in turn | refused | if it changes nothing | in turn |
-//! | Pause | refused | in turn | in turn | refused | in turn | in turn |
-//! | Unpause | refused | in turn | in turn | refused | refused | in turn |
-//! | Resize | refused | in turn | in turn | refused | refused | refused |
-//! | Reset, SoftReboot | refused | at once | at once | refused | refused | at once |
-//! | Shutdown | nothing to do | at once | at once | at once | at once | at once |
-//! | Kill | at once | at once | at once | at once | at once | at once |
-//! | Delete | in turn | in turn | in turn | refused | refused | in turn |
-//! | PrepareTarget | in turn | refused | nothing to do | nothing to do | nothing to do | refused |
-//! | RedefineCheckpoint, PodCleanup | in turn | in turn | in turn | in turn | in turn | in turn |
-//! | AbortBackup, ResumeAfterJob, InjectSecret, PodShutdown | at once | at once | at once | at once | at once | at once |
-//! | Finalize | nothing to do | in turn | in turn | refused | refused | nothing to do |
-//! | CopyMetadata | refused | refused | at once | refused | refused | at once |
-//!
-//! "No domain" is "arrives" for a sync if one is expected from another node: libvirt may have it a moment before it is seen here.
-//! "In turn" means one change of the domain after the other. Kill is never refused and never waits.
-//! A guest whose post-copy migration has failed can only be killed, shut down and deleted.
+//! libvirt's calls that change the domain ask for a [`Permit`](super::Permit): only an admitted
+//! request, or an admitted job, has one.
 
 use super::job::JobKind;
 use super::phase::{PauseReason, Phase};
 
-/// A request about the domain.
+/// What the launcher is asked to do with the domain, or does with it unasked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Change the domain to match the VMI.
@@ -49,12 +31,12 @@ pub enum Request {
     PrepareTarget,
     /// Finish the migration in the arrived guest.
     Finalize,
+    /// Write the metadata into the domain's XML.
+    CopyMetadata,
     /// Redefine a checkpoint that libvirt has lost.
     RedefineCheckpoint,
     /// End the backup that is in progress.
     AbortBackup,
-    /// Write the metadata into the domain's XML.
-    CopyMetadata,
     /// Let the guest run on that a job has stopped.
     ResumeAfterJob,
     /// Give an encrypted guest its secret.
@@ -65,43 +47,15 @@ pub enum Request {
     PodCleanup,
 }
 
-impl Request {
-    /// Whether it can be admitted before libvirt has shown what there is: it is admitted in every phase.
-    pub fn is_always_admitted(self) -> bool {
-        matches!(
-            self,
-            Self::Kill
-                | Self::RedefineCheckpoint
-                | Self::AbortBackup
-                | Self::ResumeAfterJob
-                | Self::InjectSecret
-                | Self::PodShutdown
-                | Self::PodCleanup
-        )
-    }
-}
-
-/// Where the VM is, as far as admission asks.
+/// What admission asks of the VM's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
+    /// Where the VM is.
     pub phase: Phase,
-    /// The domain comes from another node, and libvirt has not shown it yet.
-    pub expects_arrival: bool,
-    /// It is not known to be all here, or a migration to another node is in progress.
+    /// A migration is in progress, or libvirt's own part of one.
     pub migrates: bool,
     /// The pod ends.
-    pub refuses_starts: bool,
-}
-
-impl From<Phase> for Standing {
-    fn from(phase: Phase) -> Self {
-        Self {
-            phase,
-            expects_arrival: false,
-            migrates: false,
-            refuses_starts: false,
-        }
-    }
+    pub is_ending: bool,
 }
 
 /// How an admitted request runs.
@@ -115,6 +69,8 @@ pub enum Admission {
     IfUnchanged,
     /// Not at all: the domain is already in the requested state.
     NothingToDo,
+    /// It is not known before libvirt has been asked for the domain.
+    AfterFirstRead,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -141,69 +97,89 @@ pub enum Refusal {
     Job(JobKind),
 }
 
+type Answer = Result<Admission, Refusal>;
+
+const NOW: Answer = Ok(Admission::AtOnce);
+const TURN: Answer = Ok(Admission::InTurn);
+const SAME: Answer = Ok(Admission::IfUnchanged);
+const DONE: Answer = Ok(Admission::NothingToDo);
+const READ: Answer = Ok(Admission::AfterFirstRead);
+const NONE: Answer = Err(Refusal::NoDomain);
+const MOVE: Answer = Err(Refusal::Migrating);
+const TORN: Answer = Err(Refusal::PostcopyFailed);
+const OVER: Answer = Err(Refusal::HasEnded);
+const BUSY: Answer = Err(Refusal::Job(JobKind::Start));
+
+/// The table: the answer in each phase. `torn`: a post-copy has failed; such a guest can be killed,
+/// shut down and deleted, and nothing else.
+// D-mig-30, D-mig-31 (docs/differences.md).
+#[rustfmt::skip]
+fn row(request: Request) -> [Answer; 10] {
+    use Request as R;
+    match request {
+        // unknown, absent, expected, starting, runs, arrives, leaves, torn, ended, gone
+        R::Sync          => [READ, TURN, MOVE, TURN,  TURN,  MOVE,  SAME,  TORN,  TURN,  TURN],
+        R::Pause         => [READ, NONE, NONE, TURN,  TURN,  MOVE,  TURN,  TORN,  TURN,  NONE],
+        R::Unpause       => [READ, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  TURN,  NONE],
+        R::Resize        => [READ, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  NONE,  NONE],
+        R::Reset | R::SoftReboot
+                         => [READ, NONE, NONE, NOW,   NOW,   MOVE,  MOVE,  TORN,  NOW,   NONE],
+        R::Shutdown      => [READ, DONE, DONE, NOW,   NOW,   NOW,   NOW,   NOW,   NOW,   DONE],
+        R::Delete        => [READ, TURN, TURN, TURN,  TURN,  MOVE,  MOVE,  TURN,  TURN,  TURN],
+        R::PrepareTarget => [READ, TURN, TURN, BUSY,  DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
+        R::Finalize      => [READ, DONE, DONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  DONE,  DONE],
+        R::CopyMetadata  => [NONE, NONE, NONE, NONE,  NOW,   MOVE,  MOVE,  NOW,   NOW,   NONE],
+        R::RedefineCheckpoint | R::PodCleanup
+                         => [TURN; 10],
+        R::Kill | R::AbortBackup | R::ResumeAfterJob | R::InjectSecret | R::PodShutdown
+                         => [NOW; 10],
+    }
+}
+
 const POSTCOPY_FAILED: Phase = Phase::Paused(PauseReason::PostcopyFailed);
 
 /// Whether and how `request` runs.
-pub fn admit(standing: impl Into<Standing>, request: Request) -> Result<Admission, Refusal> {
-    use Request as R;
-    let Standing {
-        phase,
-        expects_arrival,
-        migrates,
-        ..
-    } = standing.into();
-    let migrating = matches!(phase, Phase::MigratingIn | Phase::MigratingOut);
-    let no_domain = matches!(phase, Phase::Absent | Phase::Gone);
-    match request {
-        R::Kill | R::AbortBackup | R::ResumeAfterJob | R::InjectSecret | R::PodShutdown => {
-            Ok(Admission::AtOnce)
+///
+/// # Errors
+/// Why not.
+pub fn admit(standing: Standing, request: Request) -> Answer {
+    let [
+        unknown,
+        absent,
+        expected,
+        starting,
+        runs,
+        arrives,
+        leaves,
+        torn,
+        ended,
+        gone,
+    ] = row(request);
+    match standing.phase {
+        // The guest may run a moment before libvirt is through, and changes the domain again.
+        phase if phase.is_visible() && standing.migrates && request == Request::CopyMetadata => {
+            MOVE
         }
-        R::RedefineCheckpoint | R::PodCleanup => Ok(Admission::InTurn),
-        R::CopyMetadata if !phase.is_visible() => Err(Refusal::NoDomain),
-        R::CopyMetadata if migrates => Err(Refusal::Migrating),
-        R::CopyMetadata => Ok(Admission::AtOnce),
-        R::Sync if expects_arrival => Err(Refusal::Migrating),
-        // D-mig-30 (docs/differences.md).
-        R::Sync | R::Pause | R::Unpause | R::Resize | R::Reset | R::SoftReboot | R::Finalize
-            if phase == POSTCOPY_FAILED =>
-        {
-            Err(Refusal::PostcopyFailed)
-        }
-        R::Shutdown if no_domain => Ok(Admission::NothingToDo),
-        R::Shutdown => Ok(Admission::AtOnce),
-        R::PrepareTarget => match phase {
-            Phase::Absent => Ok(Admission::InTurn),
-            Phase::Starting => Err(Refusal::Job(JobKind::Start)),
-            Phase::Ended | Phase::Gone => Err(Refusal::HasEnded),
-            // The prepared files are in use: the domain is here or arriving.
-            _ => Ok(Admission::NothingToDo),
-        },
-        R::Sync if phase == Phase::MigratingOut => Ok(Admission::IfUnchanged),
-        // D-mig-31 (docs/differences.md).
-        R::Pause if phase == Phase::MigratingIn => Err(Refusal::Migrating),
-        R::Unpause if migrating => Err(Refusal::Migrating),
-        R::Sync | R::Delete | R::Reset | R::SoftReboot | R::Resize | R::Finalize if migrating => {
-            Err(Refusal::Migrating)
-        }
-        R::Finalize if no_domain || phase == Phase::Ended => Ok(Admission::NothingToDo),
-        R::Resize if no_domain || phase == Phase::Ended => Err(Refusal::NoDomain),
-        R::Resize => Ok(Admission::InTurn),
-        R::Sync | R::Delete | R::Finalize => Ok(Admission::InTurn),
-        R::Pause | R::Unpause | R::Reset | R::SoftReboot if no_domain => Err(Refusal::NoDomain),
-        R::Pause | R::Unpause => Ok(Admission::InTurn),
-        R::Reset | R::SoftReboot => Ok(Admission::AtOnce),
+        POSTCOPY_FAILED => torn,
+        Phase::Unknown => unknown,
+        Phase::Absent | Phase::StartFailed => absent,
+        Phase::Expected => expected,
+        Phase::Preparing | Phase::Starting => starting,
+        Phase::Running | Phase::Paused(_) | Phase::Stopping => runs,
+        Phase::MigratingIn => arrives,
+        Phase::MigratingOut => leaves,
+        Phase::Ended => ended,
+        Phase::Gone => gone,
     }
 }
 
 /// Whether `job` may start beside the running ones.
-pub fn admit_job(
-    standing: impl Into<Standing>,
-    running: &[JobKind],
-    job: JobKind,
-) -> Result<(), Refusal> {
-    let standing = standing.into();
+///
+/// # Errors
+/// Why not.
+pub fn admit_job(standing: Standing, running: &[JobKind], job: JobKind) -> Result<(), Refusal> {
     let phase = standing.phase;
-    if job == JobKind::Start && standing.refuses_starts {
+    if job == JobKind::Start && standing.is_ending {
         return Err(Refusal::Ending);
     }
     if let Some(other) = running.iter().find(|other| !job.may_run_beside(**other)) {
@@ -223,8 +199,12 @@ mod tests {
     use super::super::phase::PauseReason;
     use super::*;
 
-    const PHASES: [Phase; 11] = [
+    const PHASES: [Phase; 15] = [
+        Phase::Unknown,
         Phase::Absent,
+        Phase::Expected,
+        Phase::StartFailed,
+        Phase::Preparing,
         Phase::Starting,
         Phase::Running,
         Phase::Paused(PauseReason::User),
@@ -236,6 +216,22 @@ mod tests {
         Phase::Ended,
         Phase::Gone,
     ];
+
+    fn admit(phase: Phase, request: Request) -> Answer {
+        super::admit(standing(phase), request)
+    }
+
+    fn admit_job(phase: Phase, running: &[JobKind], job: JobKind) -> Result<(), Refusal> {
+        super::admit_job(standing(phase), running, job)
+    }
+
+    fn standing(phase: Phase) -> Standing {
+        Standing {
+            phase,
+            migrates: false,
+            is_ending: false,
+        }
+    }
 
     #[test]
     fn a_kill_is_admitted_in_every_phase() {
@@ -273,6 +269,32 @@ mod tests {
     }
 
     #[test]
+    fn no_domain_is_made_where_one_is_expected() {
+        let sync = admit(Phase::Expected, Request::Sync);
+        assert_eq!(sync, Err(Refusal::Migrating));
+        let metadata = |phase, migrates| {
+            let standing = Standing {
+                migrates,
+                ..standing(phase)
+            };
+            super::admit(standing, Request::CopyMetadata)
+        };
+        assert_eq!(metadata(Phase::Running, false), Ok(Admission::AtOnce));
+        assert_eq!(metadata(Phase::Running, true), Err(Refusal::Migrating));
+        assert_eq!(metadata(Phase::Gone, true), Err(Refusal::NoDomain));
+    }
+
+    #[test]
+    fn no_domain_is_started_when_the_pod_ends() {
+        let standing = Standing {
+            is_ending: true,
+            ..standing(Phase::Absent)
+        };
+        let start = super::admit_job(standing, &[], JobKind::Start);
+        assert_eq!(start, Err(Refusal::Ending));
+    }
+
+    #[test]
     fn a_sync_of_a_domain_that_leaves_succeeds_if_it_changes_nothing() {
         let sync = |phase| admit(phase, Request::Sync);
         assert_eq!(sync(Phase::MigratingOut), Ok(Admission::IfUnchanged));
@@ -293,7 +315,9 @@ mod tests {
     #[test]
     fn a_pod_is_prepared_for_one_domain_until_that_is_there() {
         let prepare = |phase| admit(phase, Request::PrepareTarget);
-        assert_eq!(prepare(Phase::Absent), Ok(Admission::InTurn));
+        for phase in [Phase::Absent, Phase::Expected] {
+            assert_eq!(prepare(phase), Ok(Admission::InTurn), "{phase:?}");
+        }
         assert_eq!(prepare(Phase::Starting), Err(Refusal::Job(JobKind::Start)));
         for phase in [Phase::MigratingIn, Phase::Running, Phase::MigratingOut] {
             assert_eq!(prepare(phase), Ok(Admission::NothingToDo), "{phase:?}");
@@ -315,7 +339,12 @@ mod tests {
 
     #[test]
     fn without_a_domain_nothing_can_be_paused_or_reset() {
-        for phase in [Phase::Absent, Phase::Gone] {
+        for phase in [
+            Phase::Absent,
+            Phase::Expected,
+            Phase::StartFailed,
+            Phase::Gone,
+        ] {
             for request in [
                 Request::Pause,
                 Request::Unpause,
@@ -346,6 +375,7 @@ mod tests {
             for (phase, expected) in [
                 (Phase::Running, Ok(())),
                 (Phase::Paused(PauseReason::User), Ok(())),
+                (Phase::Unknown, Err(Refusal::NoDomain)),
                 (Phase::Absent, Err(Refusal::NoDomain)),
                 (Phase::Ended, Err(Refusal::NoDomain)),
                 (Phase::Gone, Err(Refusal::NoDomain)),

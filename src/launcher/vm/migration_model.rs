@@ -57,6 +57,7 @@ struct World {
     source: Arc<Vm>,
     target: Arc<Vm>,
     job: Option<Job>,
+    arrival: Option<Job>,
     progress: Progress,
     /// libvirt's domains; `None` if it knows none.
     domains: [Option<DomainState>; 2],
@@ -74,6 +75,7 @@ impl World {
             source: vm(),
             target: vm(),
             job: None,
+            arrival: None,
             progress: Progress::Idle,
             domains: [Some(RUNNING), None],
             network: true,
@@ -81,6 +83,7 @@ impl World {
             may_be_lost: false,
         };
         world.observe(Source);
+        world.observe(Target);
         let vmi: VmiObject = serde_json::from_value(json!({"metadata": {"uid": "u-1"}})).unwrap();
         assert_eq!(
             world.target.admit(Request::PrepareTarget),
@@ -262,15 +265,21 @@ impl World {
         // As `follow_arrival` does once libvirt's job is over.
         let snapshot = vm.snapshot();
         let job_is_over = self.progress == Progress::Over || self.progress == Progress::Finished;
-        if side == Target && snapshot.arriving && snapshot.phase.has_run() {
+        if side == Target {
+            self.arrival = self
+                .arrival
+                .take()
+                .or_else(|| vm.follow(JobKind::MigrationIn));
+        }
+        if side == Target && self.arrival.is_some() {
             match arrival(snapshot.phase) {
                 Arrival::InProgress => {}
                 Arrival::Complete if job_is_over => {
-                    vm.arrival_ended();
+                    self.arrival = None;
                     vm.change_metadata(Metadata::migration_in_ended);
                 }
                 Arrival::Complete => panic!("arrived while {:?}", self.progress),
-                Arrival::Failed => vm.arrival_ended(),
+                Arrival::Failed => self.arrival = None,
             }
         }
     }

@@ -35,9 +35,9 @@ pub use agent::{Agent, is_connected};
 pub use job::JobKind;
 pub use permit::Permit;
 use permit::Turns;
-pub(super) use phase::has_ended;
 use phase::{Input, Seen};
 pub use phase::{PauseReason, Phase};
+pub(super) use phase::{has_ended, is_left_of_start};
 
 /// libvirt's view of the domain at one moment.
 #[derive(Debug)]
@@ -51,13 +51,9 @@ pub struct Observed {
 /// The published state.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Number of changes of the state; 0 until the first read from libvirt.
+    /// How often the state has changed.
     pub generation: u64,
     pub phase: Phase,
-    /// A start of this launcher has defined the domain. If it fails, it removes the definition.
-    pub is_defined: bool,
-    /// The domain comes from another node and may not be completely here.
-    pub arriving: bool,
     /// The guest agent, when the domain was last read.
     pub agent: Agent,
     /// The running jobs, in the order they began.
@@ -85,17 +81,13 @@ pub struct Vm {
 
 struct Inner {
     phase: Phase,
-    /// See [`Snapshot::is_defined`].
-    is_defined: bool,
-    /// Whether new starts are refused.
-    refuses_starts: bool,
+    /// The pod ends: no start may begin any more.
+    is_ending: bool,
     /// Number of starts.
     starts: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
-    /// See [`Snapshot::arriving`].
-    arriving: bool,
-    /// The UID of an outgoing migration that an earlier launcher began, until somebody follows it.
-    adopted_migration: Option<String>,
+    /// The one of the jobs that libvirt has shown and nobody follows yet.
+    unfollowed: Option<JobKind>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
     /// A disk has failed since the vCPUs were resumed.
@@ -112,9 +104,7 @@ impl Vm {
     pub fn new(namespace: &str, name: &str, uid: &str, events: Arc<EventInbox>) -> Arc<Self> {
         let first = Snapshot {
             generation: 0,
-            phase: Phase::Absent,
-            is_defined: false,
-            arriving: false,
+            phase: Phase::Unknown,
             agent: Agent::Away,
             jobs: Vec::new(),
             document: None,
@@ -123,13 +113,11 @@ impl Vm {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             inner: Mutex::new(Inner {
-                phase: Phase::Absent,
-                is_defined: false,
-                refuses_starts: false,
+                phase: Phase::Unknown,
+                is_ending: false,
                 starts: 0,
                 jobs: Vec::new(),
-                arriving: false,
-                adopted_migration: None,
+                unfollowed: None,
                 pause_requested: false,
                 disk_failed: false,
                 metadata: Metadata::new(uid),
@@ -158,7 +146,7 @@ impl Vm {
     pub async fn wait_for_first_read(&self) -> Snapshot {
         let mut state = self.subscribe();
         // Cannot fail: the sender lives as long as the VM.
-        let _ = state.wait_for(|vm| vm.generation > 0).await;
+        let _ = state.wait_for(|vm| vm.phase != Phase::Unknown).await;
         self.snapshot()
     }
 
@@ -182,17 +170,20 @@ impl Vm {
     /// # Errors
     /// The request is refused.
     pub async fn permit(&self, request: Request) -> Result<Option<Permit>, Refusal> {
-        match self.admit(request)? {
-            Admission::NothingToDo => return Ok(None),
-            Admission::AtOnce => return Ok(Some(Permit::at_once())),
-            Admission::InTurn | Admission::IfUnchanged => {}
+        let mut turn = None;
+        loop {
+            match self.admit(request)? {
+                Admission::AfterFirstRead => drop(self.wait_for_first_read().await),
+                Admission::AtOnce => return Ok(Some(Permit::at_once())),
+                Admission::NothingToDo => return Ok(None),
+                // Asked again then: the change before it may have left nothing that may be done.
+                Admission::InTurn | Admission::IfUnchanged if turn.is_none() => {
+                    turn = Some(self.turns.next().await);
+                }
+                Admission::InTurn => return Ok(turn),
+                Admission::IfUnchanged => return Ok(None),
+            }
         }
-        let permit = self.turns.next().await;
-        // The change before it may have left nothing to do, or nothing that may be done.
-        Ok(match self.admit(request)? {
-            Admission::NothingToDo | Admission::IfUnchanged => None,
-            Admission::AtOnce | Admission::InTurn => Some(permit),
-        })
     }
 
     /// Waits until no change that has the turn is in progress.
@@ -213,11 +204,8 @@ impl Vm {
     /// # Errors
     /// The phase or another job excludes it.
     pub fn begin(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
-        let (cancel, cancelled) = watch::channel(false);
-        self.change(|inner| {
-            let running: Vec<JobKind> = inner.jobs.iter().map(|(kind, _)| *kind).collect();
-            admission::admit_job(inner.standing(), &running, kind)?;
-            inner.jobs.push((kind, cancel));
+        let cancelled = self.change(|inner| {
+            admission::admit_job(inner.standing(), &inner.running_jobs(), kind)?;
             if kind == JobKind::Start {
                 inner.starts += 1;
                 inner.phase = inner.phase.after(Input::StartBegan);
@@ -225,7 +213,7 @@ impl Vm {
             if kind == JobKind::MigrationOut {
                 inner.phase = inner.phase.after(Input::MigrationOutBegan);
             }
-            Ok(())
+            Ok(inner.begin(kind))
         })?;
         Ok(Job {
             kind,
@@ -234,22 +222,17 @@ impl Vm {
         })
     }
 
-    /// The UID and the job of an outgoing migration that an earlier launcher began. Returns it only
-    /// once.
-    pub fn begin_adopted_migration(self: &Arc<Self>) -> Option<(String, Job)> {
-        let kind = JobKind::MigrationOut;
-        let (cancel, cancelled) = watch::channel(false);
-        let uid = self.change(|inner| {
-            let uid = inner.adopted_migration.take()?;
-            inner.jobs.push((kind, cancel));
-            Some(uid)
-        })?;
-        let job = Job {
-            kind,
-            vm: self.clone(),
-            cancelled,
-        };
-        Some((uid, job))
+    /// A job that libvirt has shown, for who follows it to its end. Once.
+    pub fn follow(self: &Arc<Self>, kind: JobKind) -> Option<Job> {
+        self.with(|inner| {
+            inner.unfollowed.take_if(|job| *job == kind)?;
+            let (_, cancel) = inner.jobs.iter().find(|(running, _)| *running == kind)?;
+            Some(Job {
+                kind,
+                vm: self.clone(),
+                cancelled: cancel.subscribe(),
+            })
+        })
     }
 
     /// Asks a job to end. Returns false if it does not run.
@@ -266,14 +249,14 @@ impl Vm {
     /// Refuses new starts: the pod ends. Returns true if a start is in progress.
     pub fn refuse_starts(&self) -> bool {
         self.with(|inner| {
-            inner.refuses_starts = true;
-            inner.phase == Phase::Starting
+            inner.is_ending = true;
+            inner.phase.is_starting()
         })
     }
 
     /// The start in progress has defined the domain.
     pub fn defined(&self) {
-        self.change(|inner| inner.is_defined = true);
+        self.change(|inner| inner.phase = inner.phase.after(Input::Defined));
     }
 
     /// A pause or its end is requested.
@@ -309,15 +292,10 @@ impl Vm {
     /// `paused`: its user has paused it.
     pub fn expect_arrival(&self, paused: bool, change: impl FnOnce(&mut Metadata)) {
         self.change(|inner| {
-            inner.arriving = true;
+            inner.phase = inner.phase.after(Input::ArrivalPrepared);
             inner.pause_requested |= paused;
             change(&mut inner.metadata);
         });
-    }
-
-    /// The domain has arrived completely, or will not come.
-    pub fn arrival_ended(&self) {
-        self.change(|inner| inner.arriving = false);
     }
 
     /// The start has succeeded.
@@ -341,19 +319,16 @@ impl Vm {
     /// Updates the state from libvirt's view. Returns what virt-handler may see of it.
     pub fn observe(&self, observed: Observed) -> Option<Arc<Domain>> {
         self.change(|inner| {
-            let (phase, adopted) = inner.phase_of(&observed);
-            if adopted && !inner.arriving {
-                tracing::info!("Adopting the domain that is already there");
-                inner.metadata.adopt(&observed.spec.metadata.kube_virt);
-                inner.pause_requested = phase == Phase::Paused(PauseReason::User);
-                // Only the source's XML has one: the target's document lacks it.
-                inner.adopted_migration = inner.metadata.unfinished_migration();
-                // The pod was prepared under an earlier launcher.
-                inner.arriving = phase == Phase::MigratingIn && inner.adopted_migration.is_none();
+            let phase = inner.phase_of(&observed);
+            let is_new = !inner.phase.has_run() && phase.has_run();
+            if is_new && inner.phase == Phase::Expected {
+                inner.shows_job(JobKind::MigrationIn);
+            } else if is_new {
+                inner.adopt(phase, &observed);
             }
-            let phase = phase.of_leaving(inner.adopted_migration.is_some());
+            let phase = phase.of_leaving(inner.runs(JobKind::MigrationOut));
             // D-mig-22 (docs/differences.md).
-            if inner.arriving && phase == Phase::Paused(PauseReason::User) {
+            if inner.runs(JobKind::MigrationIn) && phase == Phase::Paused(PauseReason::User) {
                 inner.pause_requested = true;
             }
             inner.phase = phase;
@@ -371,8 +346,7 @@ impl Vm {
     /// Renders a read without changing the state.
     pub fn describe(&self, observed: Observed) -> Option<Domain> {
         self.with(|inner| {
-            let (phase, _) = inner.phase_of(&observed);
-            let visible = phase.is_visible();
+            let visible = inner.phase_of(&observed).is_visible();
             visible.then(|| self.render(inner, observed))
         })
     }
@@ -385,10 +359,6 @@ impl Vm {
 
     /// The document to send, if it changed since the last one.
     pub fn update_document(&self) -> Option<Arc<Domain>> {
-        if self.snapshot().generation == 0 {
-            // A new generation would mean that the domain has been read.
-            return None;
-        }
         self.change(|inner| {
             let document = inner.document_from_memory().map(Arc::new);
             if inner.document == document {
@@ -407,7 +377,13 @@ impl Vm {
     /// libvirt does not know the domain. Returns the final document, if there was one, for the
     /// caller to publish before [`Self::gone`].
     pub fn final_document(&self) -> Option<Domain> {
-        self.change(|inner| inner.phase.is_visible().then(|| self.blank(inner)))
+        self.change(|inner| {
+            if inner.phase.is_visible() {
+                return Some(self.blank(inner));
+            }
+            inner.phase = inner.phase.after(Input::NotFound);
+            None
+        })
     }
 
     /// The final event is queued.
@@ -522,10 +498,8 @@ impl Vm {
             self.published.send_modify(|snapshot| {
                 snapshot.generation += 1;
                 snapshot.phase = inner.phase;
-                snapshot.is_defined = inner.is_defined;
-                snapshot.arriving = inner.arriving;
                 snapshot.agent = inner.agent;
-                snapshot.jobs = inner.jobs.iter().map(|(kind, _)| *kind).collect();
+                snapshot.jobs = inner.running_jobs();
                 snapshot.document.clone_from(&inner.document);
             });
             result
@@ -537,10 +511,40 @@ impl Inner {
     fn standing(&self) -> Standing {
         Standing {
             phase: self.phase,
-            expects_arrival: self.arriving && !self.phase.has_run(),
-            migrates: self.arriving || self.runs(JobKind::MigrationOut),
-            refuses_starts: self.refuses_starts,
+            migrates: self.runs(JobKind::MigrationIn) || self.runs(JobKind::MigrationOut),
+            is_ending: self.is_ending,
         }
+    }
+
+    /// Takes over a domain that an earlier launcher has had.
+    fn adopt(&mut self, phase: Phase, observed: &Observed) {
+        tracing::info!("Adopting the domain that is already there");
+        self.metadata.adopt(&observed.spec.metadata.kube_virt);
+        self.pause_requested = phase == Phase::Paused(PauseReason::User);
+        // Only the source's XML has one: the target's document is without it.
+        if self.metadata.unfinished_migration().is_some() {
+            self.shows_job(JobKind::MigrationOut);
+        } else if phase == Phase::MigratingIn {
+            // Its pod was prepared under an earlier launcher.
+            self.shows_job(JobKind::MigrationIn);
+        }
+    }
+
+    /// Begins a job; it ends when its guard does. Says when it is cancelled.
+    fn begin(&mut self, kind: JobKind) -> watch::Receiver<bool> {
+        let (cancel, cancelled) = watch::channel(false);
+        self.jobs.push((kind, cancel));
+        cancelled
+    }
+
+    /// libvirt is at a job that this launcher has not begun.
+    fn shows_job(&mut self, kind: JobKind) {
+        drop(self.begin(kind));
+        self.unfollowed = Some(kind);
+    }
+
+    fn running_jobs(&self) -> Vec<JobKind> {
+        self.jobs.iter().map(|(kind, _)| *kind).collect()
     }
 
     fn runs(&self, job: JobKind) -> bool {
@@ -568,21 +572,14 @@ impl Inner {
         Some(document)
     }
 
-    /// The phase after an observation, and whether that is an adoption.
-    fn phase_of(&self, observed: &Observed) -> (Phase, bool) {
-        let seen = Seen {
+    /// The phase that an observation leads to.
+    fn phase_of(&self, observed: &Observed) -> Phase {
+        self.phase.after(Input::Seen(Seen {
             state: self.explained(observed.state),
             pause_requested: self.pause_requested,
-            arriving: self.arriving,
-            migrating_out: self.runs(JobKind::MigrationOut) || self.adopted_migration.is_some(),
-        };
-        // A start of this launcher has failed.
-        let has_failed = self.phase == Phase::Absent && self.starts > 0;
-        if has_failed && is_left_of_start(observed.state) {
-            return (Phase::Absent, false);
-        }
-        let phase = self.phase.after(Input::Seen(seen));
-        (phase, self.phase == Phase::Absent && phase.has_run())
+            arriving: self.phase == Phase::Expected || self.runs(JobKind::MigrationIn),
+            migrating_out: self.runs(JobKind::MigrationOut),
+        }))
     }
 
     /// The state with a reason that libvirt has missed: QEMU reports a disk's errors at most once
@@ -596,15 +593,6 @@ impl Inner {
             state => state,
         }
     }
-}
-
-/// Whether this is the leftover of a start while no start is in progress: libvirt ends a QEMU if
-/// its daemon died during the start.
-pub fn is_left_of_start(state: DomainState) -> bool {
-    matches!(
-        state,
-        DomainState::Shutdown(_) | DomainState::Paused(PausedReason::StartingUp)
-    )
 }
 
 /// A running job, which ends on drop.
@@ -648,7 +636,6 @@ impl Drop for Job {
             if kind == JobKind::Start {
                 // Has no effect on a start that has succeeded.
                 inner.phase = inner.phase.after(Input::StartFailed);
-                inner.is_defined &= inner.phase.has_run();
             }
         });
     }

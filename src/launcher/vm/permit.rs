@@ -10,8 +10,8 @@ use libvirt::MayChange;
 #[derive(Default)]
 pub(super) struct Turns(Arc<Mutex<()>>);
 
-/// Permission to change the domain. The turn, if it has that, ends with its last clone: a change that goes on after its
-/// caller has given up keeps it.
+/// Permission to change the domain. The turn, if it has that, ends with its last clone: a change
+/// that goes on after its caller has given up keeps it.
 #[derive(Clone)]
 pub struct Permit(Kind);
 

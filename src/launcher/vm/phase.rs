@@ -1,16 +1,16 @@
 //! The VM's phase, as a function of what happened: pure, and tested over all sequences.
 //!
 //! ```text
-//!                 start                      active
-//!    Absent ─────────────────► Starting ─────────────┐
-//!      │ ▲                        │                  ▼
-//!      │ └──────── failed ────────┘    ┌─────────► Running ◄────────► Paused(why)
-//!      │                               │             │    ▲              │
-//!      │ active (adopted, or           │             ▼    │              │
-//!      ├──── by migration) ────────────┤          MigratingOut           │
-//!      │                               │             │                   │
-//!      └──► MigratingIn ───────────────┘             ▼                   ▼
-//!                                                 Stopping ──────────► Ended ──► Gone
+//!   Unknown                 start               defined            active
+//!      │    ┌──────────────────► Preparing ─────► Starting ──────────┐
+//!      ▼    │                         │ failed       │               ▼
+//!    Absent ┤    StartFailed ◄────────┴──────────────┘ ┌───────► Running ◄─────► Paused(why)
+//!      │    │        └── start: Preparing              │           │    ▲           │
+//!      │    └── active (adopted) ──────────────────────┤           ▼    │           │
+//!      ▼                                               │        MigratingOut        │
+//!   Expected ──► MigratingIn ──────────────────────────┘           │                │
+//!                                                                  ▼                ▼
+//!                                                              Stopping ────────► Ended ──► Gone
 //! ```
 //! In each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to
 //! `Absent`: a launcher runs one VM once.
@@ -19,11 +19,19 @@ use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
+    /// libvirt has not been asked yet.
+    Unknown,
     /// No domain has run. libvirt may have a definition that was never started.
     Absent,
+    /// The pod is prepared for a domain from another node, which libvirt has not shown yet.
+    Expected,
     /// A start is in progress. virt-handler must not see the domain: it takes a domain that is
     /// defined and not started for a dead one, and deletes it together with what the start needs.
+    Preparing,
+    /// The same, and the start has defined the domain.
     Starting,
+    /// A start of this launcher's has failed. What libvirt still shows of it is no domain.
+    StartFailed,
     /// The guest runs.
     Running,
     /// The vCPUs are stopped.
@@ -57,6 +65,8 @@ pub enum PauseReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     StartBegan,
+    /// The start has defined the domain.
+    Defined,
     /// The start failed; no domain is left.
     StartFailed,
     /// The start succeeded.
@@ -66,6 +76,8 @@ pub enum Input {
         /// The VMI wants its guest paused.
         by_user: bool,
     },
+    /// The pod is prepared for the domain from another node.
+    ArrivalPrepared,
     /// This launcher begins to migrate the domain to another node.
     MigrationOutBegan,
     /// libvirt has the domain in this state.
@@ -93,32 +105,36 @@ impl Phase {
     /// The phase after `input`.
     pub fn after(self, input: Input) -> Self {
         match (self, input) {
-            (Self::Absent, Input::StartBegan) => Self::Starting,
-            (Self::Starting, Input::StartFailed) => Self::Absent,
-            (Self::Starting, Input::Started { paused: false, .. }) => Self::Running,
-            (Self::Starting, Input::Started { by_user, .. }) => Self::Paused(if by_user {
-                PauseReason::User
-            } else {
-                PauseReason::Other
-            }),
+            (Self::Unknown | Self::Absent | Self::StartFailed, Input::StartBegan) => {
+                Self::Preparing
+            }
+            (Self::Preparing, Input::Defined) => Self::Starting,
+            (Self::Preparing | Self::Starting, Input::StartFailed) => Self::StartFailed,
+            (Self::Preparing | Self::Starting, Input::Started { paused, by_user }) => {
+                match (paused, by_user) {
+                    (false, _) => Self::Running,
+                    (true, true) => Self::Paused(PauseReason::User),
+                    (true, false) => Self::Paused(PauseReason::Other),
+                }
+            }
+            (_, Input::ArrivalPrepared) if !self.has_run() && !self.is_starting() => Self::Expected,
             (_, Input::MigrationOutBegan) if self.is_visible() && self != Self::Ended => {
                 Self::MigratingOut
             }
-            (_, Input::MigrationOutBegan) => self,
             // During a start, `Started` and `StartFailed` decide, not libvirt's view.
-            (Self::Starting, Input::Seen(_) | Input::NotFound) => self,
+            (Self::Preparing | Self::Starting, Input::Seen(_) | Input::NotFound) => self,
             (_, Input::Seen(seen)) => self.seen(seen),
-            (Self::Absent | Self::Gone, Input::NotFound) => self,
-            (_, Input::NotFound) => Self::Gone,
-            (Self::Absent, Input::EndedUnseen) => Self::Ended,
+            (Self::Unknown, Input::NotFound) => Self::Absent,
+            (_, Input::NotFound) if self.is_visible() => Self::Gone,
+            (_, Input::EndedUnseen) if !self.has_run() && !self.is_starting() => Self::Ended,
             // A second start, or the end of one that does not run, changes nothing.
-            (_, Input::StartBegan | Input::StartFailed | Input::Started { .. }) => self,
-            (_, Input::EndedUnseen) => self,
+            _ => self,
         }
     }
 
     fn seen(self, seen: Seen) -> Self {
         match seen.state {
+            state if self == Self::StartFailed && is_left_of_start(state) => self,
             state if seen.migrating_out && !state.is_down() => Self::MigratingOut,
             // Until the post-copy is over, some of the guest's memory is on the source; if it
             // fails, it stays there.
@@ -135,15 +151,21 @@ impl Phase {
             DomainState::Shutdown(_) => Self::Stopping,
             DomainState::Crashed(_) => Self::Ended,
             // A definition that was never started is not shown.
-            DomainState::NoState if !self.has_run() => Self::Absent,
-            DomainState::Shutoff(reason) if !self.has_run() && !has_ended(reason) => Self::Absent,
+            DomainState::NoState if !self.has_run() => self.without_domain(),
+            DomainState::Shutoff(reason) if !self.has_run() && !has_ended(reason) => {
+                self.without_domain()
+            }
             DomainState::NoState | DomainState::Shutoff(_) => Self::Ended,
         }
     }
 
+    fn without_domain(self) -> Self {
+        self.after(Input::NotFound)
+    }
+
     fn seen_paused(self, reason: PausedReason, requested: bool) -> Self {
         // The domain was paused before this launcher came: libvirt knows the reason.
-        let adopted = matches!(self, Self::Absent);
+        let adopted = !self.has_run();
         Self::Paused(match reason {
             PausedReason::Migration if adopted || self == Self::MigratingIn => {
                 return Self::MigratingIn;
@@ -166,7 +188,15 @@ impl Phase {
 
     /// Whether a domain has run, here or under an earlier launcher.
     pub fn has_run(self) -> bool {
-        !matches!(self, Self::Absent | Self::Starting)
+        !matches!(
+            self,
+            Self::Unknown | Self::Absent | Self::Expected | Self::StartFailed
+        ) && !self.is_starting()
+    }
+
+    /// Whether a start of this launcher's is in progress.
+    pub fn is_starting(self) -> bool {
+        matches!(self, Self::Preparing | Self::Starting)
     }
 
     /// Whether virt-handler may see a domain. One that is not visible is not shown: no event, and
@@ -195,6 +225,15 @@ pub fn has_ended(reason: ShutoffReason) -> bool {
     )
 }
 
+/// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU
+/// whose start its daemon has not survived.
+pub fn is_left_of_start(state: DomainState) -> bool {
+    matches!(
+        state,
+        DomainState::Shutdown(_) | DomainState::Paused(PausedReason::StartingUp)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +254,7 @@ mod tests {
     fn after(inputs: &[Input]) -> Phase {
         inputs
             .iter()
-            .fold(Phase::Absent, |phase, input| phase.after(*input))
+            .fold(Phase::Unknown, |phase, input| phase.after(*input))
     }
 
     const STARTED: [Input; 2] = [
@@ -232,12 +271,16 @@ mod tests {
         let running = seen(RUNNING);
         assert_eq!(
             after(&[Input::StartBegan, defined, running]),
+            Phase::Preparing
+        );
+        assert_eq!(
+            after(&[Input::StartBegan, Input::Defined, running]),
             Phase::Starting
         );
         assert_eq!(after(&STARTED), Phase::Running);
         assert_eq!(
             after(&[Input::StartBegan, Input::StartFailed]),
-            Phase::Absent
+            Phase::StartFailed
         );
         assert_eq!(after(&[defined]), Phase::Absent);
     }
@@ -359,10 +402,12 @@ mod tests {
         prop_oneof![
             4 => seen,
             1 => Just(Input::StartBegan),
+            1 => Just(Input::Defined),
             1 => Just(Input::StartFailed),
             1 => (any::<bool>(), any::<bool>())
                 .prop_map(|(paused, by_user)| Input::Started { paused, by_user }),
             1 => Just(Input::NotFound),
+            1 => Just(Input::ArrivalPrepared),
             1 => Just(Input::MigrationOutBegan),
             1 => Just(Input::EndedUnseen),
         ]
@@ -371,18 +416,19 @@ mod tests {
     proptest! {
         #[test]
         fn a_vm_that_has_run_never_starts_again(inputs in prop::collection::vec(any_input(), 0..40)) {
-            let mut phase = Phase::Absent;
+            let mut phase = Phase::Unknown;
             for input in inputs {
                 let next = phase.after(input);
                 prop_assert!(!phase.has_run() || next.has_run(), "{phase:?} {input:?} {next:?}");
                 prop_assert!(
-                    next != Phase::Starting || matches!(phase, Phase::Absent | Phase::Starting),
+                    !next.is_starting() || !phase.has_run() && phase != Phase::Expected,
                     "{phase:?} {input:?}"
                 );
                 prop_assert!(
-                    phase != Phase::Starting || !matches!(input, Input::Seen(_)) || next == Phase::Starting,
+                    !phase.is_starting() || !matches!(input, Input::Seen(_)) || next == phase,
                     "a start is not shown before it has returned"
                 );
+                prop_assert!(next != Phase::Unknown || phase == Phase::Unknown);
                 phase = next;
             }
         }

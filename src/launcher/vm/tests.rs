@@ -35,10 +35,12 @@ fn running() -> Arc<Vm> {
 fn a_start_ends_as_absent_or_running_whatever_becomes_of_its_job() {
     let vm = vm();
     let start = vm.begin(JobKind::Start).unwrap();
+    assert_eq!(vm.snapshot().phase, Phase::Preparing);
+    vm.defined();
     assert_eq!(vm.snapshot().phase, Phase::Starting);
     assert!(vm.observe(seen(RUNNING)).is_none(), "a start is not shown");
     drop(start);
-    assert_eq!(vm.snapshot().phase, Phase::Absent);
+    assert_eq!(vm.snapshot().phase, Phase::StartFailed);
 
     let start = vm.begin(JobKind::Start).unwrap();
     vm.started(false, false);
@@ -107,7 +109,7 @@ fn a_read_changes_nothing() {
     assert!(vm.describe(seen(RUNNING)).is_some());
     assert_eq!(
         (vm.snapshot().generation, vm.snapshot().phase),
-        (before, Phase::Absent)
+        (before, Phase::Unknown)
     );
 }
 
@@ -181,7 +183,7 @@ fn what_is_left_of_a_failed_start_is_not_taken_over() {
         DomainState::Shutoff(ShutoffReason::Daemon),
     ] {
         assert!(started.observe(seen(state)).is_none());
-        assert_eq!(started.snapshot().phase, Phase::Absent);
+        assert_eq!(started.snapshot().phase, Phase::StartFailed);
         // An earlier launcher may have started it, so its end has to be reported.
         let adopting = vm();
         adopting.observe(seen(state));
@@ -207,11 +209,10 @@ fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
         let vm = vm();
         drop(vm.observe(observed));
         assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
-        assert!(!vm.snapshot().arriving);
-        let (uid, job) = vm.begin_adopted_migration().unwrap();
-        assert_eq!(uid, "m-1");
         assert_eq!(vm.snapshot().jobs, [JobKind::MigrationOut]);
-        assert!(vm.begin_adopted_migration().is_none());
+        let job = vm.follow(JobKind::MigrationOut).unwrap();
+        assert_eq!(vm.metadata().unfinished_migration().unwrap(), "m-1");
+        assert!(vm.follow(JobKind::MigrationOut).is_none());
         drop(vm.observe(seen(state)));
         assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
         drop(job);
@@ -224,21 +225,25 @@ fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
 fn a_migration_of_this_launcher_is_not_adopted() {
     let source = running();
     source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
-    assert!(source.begin_adopted_migration().is_none());
+    assert!(source.follow(JobKind::MigrationOut).is_none());
     let target = vm();
     target.expect_arrival(false, |metadata| {
         metadata.migration_in_began(&Vmi::default(), "m-1");
     });
     drop(target.observe(seen(DomainState::Paused(PausedReason::Migration))));
-    assert!(target.begin_adopted_migration().is_none());
-    assert!(target.snapshot().arriving);
+    assert!(target.follow(JobKind::MigrationOut).is_none());
+    assert_eq!(target.snapshot().jobs, [JobKind::MigrationIn]);
+    drop(target.follow(JobKind::MigrationIn).unwrap());
+    assert_eq!(target.snapshot().jobs, []);
 }
 
 #[test]
 fn nothing_is_known_before_libvirt_was_asked() {
     let vm = vm();
     assert!(vm.update_document().is_none());
-    assert_eq!(vm.snapshot().generation, 0);
+    assert_eq!(vm.snapshot().phase, Phase::Unknown);
+    assert!(vm.final_document().is_none());
+    assert_eq!(vm.snapshot().phase, Phase::Absent);
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -246,27 +251,35 @@ enum Step {
     Ask(Request),
     EndTurn,
     Observe(DomainState),
+    Vanish,
+    ExpectArrival,
+    Begin(JobKind),
+    EndJob,
+    EndPod,
 }
 
+const REQUESTS: [Request; 18] = [
+    Request::Sync,
+    Request::Pause,
+    Request::Unpause,
+    Request::Resize,
+    Request::Reset,
+    Request::SoftReboot,
+    Request::Shutdown,
+    Request::Kill,
+    Request::Delete,
+    Request::PrepareTarget,
+    Request::Finalize,
+    Request::CopyMetadata,
+    Request::RedefineCheckpoint,
+    Request::AbortBackup,
+    Request::ResumeAfterJob,
+    Request::InjectSecret,
+    Request::PodShutdown,
+    Request::PodCleanup,
+];
+
 fn any_step() -> impl Strategy<Value = Step> {
-    let requests = vec![
-        Request::Sync,
-        Request::Pause,
-        Request::Unpause,
-        Request::Resize,
-        Request::Reset,
-        Request::SoftReboot,
-        Request::Shutdown,
-        Request::Kill,
-        Request::Delete,
-        Request::PrepareTarget,
-        Request::Finalize,
-        Request::RedefineCheckpoint,
-        Request::AbortBackup,
-        Request::InjectSecret,
-        Request::PodShutdown,
-        Request::PodCleanup,
-    ];
     let states = vec![
         RUNNING,
         DomainState::Paused(PausedReason::User),
@@ -275,55 +288,105 @@ fn any_step() -> impl Strategy<Value = Step> {
         DomainState::Shutoff(ShutoffReason::Shutdown),
     ];
     prop_oneof![
-        4 => prop::sample::select(requests).prop_map(Step::Ask),
-        2 => Just(Step::EndTurn),
-        1 => prop::sample::select(states).prop_map(Step::Observe),
+        8 => prop::sample::select(&REQUESTS[..]).prop_map(Step::Ask),
+        4 => Just(Step::EndTurn),
+        2 => prop::sample::select(states).prop_map(Step::Observe),
+        1 => Just(Step::Vanish),
+        1 => Just(Step::ExpectArrival),
+        2 => prop::sample::select(&JobKind::ALL[..]).prop_map(Step::Begin),
+        2 => Just(Step::EndJob),
+        1 => Just(Step::EndPod),
     ]
 }
 
 type Asked = Pin<Box<dyn Future<Output = Result<Option<Permit>, Refusal>>>>;
 
-fn poll(asked: &mut Asked) -> Poll<Result<Option<Permit>, Refusal>> {
-    asked.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+/// A VM, who has the turn to change it, and who waits.
+struct Asking {
+    vm: Arc<Vm>,
+    turn: Option<Permit>,
+    waiting: VecDeque<(Request, Asked)>,
+    jobs: Vec<Job>,
+    ends: bool,
 }
 
-/// Who has the turn, and who waits for it.
-#[derive(Default)]
-struct Turn {
-    holder: Option<Permit>,
-    waiting: VecDeque<Asked>,
-}
-
-impl Turn {
-    /// The permits are what the table says.
-    fn ask(&mut self, vm: &Arc<Vm>, request: Request) {
-        let admitted = vm.admit(request);
-        let asking = vm.clone();
-        let mut asked: Asked = Box::pin(async move { asking.permit(request).await });
-        match (poll(&mut asked), admitted) {
-            (Poll::Ready(Err(refusal)), _) => assert_eq!(admitted, Err(refusal)),
-            (Poll::Ready(Ok(None)), _) => assert_eq!(admitted, Ok(Admission::NothingToDo)),
-            (Poll::Ready(Ok(Some(permit))), Ok(Admission::AtOnce)) => assert!(permit.is_at_once()),
-            (Poll::Ready(Ok(Some(permit))), Ok(Admission::InTurn | Admission::IfUnchanged)) => {
-                assert!(!permit.is_at_once() && self.holder.is_none(), "{request:?}");
-                self.holder = Some(permit);
-            }
-            (Poll::Pending, Ok(Admission::InTurn | Admission::IfUnchanged)) => {
-                assert!(self.holder.is_some(), "{request:?} waits for nothing");
-                self.waiting.push_back(asked);
-            }
-            (answer, admitted) => panic!("{request:?}: {admitted:?}, {}", answer.is_pending()),
+impl Asking {
+    fn new() -> Self {
+        Self {
+            vm: vm(),
+            turn: None,
+            waiting: VecDeque::new(),
+            jobs: Vec::new(),
+            ends: false,
         }
     }
 
-    /// The next one that is still admitted gets the turn.
-    fn end(&mut self) {
-        self.holder = None;
-        while let Some(mut asked) = self.waiting.pop_front() {
-            match poll(&mut asked) {
-                Poll::Ready(Ok(Some(permit))) => return self.holder = Some(permit),
-                Poll::Ready(_) => {}
-                Poll::Pending => panic!("the turn is free"),
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Ask(request) => {
+                let vm = self.vm.clone();
+                let asked: Asked = Box::pin(async move { vm.permit(request).await });
+                self.waiting.push_back((request, asked));
+            }
+            Step::EndTurn => self.turn = None,
+            Step::Observe(state) => drop(self.vm.observe(seen(state))),
+            Step::Vanish if self.vm.final_document().is_some() => self.vm.gone(),
+            Step::Vanish => {}
+            Step::ExpectArrival => self.vm.expect_arrival(false, |_| {}),
+            Step::Begin(kind) => self.begin(kind),
+            Step::EndJob => drop(self.jobs.pop()),
+            Step::EndPod => {
+                self.vm.refuse_starts();
+                self.ends = true;
+            }
+        }
+        self.poll();
+    }
+
+    fn begin(&mut self, kind: JobKind) {
+        let before = self.vm.snapshot();
+        let Ok(job) = self.vm.begin(kind) else { return };
+        assert!(!self.ends || kind != JobKind::Start);
+        assert!(before.jobs.iter().all(|other| kind.may_run_beside(*other)));
+        self.jobs.push(job);
+    }
+
+    /// Nobody waits for nothing.
+    fn poll(&mut self) {
+        let mut waited = usize::MAX;
+        while self.waiting.len() < waited {
+            waited = self.waiting.len();
+            for _ in 0..waited {
+                self.poll_next();
+            }
+        }
+        let is_unknown = self.vm.snapshot().phase == Phase::Unknown;
+        assert!(waited == 0 || is_unknown || self.turn.is_some());
+    }
+
+    /// Whoever has an answer has the one of the table, by the state as it is now.
+    fn poll_next(&mut self) {
+        let Some((request, mut asked)) = self.waiting.pop_front() else {
+            return;
+        };
+        let answer = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let admitted = self.vm.admit(request);
+        match answer {
+            Poll::Pending => {
+                assert_ne!(request, Request::Kill);
+                self.waiting.push_back((request, asked));
+            }
+            Poll::Ready(Err(refusal)) => assert_eq!(admitted, Err(refusal)),
+            Poll::Ready(Ok(None)) => assert!(matches!(
+                admitted,
+                Ok(Admission::NothingToDo | Admission::IfUnchanged)
+            )),
+            Poll::Ready(Ok(Some(permit))) if permit.is_at_once() => {
+                assert_eq!(admitted, Ok(Admission::AtOnce));
+            }
+            Poll::Ready(Ok(Some(permit))) => {
+                assert_eq!(admitted, Ok(Admission::InTurn), "{request:?}");
+                assert!(self.turn.replace(permit).is_none(), "two have the turn");
             }
         }
     }
@@ -332,15 +395,11 @@ impl Turn {
 proptest! {
     #[test]
     fn what_runs_is_what_the_table_admits_and_one_change_at_a_time(
-        steps in prop::collection::vec(any_step(), 1..60),
+        steps in prop::collection::vec(any_step(), 1..80),
     ) {
-        let (vm, mut turn) = (vm(), Turn::default());
+        let mut asking = Asking::new();
         for step in steps {
-            match step {
-                Step::Ask(request) => turn.ask(&vm, request),
-                Step::EndTurn => turn.end(),
-                Step::Observe(state) => drop(vm.observe(seen(state))),
-            }
+            asking.apply(step);
         }
     }
 }
