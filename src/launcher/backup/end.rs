@@ -7,10 +7,11 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 
 use super::error::BackupError;
-use super::outcome::{JobEnd, Outcome, lost, outcome};
+use super::outcome::{JobEnd, lost, outcome};
 use super::{Backup, Stage};
 use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
+use crate::launcher::vm::metadata::Outcome;
 use crate::launcher::vm::{JobKind, Request};
 use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;

@@ -1,5 +1,6 @@
 //! Derives a backup's result from the end of libvirt's job. Pure.
 
+use crate::launcher::vm::metadata::Outcome;
 use convert::backup::Mode;
 use libvirt::{JobOperation, JobState, JobType};
 
@@ -10,15 +11,6 @@ const CANCELED: &str = "Operation canceled";
 pub(super) struct JobEnd {
     job_type: JobType,
     message: Option<String>,
-}
-
-/// The result that virt-handler sees.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::launcher) struct Outcome {
-    /// Whether the backup is unusable.
-    pub failed: bool,
-    /// The reason, or a remark.
-    pub message: String,
 }
 
 impl Outcome {

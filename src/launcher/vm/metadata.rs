@@ -9,7 +9,7 @@ use domain::metadata::{
     MigrationMetadata, Time,
 };
 
-pub(in crate::launcher) use backup::Quiesced;
+pub(in crate::launcher) use backup::{Outcome, Quiesced};
 
 /// Grace period in seconds, unless the VMI sets one.
 const DEFAULT_GRACE_PERIOD: i64 = 30;

@@ -1,7 +1,6 @@
 //! A backup's metadata, as virt-handler sees them.
 
 use super::Metadata;
-use crate::launcher::backup::outcome::Outcome;
 use convert::backup::{BackupId, BackupPlan, Start};
 use domain::metadata::{BackupMetadata, Time};
 
@@ -13,6 +12,15 @@ pub(in crate::launcher) enum Quiesced {
     Failed(String),
     /// No freeze was requested.
     Skipped,
+}
+
+/// What has become of a backup.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::launcher) struct Outcome {
+    /// It is of no use.
+    pub failed: bool,
+    /// Why, or a remark.
+    pub message: String,
 }
 
 impl Metadata {
