@@ -9,7 +9,7 @@
 //!
 //! virt-handler sends the same VMI many times. [`api::json`] limits the cost of decoding.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -21,6 +21,7 @@ use api::proto::cmd::v1::{self, VirtualMachineOptions};
 use api::vmi::Vmi;
 use hooks::plugins::Pipeline;
 use os::failpoints;
+use os::lock::lock;
 use os::serving_thread::SMALL_INPUT_BYTES;
 
 /// Limit of a sync's options, in bytes. Plugins do not count: they have their own limits. An empty
@@ -108,7 +109,7 @@ impl Door {
     /// [`CallError::InvalidVmi`], also without a VMI, and [`CallError::ForeignVmi`].
     pub async fn vmi(&self, vmi: Option<v1::Vmi>) -> Result<Arc<Vmi>, CallError> {
         let json = vmi.unwrap_or_default().vmi_json;
-        if let Some((bytes, vmi)) = &*self.last_vmi()
+        if let Some((bytes, vmi)) = &*lock(&self.last_vmi)
             && *bytes == json
         {
             return Ok(vmi.clone());
@@ -126,7 +127,7 @@ impl Door {
             });
         }
         let vmi = Arc::new(vmi);
-        *self.last_vmi() = Some((json, vmi.clone()));
+        *lock(&self.last_vmi) = Some((json, vmi.clone()));
         Ok(vmi)
     }
 
@@ -183,10 +184,6 @@ impl Door {
             decoded
         });
         Ok(decoded.await.map_err(|_| LauncherError::Worker { what })?)
-    }
-
-    fn last_vmi(&self) -> std::sync::MutexGuard<'_, Option<(Bytes, Arc<Vmi>)>> {
-        self.last_vmi.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

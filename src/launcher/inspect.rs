@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
-use super::lock::lock;
 use super::reads::xml;
 use super::vm::Vm;
 use api::proto::inspect::v1::{DebugResponse, SetupResponse};
 use domain::Domain;
+use os::lock::lock;
 
 pub struct Inspection {
     libvirt: Arc<LibvirtDomain>,

@@ -14,10 +14,10 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::error::LauncherError;
-use super::lock::lock;
 use super::vm::Permit;
 use domain::DomainSpec;
 use libvirt::{ChangeableDomain, Connection, Domain, XmlKind};
+use os::lock::lock;
 
 /// Limit of reads; virt-handler waits 5 s.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
@@ -162,7 +162,8 @@ impl LibvirtDomain {
         Ok(AgentShutdown(self.agent_shutdown.clone()))
     }
 
-    /// A change of the domain. It goes on, and keeps its turn if it has one, when the caller gives up.
+    /// A change of the domain. It goes on, and keeps its turn if it has one, when the caller gives
+    /// up.
     ///
     /// # Errors
     /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
@@ -201,7 +202,8 @@ impl LibvirtDomain {
         self.note_slow(done)
     }
 
-    /// A change that takes as long as libvirt does: nobody waits for its answer, or its caller has a limit.
+    /// A change that takes as long as libvirt does: nobody waits for its answer, or its caller has
+    /// a limit.
     ///
     /// # Errors
     /// Those of `work`.

@@ -27,7 +27,6 @@ mod guest_agent;
 mod hand_over;
 mod inspect;
 mod libvirt_domain;
-mod lock;
 mod memory_dump;
 mod metadata_copy;
 mod metrics;

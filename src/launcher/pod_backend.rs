@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use super::error::LauncherError;
-use super::lock::lock;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::context::DiskModes;
 use convert::{self, Context};
 use domain::DomainSpec;
 use domain::disks::Disk;
+use os::lock::lock;
 use pod::AccessCredentials;
 
 /// Reads the pod, converts, prepares. All calls block.

@@ -9,14 +9,13 @@
 //! Each [`Step`] is recorded once: a repeated start replaces its last attempt, so the record does
 //! not grow.
 
+use api::proto::inspect::v1;
+use os::lock::lock;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use super::lock::lock;
-use api::proto::inspect::v1;
 
 /// A step of the start, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

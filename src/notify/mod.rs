@@ -22,7 +22,7 @@ mod task;
 pub(crate) mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use prost::bytes::Bytes;
 use tokio::sync::Notify;
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use domain::Domain;
 use event_file::EventFile;
 pub use k8s::{K8sEvent, Severity};
+use os::lock::lock;
 pub use queue::Counts;
 use queue::Queue;
 
@@ -81,11 +82,6 @@ impl Shared {
         let waiting = self.queue().k8s_events();
         file.store(waiting);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock, and the data would stay whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Notifier {

@@ -8,9 +8,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use os::lock::lock;
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::Value;
@@ -274,7 +275,7 @@ impl Sidecars {
 
     fn call_log(&self) -> MutexGuard<'_, CallLog> {
         // A panic elsewhere leaves no half-written log.
-        self.call_log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.call_log)
     }
 
     /// Logs a call and adds it to the report. Names the sidecar in an error.

@@ -8,6 +8,7 @@ pub mod failpoints;
 pub mod grpc;
 pub mod inotify;
 pub mod lines;
+pub mod lock;
 pub mod log_file;
 pub mod logging;
 mod poll;

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use libvirt::Event;
+use os::lock::lock;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-
-use crate::launcher::lock::lock;
-use libvirt::Event;
 
 /// Delay before a guest that has not released a device is asked again.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);

@@ -17,7 +17,7 @@ mod checkpoint;
 mod end;
 pub(super) mod error;
 mod export;
-pub(super) mod outcome;
+mod outcome;
 mod resume;
 mod start;
 
@@ -31,7 +31,6 @@ use tokio::sync::broadcast::error::RecvError;
 use super::error::LauncherError;
 use super::guest_agent::Freezer;
 use super::libvirt_domain::LibvirtDomain;
-use super::lock::lock;
 use super::vm::{Job, Vm};
 use api::vmi::Vmi;
 use convert::backup::{BackupRequest, BackupRequestError};
@@ -39,6 +38,7 @@ use libvirt::{Event, JobOperation, LifecycleEvent};
 
 pub use error::BackupError;
 use export::ServedBackup;
+use os::lock::lock;
 use outcome::JobEnd;
 
 /// Makes backups. The metadata hold the state of the running one.

@@ -7,12 +7,12 @@ use tokio::sync::watch;
 
 use super::first_answers;
 use super::reads::Reads;
-use crate::launcher::lock::lock;
 use crate::launcher::vm::{Agent, Vm};
 use crate::notify::Notifier;
 use domain::guest_agent::{
     AgentInfo, Filesystem, FreezeStatus, GuestAgentInfo, Load, Timezone, User,
 };
+use os::lock::lock;
 
 /// The agent's answers, kept when the agent disconnects.
 pub struct Knowledge {

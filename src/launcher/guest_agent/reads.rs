@@ -3,10 +3,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use os::lock::lock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use crate::launcher::lock::lock;
 
 /// How long a read counts as recent.
 const RECENT: Duration = Duration::from_secs(60);

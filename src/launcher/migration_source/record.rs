@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::monitor::{Action, Mode};
-use crate::launcher::lock::lock;
 use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{
     MigrationBegan, MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample,
     MigrationStep,
 };
 use libvirt::JobStats;
+use os::lock::lock;
 
 /// Limit of kept events. A sample takes about 200 bytes.
 const MAX_EVENTS: usize = 2048;

@@ -9,12 +9,12 @@ use crate::launcher::admit;
 use crate::launcher::error::{InterfaceFailure, LauncherError};
 use crate::launcher::guest_agent::clock::GuestClock;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::lock::lock;
 use crate::launcher::vm::{Admission, Request, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use domain::alias::Alias;
 use domain::xml::tree::Element;
 use libvirt::{ChangeableDomain, XmlKind};
+use os::lock::lock;
 
 /// Refreshes an interface: the guest sees its link go down and up, and asks for a new lease.
 const LINK_REFRESH: &str = "link-refresh";

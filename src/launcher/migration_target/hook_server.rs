@@ -19,13 +19,13 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use super::error::HookServerError;
-use crate::launcher::lock::lock;
 use api::pod_paths::MIGRATION_HOOK_SOCKET;
 use api::vmi::Vmi;
 use convert::Context;
 use convert::premigration::{Rewrites, rewrite};
 use domain::xml::MAX_BYTES;
 use os::accept::Acceptor;
+use os::lock::lock;
 
 /// Limit for a client to send the document and read the answer: the client's own limit.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);

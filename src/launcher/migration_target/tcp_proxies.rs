@@ -12,10 +12,10 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::error::ProxyError;
-use crate::launcher::lock::lock;
 use api::pod_paths::{MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR};
 use api::vmi::Vmi;
 use os::accept::Acceptor;
+use os::lock::lock;
 
 /// Limit of a socket's concurrent connections: QEMU makes one for each thread of the migration.
 const MAX_CONNECTIONS: usize = 256;

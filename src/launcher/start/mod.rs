@@ -23,7 +23,6 @@ use super::error::LauncherError;
 use super::guest_agent::Freezer;
 
 use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
-use super::lock::lock;
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
@@ -34,6 +33,7 @@ use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
 use domain::xml::secrets::without_secrets;
 use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
+use os::lock::lock;
 
 pub(super) struct Start {
     pub libvirt: Arc<LibvirtDomain>,

@@ -13,10 +13,10 @@ use prost::bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::launcher::error::LauncherError;
-use crate::launcher::lock::lock;
 use crate::launcher::sync_request::SyncRequest;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
+use os::lock::lock;
 
 /// A sync's result, shared by all requests that joined it.
 pub(super) type Outcome = Result<(), Arc<LauncherError>>;

@@ -11,11 +11,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use prost::bytes::Bytes;
-use serde_json::{Value, json};
-use tokio::time::timeout;
-
-use super::lock::lock;
 use super::*;
 use crate::notify::Notifier;
 use crate::notify::tests::Handler;
@@ -31,6 +26,10 @@ use libvirt::{
     ChangeableDomain, Connection, DomainState, Event, MayChange, PausedReason, Registration,
     start_event_loop,
 };
+use os::lock::lock;
+use prost::bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 /// A limit that only a failure reaches.
 const SOON: Duration = Duration::from_secs(30);

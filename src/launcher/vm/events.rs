@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use tokio::sync::Notify;
-
-use crate::launcher::lock::lock;
 use domain::alias::Alias;
 use libvirt::{CrashedDetail, Event, IoAction, LifecycleEvent, StartedDetail};
+use os::lock::lock;
+use tokio::sync::Notify;
 
 /// What has happened since the last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

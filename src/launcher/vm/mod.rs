@@ -18,7 +18,7 @@ mod permit;
 mod phase;
 pub(super) mod status_words;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
@@ -28,6 +28,7 @@ use metadata::Metadata;
 use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
 use libvirt::{DomainState, Event, IoAction, LifecycleEvent, PausedReason};
+use os::lock::lock;
 
 use admission::Standing;
 pub use admission::{Admission, Refusal, Request};
@@ -165,7 +166,8 @@ impl Vm {
         self.events.refresh_as_added();
     }
 
-    /// Permission for what a request changes; waits for the turn where the table says so. None if nothing is to be changed.
+    /// Permission for what a request changes; waits for the turn where the table says so. None if
+    /// nothing is to be changed.
     ///
     /// # Errors
     /// The request is refused.
@@ -487,8 +489,7 @@ impl Vm {
 
     /// Reads or changes unpublished state.
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
-        // Nothing under the lock can leave it half-changed, so a poisoned lock is usable.
-        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(&self.inner))
     }
 
     /// Changes the state, and publishes changes in their order.

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::sync::Notify;
 
 use super::{Instance, NAMES};
+use crate::lock::lock;
 
 /// The thread only reads and wakes.
 const THREAD_STACK: usize = 64 * 1024;
@@ -44,7 +45,7 @@ impl Shared {
     /// The process's instance. Made when it is first needed; where the kernel has none left, the
     /// next caller tries again.
     pub fn get() -> io::Result<Arc<Self>> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = lock(&SHARED);
         if let Some(shared) = &*shared {
             return Ok(shared.clone());
         }
@@ -111,7 +112,7 @@ impl Shared {
     }
 
     fn watchers(&self) -> MutexGuard<'_, HashMap<i32, Vec<Watcher>>> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watchers)
     }
 
     fn wake_for_ever(&self) {

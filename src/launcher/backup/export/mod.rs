@@ -26,10 +26,10 @@ use tonic::transport::server::Connected;
 
 use super::Backup;
 use super::error::BackupError;
-use crate::launcher::lock::lock;
 use api::pod_paths::BACKUP_SOCKET;
 use api::proto::nbd::nbd_server::NbdServer;
 use convert::backup::{BackupId, Export};
+use os::lock::lock;
 use service::Service;
 use tunnel::{Tunnel, TunnelError};
 
