@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::apply::error::DeviceFailures;
 use super::backup::error::BackupError;
 use super::guest_agent::error::AgentError;
 use super::migration_source::error::MigrationError;
-use super::migration_target::error::{HookServerError, ProxyError};
+use super::migration_target::error::TargetError;
+use super::start::error::DomainStartError;
 use super::vm::Refusal;
 
 use api::STILL_IN_PROGRESS;
-use convert::plan::InterfaceWhy;
-use convert::{ConvertError, HotplugPortsError};
+use convert::ConvertError;
 use domain::guest_agent::answer::AnswerError;
 use domain::xml::ReadError;
 use hooks::HookError;
@@ -39,14 +40,7 @@ pub enum LauncherError {
     /// libvirt's error, in its own words and the reference's format.
     #[error(transparent)]
     Libvirt(#[from] libvirt::Error),
-    /// libvirt refused a definition that sidecars or plugins had changed.
-    #[error("{refusal}; the domain was changed by {}", modified_by.join(", "))]
-    Define {
-        modified_by: Vec<String>,
-        /// Not a source: like in the reference, the text starts with it.
-        refusal: libvirt::Error,
-    },
-    /// A request to the guest's agent failed.
+    /// The guest did not do what it was asked through its agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The guest agent's answer is unusable.
@@ -55,9 +49,6 @@ pub enum LauncherError {
     /// libvirt's own XML is unreadable.
     #[error("libvirt's XML of the domain cannot be read")]
     Xml(#[source] ReadError),
-    /// The domain's hotplug ports cannot be planned or made.
-    #[error(transparent)]
-    HotplugPorts(#[from] HotplugPortsError),
     /// The VMI's status says that it runs, but libvirt does not know the domain.
     #[error(
         "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
@@ -72,26 +63,24 @@ pub enum LauncherError {
     /// QEMU has measured nothing.
     #[error("QEMU did not measure in time how fast the guest writes to its memory")]
     NoDirtyRate,
-    /// The arriving domain cannot be changed for this pod.
+    /// The pod is not ready for a domain from another node.
     #[error(transparent)]
-    HookServer(#[from] HookServerError),
-    /// The source cannot reach this pod's QEMU.
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
+    Target(#[from] TargetError),
     /// One of KubeVirt's functional tests requests the failure.
     #[error("{0}")]
     FunctionalTest(&'static str),
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// A kill arrived during the domain's start.
-    #[error("the virtual machine was killed while it was being started")]
-    Killed,
+    /// The domain does not start.
+    #[error(transparent)]
+    Start(#[from] DomainStartError),
     /// A migration does not start, or fails.
     #[error(transparent)]
     Migration(#[from] MigrationError),
-    /// Some disks or network interfaces could not be changed; the others were.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Devices(Vec<DeviceFailure>),
+    /// Some disks or network interfaces could not be changed.
+    #[error(transparent)]
+    Devices(#[from] DeviceFailures),
+    /// A plugin failed.
     #[error(transparent)]
     Plugin(#[from] hooks::plugins::PluginError),
     /// The VM's state does not allow it.
@@ -142,50 +131,8 @@ impl LauncherError {
     pub(super) fn is_connection_lost(&self) -> bool {
         match self {
             Self::Libvirt(error) => error.is_connection_lost(),
-            Self::Devices(failures) => failures.iter().any(|failure| {
-                matches!(failure, DeviceFailure::Interface(it) if it.refusal.is_connection_lost())
-            }),
+            Self::Devices(failures) => failures.is_connection_lost(),
             _ => false,
         }
     }
-}
-
-/// A device of the running domain that could not be changed.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceFailure {
-    #[error(transparent)]
-    Disk(#[from] DiskFailure),
-    #[error(transparent)]
-    Interface(#[from] InterfaceFailure),
-    /// The network of an interface to plug in. Not a source: the text contains it.
-    #[error("{}", os::logging::chain(.0))]
-    Network(NetworkError),
-    /// An interface that cannot be plugged in, whatever the pod has.
-    #[error("{0}")]
-    NoDevice(InterfaceWhy),
-}
-
-/// A disk that could not be changed.
-#[derive(Debug, thiserror::Error)]
-#[error("disk \"{volume}\" ({target}): {verb}: {reason}")]
-pub struct DiskFailure {
-    pub volume: String,
-    /// Target, such as `sda`.
-    pub target: String,
-    /// `attach`, `detach` or `update`.
-    pub verb: &'static str,
-    /// The reason, libvirt's or ours.
-    pub reason: String,
-}
-
-/// A network interface that could not be changed.
-#[derive(Debug, thiserror::Error)]
-#[error("interface \"{name}\": {verb}: {refusal}")]
-pub struct InterfaceFailure {
-    /// Its name in the VMI.
-    pub name: String,
-    /// `attach`, `detach` or `update`.
-    pub verb: &'static str,
-    /// libvirt's error. Not a source: the text contains it.
-    pub refusal: libvirt::Error,
 }

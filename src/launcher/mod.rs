@@ -51,18 +51,21 @@ mod vm;
 mod warnings;
 mod wiring;
 
+pub use apply::error::{DeviceFailure, DeviceFailures, DiskFailure, InterfaceFailure};
 pub use attestation::{LaunchSecret, SevError};
 pub use backup::error::BackupError;
 pub use config::LauncherConfig;
-pub use error::{DeviceFailure, DiskFailure, InterfaceFailure, LauncherError};
+pub use error::LauncherError;
 pub use guest_agent::{AgentError, GuestCommand, GuestOutput};
 pub use hand_over::HandOverError;
 pub(crate) use libvirt_domain::CHANGE_TIMEOUT;
 pub use metrics::LauncherMetrics;
 pub use migration_source::error::MigrationError;
+pub use migration_target::error::TargetError;
 pub use qemu::Qemu;
 #[cfg(test)]
 pub(crate) use qemu::tests::process as process_like_qemu;
+pub use start::error::DomainStartError;
 pub use statistics::AgentCommand;
 pub use sync_request::SyncRequest;
 pub use timeline::{Step, Timeline};

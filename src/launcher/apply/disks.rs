@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use super::detach::{DetachRequests, attach, detach};
 use super::disk_names::with_live_targets;
-use crate::launcher::error::{DiskFailure, LauncherError};
+use super::error::DiskFailure;
+use crate::launcher::error::LauncherError;
 use crate::launcher::pod_backend::PodBackend;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;

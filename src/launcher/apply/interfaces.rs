@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::detach::{DetachRequests, attach, detach};
-use crate::launcher::error::{DeviceFailure, InterfaceFailure, LauncherError};
+use super::error::{DeviceFailure, InterfaceFailure};
+use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::blocking;
 use crate::launcher::pod_network::{PodNetwork, complete_interface};
 use crate::launcher::vm::Vm;

@@ -5,19 +5,21 @@ pub(super) mod detach;
 mod disk_names;
 pub(super) mod disk_sizes;
 pub(super) mod disks;
+pub(super) mod error;
 pub(super) mod host_devices;
 mod interfaces;
 pub(super) mod memory;
 
 use std::sync::{Arc, Mutex};
 
-use super::error::{DeviceFailure, DiskFailure, LauncherError};
+use super::error::LauncherError;
 use super::libvirt_domain::{blocking, read_spec};
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
 use super::vm::Vm;
 use detach::DetachRequests;
+use error::{DeviceFailure, DiskFailure};
 use interfaces::Interfaces;
 
 use api::proto::cmd::v1::VirtualMachineOptions;

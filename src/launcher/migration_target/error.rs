@@ -5,6 +5,22 @@ use std::path::PathBuf;
 
 use convert::premigration::PreMigrationError;
 
+/// Why the pod is not ready for a domain from another node.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The domain that arrives cannot be changed for this pod.
+    #[error(transparent)]
+    HookServer(#[from] HookServerError),
+    /// The source cannot reach this pod's QEMU.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// A functional test of KubeVirt's wants the failure, and looks for the reference's text.
+    #[error(
+        "Blocking preparation of migration target in order to satisfy a functional test condition"
+    )]
+    FunctionalTest,
+}
+
 /// Why the arriving domain is not changed for this pod.
 #[derive(Debug, thiserror::Error)]
 pub enum HookServerError {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::launcher::admit;
-use crate::launcher::error::{InterfaceFailure, LauncherError};
+use crate::launcher::apply::error::{DeviceFailures, InterfaceFailure};
+use crate::launcher::error::LauncherError;
 use crate::launcher::guest_agent::clock::GuestClock;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::{Admission, Request, Vm};
@@ -123,7 +124,7 @@ fn set_link(
             verb,
             refusal,
         };
-        LauncherError::Devices(vec![failure.into()])
+        DeviceFailures(vec![failure.into()]).into()
     })
 }
 

@@ -31,15 +31,13 @@ use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
 use super::vm::{Phase, Request, Vm};
 use api::vmi::Vmi;
+use error::TargetError;
 pub use finalize::Finalization;
 use hook_server::HookServer;
 use tcp_proxies::TcpProxies;
 
 /// KubeVirt's functional tests make the preparation fail with it.
 const BLOCK_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
-/// The reference's text, which those tests match.
-const BLOCKED: &str =
-    "Blocking preparation of migration target in order to satisfy a functional test condition";
 /// Value of `status.migrationTransport` if QEMU is reached by unix sockets.
 const UNIX_TRANSPORT: &str = "Unix";
 /// The condition of a VMI that its user has paused.
@@ -133,7 +131,8 @@ impl MigrationTarget {
         if self.config.pod.libvirt_hook_server_and_client {
             let context = converted.context.clone();
             self.hook_server
-                .serve(&self.config.pod, vmi.clone(), context)?;
+                .serve(&self.config.pod, vmi.clone(), context)
+                .map_err(TargetError::from)?;
         }
         self.network
             .set_up(vmi, &converted.context, &mut converted.domain)
@@ -144,7 +143,7 @@ impl MigrationTarget {
         let hooks = self.preparation.run_define_hooks(request, xml, purpose);
         drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
-            return Err(LauncherError::FunctionalTest(BLOCKED));
+            return Err(TargetError::FunctionalTest.into());
         }
         self.open_sockets(vmi).await
     }
@@ -194,7 +193,9 @@ impl MigrationTarget {
         let open = move || pod.open_for_migration(&of_vmi);
         blocking("preparing the migration's sockets", open).await?;
         if vmi.status.migration_transport != UNIX_TRANSPORT {
-            self.tcp_proxies.serve(&self.config.pod, vmi)?;
+            self.tcp_proxies
+                .serve(&self.config.pod, vmi)
+                .map_err(TargetError::from)?;
         }
         Ok(())
     }

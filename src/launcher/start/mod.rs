@@ -9,6 +9,7 @@
 //! over.
 
 mod console;
+pub(super) mod error;
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
@@ -32,6 +33,7 @@ use super::vm::{Job, JobKind, Permit, Vm};
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
 use domain::xml::secrets::without_secrets;
+use error::DomainStartError;
 use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
 use os::lock::lock;
 
@@ -64,7 +66,7 @@ impl Start {
         }
         let definition = tokio::select! {
             definition = self.definition(request) => definition?,
-            () = job.cancelled() => return Err(LauncherError::Killed),
+            () = job.cancelled() => return Err(DomainStartError::Killed.into()),
         };
         let (this, vmi) = (self.clone(), request.vmi.clone());
         blocking("starting the domain", move || {
@@ -147,7 +149,7 @@ impl Start {
         });
         self.vm.change_metadata(|metadata| metadata.begin(vmi));
         domain.metadata.kube_virt = self.vm.metadata().get().clone();
-        let ports = HotplugPorts::plan(vmi, &domain)?;
+        let ports = HotplugPorts::plan(vmi, &domain).map_err(DomainStartError::from)?;
         Ok((domain.to_xml(), ports))
     }
 
@@ -187,7 +189,7 @@ impl Start {
             written.map_err(|error| undo(&domain, error))?;
         }
         if job.is_cancelled() {
-            return Err(undo(&domain, LauncherError::Killed));
+            return Err(undo(&domain, DomainStartError::Killed.into()));
         }
         self.associate_iommufd(&domain)
             .map_err(|error| undo(&domain, error))?;
@@ -204,7 +206,7 @@ impl Start {
         self.vm.started(paused, is_paused_by_user(vmi));
         if job.is_cancelled() {
             domain.destroy(true)?;
-            return Err(LauncherError::Killed);
+            return Err(DomainStartError::Killed.into());
         }
         Ok(())
     }
@@ -270,10 +272,11 @@ fn has_tags(vmi: &Vmi) -> bool {
 /// If sidecars or plugins changed the domain, names them in libvirt's refusal.
 fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherError {
     match error {
-        LauncherError::Libvirt(refusal) if !modified_by.is_empty() => LauncherError::Define {
+        LauncherError::Libvirt(refusal) if !modified_by.is_empty() => DomainStartError::Define {
             modified_by: modified_by.to_vec(),
             refusal,
-        },
+        }
+        .into(),
         error => error,
     }
 }
@@ -288,11 +291,18 @@ fn define(
     if ports.is_empty() {
         return Ok(connection.define(permit, xml)?);
     }
-    let first = connection.define(permit, &ports.with_placeholders(xml)?)?;
+    let placeholders = ports
+        .with_placeholders(xml)
+        .map_err(DomainStartError::from)?;
+    let first = connection.define(permit, &placeholders)?;
     // With its secrets, which the second definition would otherwise lack.
     let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from);
     completed
-        .and_then(|xml| Ok(ports.with_root_ports(&xml)?))
+        .and_then(|xml| {
+            Ok(ports
+                .with_root_ports(&xml)
+                .map_err(DomainStartError::from)?)
+        })
         .and_then(|xml| Ok(connection.define(permit, &xml)?))
         .map_err(|error| undo(&first, error))
 }

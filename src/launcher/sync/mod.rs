@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::apply::Apply;
 use super::apply::disks;
+use super::apply::error::DeviceFailures;
 use super::error::LauncherError;
 use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
@@ -277,7 +278,7 @@ impl Syncs {
         if failures.is_empty() {
             Ok(())
         } else {
-            Err(LauncherError::Devices(failures))
+            Err(DeviceFailures(failures).into())
         }
     }
 

@@ -395,7 +395,7 @@ fn a_kill_during_a_start_leaves_no_domain() {
         test.act(Action::Kill).await.unwrap();
         let error = sync.await.unwrap().unwrap_err();
         assert!(
-            matches!(error, LauncherError::Joined(error) if matches!(*error, LauncherError::Killed))
+            matches!(error, LauncherError::Joined(error) if matches!(*error, LauncherError::Start(DomainStartError::Killed)))
         );
         let _ = open.send(());
         assert!(test.domain().is_none());

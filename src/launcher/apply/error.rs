@@ -1,0 +1,61 @@
+//! Why devices of the running domain could not be changed.
+
+use convert::plan::InterfaceWhy;
+use pod::network::NetworkError;
+
+/// The devices that could not be changed; the others were.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct DeviceFailures(pub Vec<DeviceFailure>);
+
+impl DeviceFailures {
+    /// libvirt's daemon has ended meanwhile.
+    pub(in crate::launcher) fn is_connection_lost(&self) -> bool {
+        self.0.iter().any(|failure| {
+            matches!(failure, DeviceFailure::Interface(it) if it.refusal.is_connection_lost())
+        })
+    }
+}
+
+/// A device of the running domain that could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceFailure {
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskFailure),
+    /// A network interface.
+    #[error(transparent)]
+    Interface(#[from] InterfaceFailure),
+    /// The network of an interface that is to be plugged in. No source: the text has it already.
+    #[error("{}", os::logging::chain(.0))]
+    Network(NetworkError),
+    /// An interface that cannot be plugged in, whatever the pod has.
+    #[error("{0}")]
+    NoDevice(InterfaceWhy),
+}
+
+/// A disk that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error("disk \"{volume}\" ({target}): {verb}: {reason}")]
+pub struct DiskFailure {
+    /// Volume.
+    pub volume: String,
+    /// Target, such as `sda`.
+    pub target: String,
+    /// `attach`, `detach` or `update`.
+    pub verb: &'static str,
+    /// libvirt's reason, or ours.
+    pub reason: String,
+}
+
+/// A network interface that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error("interface \"{name}\": {verb}: {refusal}")]
+pub struct InterfaceFailure {
+    /// Its name in the VMI.
+    pub name: String,
+    /// `attach`, `detach` or `update`.
+    pub verb: &'static str,
+    /// libvirt's error. It is in the text, and so is no source.
+    pub refusal: libvirt::Error,
+}

@@ -1,0 +1,22 @@
+//! Why a domain does not start.
+
+use convert::HotplugPortsError;
+
+/// An error of the start itself; what it is prepared with has errors of its own.
+#[derive(Debug, thiserror::Error)]
+pub enum DomainStartError {
+    /// libvirt refused a definition that sidecars or plugins had changed.
+    #[error("{refusal}; the domain was changed by {}", modified_by.join(", "))]
+    Define {
+        /// Those that changed it.
+        modified_by: Vec<String>,
+        /// libvirt's error. It begins the text, as in the reference, and so is not a source.
+        refusal: libvirt::Error,
+    },
+    /// The hotplug ports of the domain cannot be planned or made.
+    #[error(transparent)]
+    HotplugPorts(#[from] HotplugPortsError),
+    /// A kill came while the domain was being started.
+    #[error("the virtual machine was killed while it was being started")]
+    Killed,
+}
