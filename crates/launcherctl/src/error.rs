@@ -1,5 +1,5 @@
-//! What a verb fails with: the typed error of the module that failed, and what is printed below it. Each module has its own
-//! error type, which `?` makes a [`CtlError`].
+//! A verb's failure: the typed error of the module that failed, and lines printed below it. Each
+//! module has its own error type, which `?` turns into a [`CtlError`].
 
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
@@ -8,7 +8,6 @@ use std::io;
 use client::refusal::with_remedy;
 use os::logging::chain;
 
-/// A failure of a verb.
 #[derive(Debug)]
 pub struct CtlError {
     source: Box<dyn Error + Send + Sync>,
@@ -33,7 +32,7 @@ impl Display for CtlError {
 }
 
 impl CtlError {
-    /// Adds what to do about it, where its causes do not say that.
+    /// Adds a remedy, unless the causes name one.
     #[must_use]
     pub fn with_remedy(mut self, remedy: String) -> Self {
         self.remedy = Some(remedy);
@@ -47,7 +46,7 @@ impl CtlError {
         self
     }
 
-    /// One error of several; none if there are none.
+    /// Joins several errors; `None` without any.
     #[must_use]
     pub fn of_several(mut errors: Vec<Self>) -> Option<Self> {
         match errors.len() {
@@ -59,25 +58,25 @@ impl CtlError {
         }
     }
 
-    /// The module's error, if it is of this type.
+    /// The module's error, if it has this type.
     #[must_use]
     pub fn of<E: Error + 'static>(&self) -> Option<&E> {
         self.source.downcast_ref()
     }
 
-    /// The module's error, as the cause of another.
+    /// The module's error, as another's cause.
     #[must_use]
     pub fn into_source(self) -> Box<dyn Error + Send + Sync> {
         self.source
     }
 
-    /// The error with its causes, in a line.
+    /// The error with its causes, on one line.
     #[must_use]
     pub fn chain(&self) -> String {
         chain(&*self.source)
     }
 
-    /// The error with its causes, and what to do about it.
+    /// The error with its causes and remedy.
     #[must_use]
     pub fn text(&self) -> String {
         match &self.remedy {
@@ -86,14 +85,13 @@ impl CtlError {
         }
     }
 
-    /// What to print below the error.
+    /// The lines to print below the error.
     #[must_use]
     pub fn details(&self) -> &[String] {
         &self.details
     }
 }
 
-/// More than one thing is missing or wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("{problems} problems")]
 struct Several {

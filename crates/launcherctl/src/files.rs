@@ -1,24 +1,22 @@
-//! Reading files, with errors that name them.
+//! Reads files, with errors that name them.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Standard input, where a file is expected.
+/// Means standard input in place of a file.
 pub const STDIN: &str = "-";
-/// What errors call it.
+/// Its name in errors.
 pub const STDIN_NAME: &str = "standard input";
 
-/// A file could not be read, written, found, ….
+/// A file operation failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {path}", path = path.display())]
 pub struct FileError {
-    /// What was tried, e.g. `read`.
+    /// The operation, e.g. `read`.
     pub action: &'static str,
-    /// On which file.
     pub path: PathBuf,
-    /// Why it failed.
     pub source: io::Error,
 }
 
@@ -34,38 +32,36 @@ impl FileError {
     }
 }
 
-/// Something is wrong with what a file says.
+/// Something is wrong with a file's content.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}")]
 pub struct InFile<E: std::error::Error + 'static> {
-    /// The file, or `standard input`.
     pub file: String,
-    /// What is wrong.
     pub source: E,
 }
 
 impl<E: std::error::Error> InFile<E> {
-    /// `-` is standard input.
+    /// `-` means standard input.
     pub fn new(file: &Path, source: E) -> Self {
         let file = display_name(file);
         Self { file, source }
     }
 }
 
-/// Makes a file that only this user may read, in the place of one that is there.
+/// Makes a file that only this user may read, replacing an existing one.
 ///
 /// # Errors
-/// If it cannot be made.
+/// It cannot be made.
 pub fn create_private(file: &Path) -> io::Result<File> {
     let _ = std::fs::remove_file(file);
     let mut options = File::options();
     options.write(true).create_new(true).mode(0o600).open(file)
 }
 
-/// Reads a file as UTF-8 text; `-` is standard input.
+/// Reads a file as UTF-8 text; `-` means standard input.
 ///
 /// # Errors
-/// If it cannot be read.
+/// It cannot be read.
 pub fn read_text(file: &Path) -> Result<String, FileError> {
     let text = if file == Path::new(STDIN) {
         io::read_to_string(io::stdin())
@@ -79,10 +75,10 @@ pub fn read_text(file: &Path) -> Result<String, FileError> {
     .map_err(FileError::on("read", display_name(file)))
 }
 
-/// The last bytes of a file, at most `limit`.
+/// The end of a file, at most `limit` bytes.
 ///
 /// # Errors
-/// If it cannot be read.
+/// It cannot be read.
 pub fn read_tail(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(file)?;
     let length = file.metadata()?.len();
@@ -92,7 +88,7 @@ pub fn read_tail(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What errors call a file: `-` is `standard input`.
+/// A file's name in errors: `standard input` for `-`.
 #[must_use]
 pub fn display_name(file: &Path) -> String {
     if file == Path::new(STDIN) {

@@ -1,8 +1,9 @@
-//! Reading and editing JSON by pointer, without panics: `serde_json`'s own index operators may panic.
+//! Reading and editing JSON by pointer, without panics: `serde_json`'s own index operators may
+//! panic.
 
 use serde_json::{Map, Value};
 
-/// The text at a JSON pointer; empty if there is none.
+/// The text at a JSON pointer; empty if missing.
 #[must_use]
 pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
@@ -11,7 +12,7 @@ pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// As [`text_at`], with a dash where there is nothing.
+/// Like [`text_at`], with a dash if missing.
 #[must_use]
 pub fn text_or_dash<'a>(value: &'a Value, pointer: &str) -> &'a str {
     match text_at(value, pointer) {
@@ -20,7 +21,7 @@ pub fn text_or_dash<'a>(value: &'a Value, pointer: &str) -> &'a str {
     }
 }
 
-/// The list at a JSON pointer; empty if there is none.
+/// The list at a JSON pointer; empty if missing.
 #[must_use]
 pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value
@@ -41,13 +42,13 @@ pub fn is_object_at(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).is_some_and(Value::is_object)
 }
 
-/// A copy of the value at a JSON pointer; null if there is none.
+/// A copy of the value at a JSON pointer; null if missing.
 #[must_use]
 pub fn copy_at(value: &Value, pointer: &str) -> Value {
     value.pointer(pointer).cloned().unwrap_or_default()
 }
 
-/// Sets the field at a JSON pointer; objects are made where they are missing.
+/// Sets the field at a JSON pointer; makes missing objects.
 pub fn set(value: &mut Value, pointer: &str, new: Value) {
     *field_mut(value, pointer) = new;
 }
@@ -60,7 +61,7 @@ pub fn set_default(value: &mut Value, pointer: &str, make: impl FnOnce() -> Valu
     }
 }
 
-/// Adds to the list at a JSON pointer; the list is made if it is missing.
+/// Adds to the list at a JSON pointer; makes a missing list.
 pub fn push(value: &mut Value, pointer: &str, item: Value) {
     let field = field_mut(value, pointer);
     if let Value::Array(items) = field {
@@ -77,7 +78,7 @@ pub fn remove_named(value: &mut Value, pointer: &str, name: &str) {
     }
 }
 
-/// The field at a JSON pointer, in objects that are made where they are missing. Keys with `~` or `/` are not needed.
+/// The field at a JSON pointer; makes missing objects. Keys with `~` or `/` are not supported.
 fn field_mut<'v>(value: &'v mut Value, pointer: &str) -> &'v mut Value {
     pointer.split('/').skip(1).fold(value, |here, key| {
         if !here.is_object() {

@@ -1,14 +1,14 @@
-//! `launcherctl`: what a cluster does with a launcher, for a person or a program on one machine.
+//! `launcherctl`: does a cluster's part with a launcher, for a person or a program on one machine.
 //!
 //! ```text
 //!  cli ─► verbs ─► host ─► reports ─► manifest ─► view ─► error, files, json, …
 //! ```
 //!
-//! A file imports from its own layer and from those to its right; `tests/repository` checks that. Beside all of them is the
-//! `client` crate, with the calls of a launcher's cmd socket.
+//! A file imports from its own layer and from those to its right; `tests/repository` checks that.
+//! All use the `client` crate, which has the calls of a launcher's cmd socket.
 
 #![forbid(unsafe_code)]
-// `view::output` and `verbs::screen` print: they make the text of others harmless.
+// `view::output` and `verbs::screen` print: they escape text from others.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod cli;

@@ -1,4 +1,4 @@
-//! A file that is there once it is complete.
+//! A file that appears only when complete.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::files::FileError;
 
-/// A file that is written under another name beside its own, gets its own when it is complete, and is removed otherwise.
+/// A file written under another name beside its own. It gets its own name when complete, and is
+/// removed otherwise.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -16,12 +17,13 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Begins a file, which only its owner may read. A file of this name stays until the new one is complete.
+    /// Starts a file that only its owner may read. An existing file of this name stays until the
+    /// new one is complete.
     ///
     /// # Errors
-    /// If it cannot be made, or there is something else of this name, such as a directory or /dev/null.
+    /// It cannot be made, or the name belongs to something else, such as a directory or /dev/null.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        // The file that a link leads to is replaced, not the link.
+        // Replaces a link's target, not the link.
         let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if std::fs::metadata(path).is_ok_and(|it| !it.is_file()) {
             let reason = "it is there already, and is not a regular file";
@@ -44,16 +46,16 @@ impl NewFile {
     /// Appends to it.
     ///
     /// # Errors
-    /// If it cannot be written, such as on a full file system.
+    /// It cannot be written, such as on a full file system.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let written = self.file.write_all(bytes);
         written.map_err(FileError::on("write", &self.path))
     }
 
-    /// Gives it its name, once it is stored.
+    /// Gives it its name once it is stored.
     ///
     /// # Errors
-    /// If it cannot be stored.
+    /// It cannot be stored.
     pub fn complete(self) -> Result<(), FileError> {
         let stored = self.file.sync_all();
         stored.map_err(FileError::on("write", &self.path))?;
@@ -62,10 +64,11 @@ impl NewFile {
     }
 }
 
-/// Refuses to overwrite a file. `-` is standard output, and something else that is there, such as a pipe, may be written to.
+/// Refuses to overwrite a regular file. `-` is standard output; others, such as a pipe, may be
+/// written to.
 ///
 /// # Errors
-/// If there is a regular file, and `force` is not given.
+/// It is a regular file, and `force` is not given.
 pub fn check_overwrite(path: &Path, force: bool) -> Result<(), FileError> {
     if !force && path != Path::new("-") && std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
         let reason = "it is there already; choose another name, or overwrite it with --force";
@@ -76,7 +79,7 @@ pub fn check_overwrite(path: &Path, force: bool) -> Result<(), FileError> {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // It has its name by now if it is complete.
+        // It has its final name if it is complete.
         let _ = std::fs::remove_file(&self.temporary);
     }
 }

@@ -1,9 +1,9 @@
-//! Which name was probably meant by one that is not there.
+//! Guesses the name meant by an unknown one.
 
-/// Letters that may be wrong, missing or too many.
+/// Most wrong, missing or extra letters.
 const MAX_DISTANCE: usize = 2;
 
-/// The name most like `wanted`, if it is like it. Case, `-` and `_` do not count.
+/// The name most similar to `wanted`, if similar enough. Case, `-` and `_` do not count.
 #[must_use]
 pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
@@ -13,7 +13,7 @@ pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Op
         (distance, name)
     });
     let (distance, name) = distances.min()?;
-    // Of a short name, not half of it.
+    // For a short name, fewer than half of it.
     (distance <= MAX_DISTANCE.min(wanted.chars().count() / 3)).then_some(name)
 }
 

@@ -1,4 +1,4 @@
-//! `launcherctl --help`: the verbs in groups, for which clap has no headings, and what all verbs have in common.
+//! `launcherctl --help`: the verbs in groups, for which clap has no headings, and general remarks.
 
 use clap::Command;
 
@@ -23,7 +23,7 @@ const GROUPS: [(&str, &str); 6] = [
     ),
 ];
 
-/// What `launcherctl --help` ends with.
+/// The end of `launcherctl --help`.
 const GENERAL: &str = "\
 A verb about one VM needs no name if only one runs here, or in a pod. launcherctl VERB --help has examples, launcherctl
 completion SHELL the completions of a shell.
@@ -35,7 +35,7 @@ written as it is. An error is an object, the last line of standard error:
 Exit status of most verbs; the others say so in their --help:
   0: done · 1: failed, standard error says why · 2: wrong arguments";
 
-/// The command with groups of verbs in its help.
+/// Groups the verbs in the command's help.
 #[must_use]
 pub fn with_groups(command: Command) -> Command {
     let line = |name: &str| {
@@ -64,7 +64,7 @@ mod tests {
             .iter()
             .flat_map(|(_, verbs)| verbs.split(' '))
             .collect();
-        // It is named below the options.
+        // Named below the options.
         listed.push("completion");
         listed.sort_unstable();
         let command = command();
@@ -93,7 +93,7 @@ mod tests {
                 .lines()
                 .filter_map(|line| line.strip_prefix("  launcherctl "))
             {
-                // A shell's quotes are not this test's subject.
+                // A shell's quotes are not the subject of this test.
                 let line = example.split(" '").next().into_iter();
                 let words = line.flat_map(|line| line.split(' '));
                 let parsed =

@@ -8,7 +8,8 @@
 //!                   memory-dump · backup                      a job, followed to its end
 //! ```
 //!
-//! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`], with its function.
+//! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`],
+//! with its function.
 
 mod help;
 
@@ -34,7 +35,8 @@ struct Cli {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
         global = true, help_heading = "Global options")]
     output: Format,
-    /// Which VM the verb is about: verbs that are about one have these options too, and take them from here.
+    /// Which VM the verb is about: verbs that are about one have these options too, and take them
+    /// from here.
     #[command(subcommand)]
     verb: Verb,
 }
@@ -60,8 +62,9 @@ Exit status:
     Status(verbs::vm_args::VmArgs),
     /// Connect to a VM's serial console; Ctrl-] leaves
     ///
-    /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once the guest has written
-    /// nothing for a second (at most 10 seconds later); with --until, when TEXT appears. logs --console prints the console without typing anything.
+    /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once
+    /// the guest has written nothing for a second (at most 10 seconds later); with --until, when
+    /// TEXT appears. logs --console prints the console without typing anything.
     #[command(after_help = "Examples:
   launcherctl console web
   launcherctl console web --until login: --timeout 60
@@ -94,8 +97,9 @@ Exit status:
     Stop(verbs::stop::StopArgs),
     /// Report all that is wrong with manifests: unknown fields, wrong types, refused values
     ///
-    /// ConfigMaps and Secrets beside a VM are checked too. What only a cluster's scheduler reads, such as affinity and
-    /// tolerations, is checked for the names of its fields, not for their values.
+    /// ConfigMaps and Secrets beside a VM are checked too. What only a cluster's scheduler reads,
+    /// such as affinity and tolerations, is checked for the names of its fields, not for their
+    /// values.
     #[command(after_help = "Examples:
   launcherctl check vm.yaml
   launcherctl -o json check a.yaml b.yaml
@@ -121,8 +125,8 @@ Exit status:
     Ping(verbs::vm_args::VmArgs),
     /// Send the VMI again, or a changed one
     ///
-    /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume has attached is detached, if
-    /// the file does not have it. plan shows what would change.
+    /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume
+    /// has attached is detached, if the file does not have it. plan shows what would change.
     #[command(after_help = "Examples:
   launcherctl sync
   launcherctl sync vm.yaml")]
@@ -157,8 +161,8 @@ Exit status:
     Unfreeze(NamedVmiTarget),
     /// Replace the executable of a running launcher; the guest runs on
     ///
-    /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is given when the VM is started: a
-    /// launcher of run, or of a pod without it, cannot be upgraded.
+    /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is
+    /// given when the VM is started: a launcher of run, or of a pod without it, cannot be upgraded.
     #[command(after_help = "Examples:
   launcherctl upgrade --root / /var/run/kubevirt-private/virt-launcher")]
     Upgrade(verbs::upgrade::UpgradeArgs),
@@ -212,8 +216,8 @@ Exit status:
     Migration(verbs::migrate::MigrationArgs),
     /// List the VM's volumes: target, size, serial, state and file of each
     ///
-    /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds one by its serial, in
-    /// /dev/disk/by-id, or by its size.
+    /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds
+    /// one by its serial, in /dev/disk/by-id, or by its size.
     Volumes(verbs::vm_args::VmArgs),
     /// List the launcher's hook sidecars, and what each did last
     #[command(after_help = "Examples:
@@ -244,7 +248,7 @@ Exit status:
     },
 }
 
-/// The command line, from which help, man pages and completions are made.
+/// The command line, for help, man pages and completions.
 fn command() -> clap::Command {
     help::with_groups(Cli::command())
 }
@@ -256,7 +260,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Entry point; `arguments` are those after the program's name.
+/// Entry point; `arguments` follow the program's name.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let wants_json = wants_json(&arguments);
@@ -435,7 +439,7 @@ mod tests {
         }
     }
 
-    /// Of the verbs that are about one VM, those with another argument take the name by its option only.
+    /// Verbs about one VM that have another argument take the VM's name only by the option.
     #[test]
     fn a_verb_without_another_argument_takes_the_vms_name() {
         fn check(verb: &clap::Command, only_by_option: &mut Vec<String>) {

@@ -1,4 +1,4 @@
-//! A guest that runs: its console is served until it ends or is to be shut down.
+//! Serves a running guest's console until the guest ends or should be shut down.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use super::until::Until;
 use crate::error::CtlError;
 use api::pod_paths::PodPaths;
 
-/// How a VM has ended in order.
+/// How a VM ended normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its guest has ended, or was to.
+    /// The guest ended, or its shutdown was requested.
     AsWanted,
-    /// By a stop, before its guest was started.
+    /// Stopped before its guest was started.
     StoppedBeforeStart,
-    /// By a stop, before the text of `--until` has appeared.
+    /// Stopped before the text of `--until` appeared.
     StoppedBeforeUp,
-    /// It has not come by its migration, which says why.
+    /// It did not arrive by its migration, which reports why.
     NotArrived,
 }
 
 impl End {
-    /// The supervisor's last update. Who has stopped the VM knows that.
+    /// The supervisor's last update. A client that stopped the VM needs no failure.
     pub fn update(self) -> Update {
         let failure = match self {
             Self::AsWanted | Self::NotArrived => None,
@@ -45,22 +45,22 @@ impl End {
     }
 }
 
-/// What the guest is to write on its console.
+/// The console output expected of the guest.
 pub(super) struct Expected<'a> {
-    /// By which it is up.
+    /// The text that shows that the guest is up.
     pub text: Option<&'a str>,
-    /// What it has for that.
+    /// Limit for it to appear.
     pub timeout: Duration,
-    /// Anything, as it boots.
+    /// Whether the guest boots, so that it should print something.
     pub boots: bool,
-    /// The guest is shut down once it is up.
+    /// Whether to shut the guest down once it is up.
     pub stop_when_up: bool,
 }
 
-/// Serves the console until the VM ends or is to be shut down.
+/// Serves the console until the VM ends or should be shut down.
 ///
 /// # Errors
-/// If the guest is not up in time, or the launcher has ended under it.
+/// The guest is not up in time, or the launcher ended under it.
 pub(super) async fn attend(
     expected: &Expected<'_>,
     launcher: &mut LauncherProcess<'_>,
@@ -120,7 +120,7 @@ pub(super) async fn attend(
     }
 }
 
-/// The guest has ended by itself.
+/// The guest has ended on its own.
 fn ended(launcher: &LauncherProcess<'_>, is_awaited: bool) -> Result<End, CtlError> {
     launcher.check_end()?;
     if is_awaited {
@@ -129,7 +129,7 @@ fn ended(launcher: &LauncherProcess<'_>, is_awaited: bool) -> Result<End, CtlErr
     Ok(End::AsWanted)
 }
 
-/// Says why the guest does not run, if it does not.
+/// Reports why the guest does not run, if so.
 fn report_symptom(launcher: &mut LauncherProcess<'_>, progress: &Progress) -> Result<(), CtlError> {
     match launcher.take_symptom() {
         Some(Symptom::KvmFailed(why)) => Err(RunError::KvmFailed(why).into()),

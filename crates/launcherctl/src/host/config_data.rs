@@ -1,5 +1,5 @@
-//! ConfigMaps and Secrets of a VM: from documents beside it in its file, or from directories; put where a pod has them
-//! mounted.
+//! Puts a VM's ConfigMaps and Secrets where a pod has them mounted; they come from other documents
+//! in its file, or from directories.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,18 +30,18 @@ pub struct ConfigDataArgs {
     secrets: Vec<NamedPath>,
 }
 
-/// All that are there.
+/// All given ConfigMaps and Secrets.
 #[derive(Debug)]
 struct ConfigData {
     files: BTreeMap<(Kind, String), Files>,
-    /// Those that the VMI refers to, of which it has been asked.
+    /// Those that the VMI refers to, as looked up so far.
     used: RefCell<BTreeSet<(Kind, String)>>,
 }
 
 /// Puts those that the VMI refers to where the launcher expects them.
 ///
 /// # Errors
-/// All that are missing, cannot be read, or are given for nothing.
+/// All that are missing, unreadable, or unused.
 pub fn place(
     manifest: &Manifest,
     args: &ConfigDataArgs,
@@ -78,7 +78,7 @@ pub fn place(
 }
 
 impl ConfigData {
-    /// Options come before documents.
+    /// Options take precedence over documents.
     fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<Self, ConfigDataError> {
         let mut all = BTreeMap::new();
         for document in documents {
@@ -111,7 +111,7 @@ impl ConfigData {
         })
     }
 
-    /// What was given for nothing.
+    /// Options that the VMI does not use.
     fn unused(&self, args: &ConfigDataArgs) -> Vec<ConfigDataError> {
         let used = self.used.borrow();
         let config_maps = args
@@ -162,7 +162,7 @@ impl ConfigData {
                 format!("{DOWNWARD_API_DIR}/{name}"),
             ),
         ] {
-            // A directory of --root may have been filled by its user.
+            // The user may have filled a directory of --root.
             if is_object_at(volume, &format!("/{source}")) && !dir.path(&directory).exists() {
                 let field = format!("{field}.{source}");
                 return Err(ConfigDataError::OnlyInCluster(field, what));
@@ -191,7 +191,7 @@ impl ConfigData {
         Ok(())
     }
 
-    /// Places the data that cloud-init's volume refers to; returns what is missing.
+    /// Places the data of a cloud-init volume. Returns what is missing.
     fn place_cloud_init(&self, field: &str, volume: &Value, dir: &VmDir) -> Vec<ConfigDataError> {
         let (mut files, mut errors) = (Files::new(), Vec::new());
         for source in ["cloudInitNoCloud", "cloudInitConfigDrive"] {
@@ -217,7 +217,7 @@ impl ConfigData {
         errors
     }
 
-    /// The files of a Secret with one of the two keys.
+    /// The files of a Secret under one of the two keys.
     fn cloud_init_keys(
         &self,
         field: &str,
@@ -240,17 +240,17 @@ impl ConfigData {
     }
 }
 
-/// Gives the VM's launcher in another directory the same ConfigMaps and Secrets.
+/// Copies the ConfigMaps and Secrets to the VM's launcher in another directory.
 ///
 /// # Errors
-/// If they cannot be copied.
+/// They cannot be copied.
 pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), ConfigDataError> {
     for (directory, kind) in [
         (CONFIG_MAP_DIR, Kind::ConfigMap),
         (SECRET_DIR, Kind::Secret),
         (SYSPREP_DIR, Kind::Secret),
     ] {
-        // A VM without any has no such directory.
+        // Missing if the VM has none.
         let Ok(volumes) = fs::read_dir(source.path(directory)) else {
             continue;
         };

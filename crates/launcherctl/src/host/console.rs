@@ -1,4 +1,4 @@
-//! A terminal as the guest's serial console.
+//! Connects a terminal to the guest's serial console.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -17,14 +17,15 @@ const ESCAPE_KEY: u8 = 0x1d;
 /// SIGCONT on Linux; tokio has no name for it.
 const SIGCONT: i32 = 18;
 
-/// Whether standard input and output are a terminal.
+/// Whether standard input and output are terminals.
 #[must_use]
 pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The terminal, which is in raw mode while this program is the terminal's foreground job. A background job (`run … &`)
-/// that changed the terminal's mode or read from it would be stopped by SIGTTOU or SIGTTIN.
+/// The terminal, in raw mode while this program is the terminal's foreground job. A background job
+/// (`run … &`) that changes the terminal's mode or reads from it would be stopped by SIGTTOU or
+/// SIGTTIN.
 #[derive(Debug)]
 pub struct Terminal {
     raw: Option<RawMode>,
@@ -32,10 +33,10 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Enters raw mode, now or once the job is brought to the foreground; none if there is no terminal.
+    /// Enters raw mode, now or once the job is in the foreground; `None` without a terminal.
     ///
     /// # Errors
-    /// If SIGCONT cannot be handled.
+    /// SIGCONT cannot be handled.
     pub fn enter() -> io::Result<Option<Self>> {
         if !is_terminal() {
             return Ok(None);
@@ -46,13 +47,14 @@ impl Terminal {
         }))
     }
 
-    /// Whether what the user types is for this program.
+    /// Whether this program gets what the user types.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.raw.is_some()
     }
 
-    /// Waits for the job to be continued, as `fg` does, and enters raw mode again if it is in the foreground then.
+    /// Waits for the job to be continued, as by `fg`, and enters raw mode again if it is then in
+    /// the foreground.
     async fn continued(&mut self) {
         self.continued.recv().await;
         match &self.raw {
@@ -63,7 +65,7 @@ impl Terminal {
     }
 }
 
-/// Waits for the job to be continued, for ever without a terminal.
+/// Waits for the job to be continued; forever without a terminal.
 pub async fn continued(terminal: &mut Option<Terminal>) {
     match terminal {
         Some(terminal) => terminal.continued().await,
@@ -71,7 +73,7 @@ pub async fn continued(terminal: &mut Option<Terminal>) {
     }
 }
 
-/// Dropping it restores the former mode.
+/// Restores the former mode on drop.
 #[derive(Debug)]
 struct RawMode {
     former: Termios,
@@ -107,20 +109,20 @@ fn is_in_foreground() -> bool {
     termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Something that happened on the console.
+/// An event on the console.
 #[derive(Debug)]
 pub enum ConsoleEvent {
-    /// The guest wrote; the bytes have been shown.
+    /// The guest's output, already shown.
     Output(Vec<u8>),
     /// The user pressed Ctrl-].
     Escape,
-    /// Standard input ended; the guest goes on.
+    /// Standard input ended; the guest continues.
     InputEnded,
     /// The guest's side of the console is closed.
     Closed,
 }
 
-/// Where the guest's output is shown.
+/// Where to show the guest's output.
 #[derive(Debug)]
 pub enum ConsoleOutput {
     /// Standard output.
@@ -130,7 +132,7 @@ pub enum ConsoleOutput {
 }
 
 impl ConsoleOutput {
-    /// Writes it unchanged. A closed output does not end the guest.
+    /// Writes the bytes unchanged. A closed output does not end the guest.
     async fn write(&mut self, bytes: &[u8]) {
         let stream: &mut (dyn AsyncWrite + Unpin + Send) = match self {
             Self::Stdout(stream) => stream,
@@ -141,7 +143,7 @@ impl ConsoleOutput {
     }
 }
 
-/// A connection to the guest's serial console, with standard input and output at the other end.
+/// Connects standard input and output to the guest's serial console.
 #[derive(Debug)]
 pub struct Console {
     guest: Option<OwnedReadHalf>,
@@ -156,7 +158,7 @@ impl Console {
     /// Connects to the console's socket.
     ///
     /// # Errors
-    /// If the socket does not accept.
+    /// The socket accepts no connection.
     pub async fn connect(socket: &Path, output: ConsoleOutput) -> Result<Self, FileError> {
         let stream = UnixStream::connect(socket)
             .await
@@ -172,12 +174,12 @@ impl Console {
         })
     }
 
-    /// From now on passes standard input on to the guest.
+    /// Starts passing standard input to the guest.
     pub fn read_input(&mut self) {
         self.input.get_or_insert_with(tokio::io::stdin);
     }
 
-    /// Passes bytes on until the next event. Safe to drop and call again.
+    /// Transfers bytes until the next event. Cancel safe.
     pub async fn next(&mut self) -> ConsoleEvent {
         loop {
             let Some(guest) = &mut self.guest else {

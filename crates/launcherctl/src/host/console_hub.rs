@@ -1,10 +1,11 @@
-//! The guest's serial console for any number of clients: QEMU serves one at a time, and a second one would see nothing.
+//! The guest's serial console for any number of clients: QEMU serves one at a time, and a second
+//! one would see nothing.
 //!
 //! ```text
 //!  QEMU's socket ──► history ──► every client of console.sock
 //!                ├─────────────► every client of console-new.sock
 //!                └─────────────► the console's log (`console_log`)
-//!                ◄────────────── what each of them types
+//!                ◄────────────── each client's input
 //! ```
 
 use std::collections::VecDeque;
@@ -21,22 +22,23 @@ use super::registry::VmDir;
 use crate::files::FileError;
 use os::accept::Acceptor;
 
-/// The console's socket, below the VM's root: a client begins with what the guest has written before.
+/// The console's socket, below the VM's root: a client first gets the guest's earlier output.
 pub const CONSOLE_SOCKET: &str = "/console.sock";
-/// The same without what the guest has written before: for scripts, which wait for an answer to what they type.
+/// A socket without the guest's earlier output: for scripts that wait for the answer to their
+/// input.
 pub const NEW_OUTPUT_SOCKET: &str = "/console-new.sock";
-/// What a new client gets of what the guest has written before.
+/// How much earlier output a new client gets.
 const HISTORY_BYTES: usize = 64 << 10;
-/// Pieces of output that wait for a slow client; after that it misses the oldest ones.
+/// Pieces of output queued for a slow client, which misses the oldest beyond that.
 const MAX_QUEUED_OUTPUT: usize = 256;
-/// Pieces of input that wait for the guest; after that clients wait.
+/// Pieces of input queued for the guest; beyond that clients wait.
 const MAX_QUEUED_INPUT: usize = 16;
 
-/// Connects to QEMU's socket `serial` and serves in the VM's directory, until QEMU closes the console. Returns what the
-/// guest writes; first, what it wrote before, by QEMU's own log of the console.
+/// Connects to QEMU's socket `serial` and serves in the VM's directory until QEMU closes the
+/// console. Returns the guest's output, first its earlier output from QEMU's own log.
 ///
 /// # Errors
-/// If QEMU does not accept, or a socket cannot be made.
+/// QEMU accepts no connection, or a socket cannot be made.
 pub async fn serve(
     serial: &Path,
     qemu_log: PathBuf,
@@ -109,10 +111,10 @@ impl Hub {
         }
     }
 
-    /// The first output, after what the guest wrote while this client connected.
+    /// Publishes the first output, after the guest's output while this client connected.
     fn publish_first(&mut self, first: &[u8], guest: &OwnedReadHalf, qemu_log: &QemuLog) {
         let logged = qemu_log.read_new();
-        // QEMU logs what it has written to the socket, so this is there already.
+        // QEMU logs what it has written to the socket, so the log already has it.
         let mut stream = first.to_vec();
         let mut buffer = [0; 4096];
         while stream.len() < logged.len()
@@ -201,7 +203,7 @@ mod tests {
         log("BIOS\r\n");
         let mut output = serve(&serial, qemu_log.clone(), &vm).await.unwrap();
         assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
-        // Linux has started before QEMU accepted.
+        // Linux has started before QEMU accepts.
         let (mut guest, _) = qemu.accept().await.unwrap();
         log("BIOS\r\nLinux\r\nlogin: ");
         guest.write_all(b"login: ").await.unwrap();
@@ -216,7 +218,7 @@ mod tests {
             assert_eq!(read(&mut guest, 4).await, "root");
         }
         drop(first);
-        // A script that types something sees the answer only.
+        // A script sees only the answer to its input.
         let mut script = UnixStream::connect(vm.path(NEW_OUTPUT_SOCKET))
             .await
             .unwrap();

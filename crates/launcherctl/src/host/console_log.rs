@@ -1,8 +1,8 @@
-//! The console's log: what the guest has written to its serial console, each byte once, in the VM's directory.
+//! The log of the guest's serial console in the VM's directory, with each byte once.
 //!
-//! QEMU's own log of the console has bytes twice: a write to a socket that is full is logged, and logged again when it is
-//! repeated (QEMU's chardev/char.c, `qemu_chr_write_buffer`). It is right for what the guest wrote before QEMU had a client:
-//! that is the beginning of the console's log, and the rest is what QEMU's socket carries.
+//! QEMU's own log has some bytes twice: a write to a full socket is logged, and logged again when
+//! it is repeated (QEMU's chardev/char.c, `qemu_chr_write_buffer`). It is right for output before
+//! QEMU had a client, which starts this log; the rest comes from QEMU's socket.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,43 +15,42 @@ use os::log_file::rotated;
 const CONSOLE_LOG: &str = "/console.log";
 /// A log of this size is rotated. One rotated log is kept.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// What is read of QEMU's log; of a longer one, the end.
+/// How much of the end of QEMU's log is read.
 const MAX_QEMU_LOG_BYTES: u64 = 1 << 20;
-/// So many bytes of QEMU's log are compared with its stream. The socket holds more writes of one byte than that, so QEMU's
-/// log has none of these twice.
+/// Number of bytes of QEMU's log that are compared with its stream. The socket holds more writes of
+/// one byte than that, so QEMU's log has none of these twice.
 const MAX_COMPARED_BYTES: usize = 200;
 
-/// What the guest has written to its serial console; not there if it has none.
+/// The log of the guest's serial console; missing if the guest has none.
 #[must_use]
 pub fn console_log_file(dir: &VmDir) -> PathBuf {
     dir.path(CONSOLE_LOG)
 }
 
-/// The log's files, the oldest first.
+/// The log's files, oldest first.
 #[must_use]
 pub fn console_log_files(dir: &VmDir) -> [PathBuf; 2] {
     let log = console_log_file(dir);
     [rotated(&log, 0), log]
 }
 
-/// Removes the log.
 pub fn remove(dir: &VmDir) {
     for file in console_log_files(dir) {
         let _ = fs::remove_file(file);
     }
 }
 
-/// The log that is being written.
+/// The log being written.
 #[derive(Debug)]
 pub struct ConsoleLog {
     path: PathBuf,
-    /// None if it could not be made.
+    /// `None` if it could not be made.
     file: Option<File>,
     length: u64,
 }
 
 impl ConsoleLog {
-    /// A new log instead of the one before.
+    /// Starts a new log in place of the previous one.
     #[must_use]
     pub fn create(dir: &VmDir) -> Self {
         remove(dir);
@@ -63,7 +62,7 @@ impl ConsoleLog {
         }
     }
 
-    /// Appends `bytes`, which a full file system loses: the console goes on.
+    /// Appends `bytes`. A full file system loses them, and the console goes on.
     pub fn write(&mut self, bytes: &[u8]) {
         if self.length >= MAX_FILE_BYTES && fs::rename(&self.path, rotated(&self.path, 0)).is_ok() {
             self.file = File::create(&self.path).ok();
@@ -76,7 +75,7 @@ impl ConsoleLog {
     }
 }
 
-/// QEMU's log of the console, as it was before a client connected.
+/// QEMU's log of the console before a client connects.
 #[derive(Debug)]
 pub struct QemuLog {
     path: PathBuf,
@@ -84,7 +83,7 @@ pub struct QemuLog {
 }
 
 impl QemuLog {
-    /// The log at `path`, and what is in it. To be called before the client connects.
+    /// Reads the log at `path`. Call it before the client connects.
     #[must_use]
     pub fn read(path: PathBuf) -> (Self, Vec<u8>) {
         let length = path.metadata().map_or(0, |it| it.len());
@@ -94,7 +93,7 @@ impl QemuLog {
         (Self { path, length }, before)
     }
 
-    /// What has come since then.
+    /// What was logged since then.
     #[must_use]
     pub fn read_new(&self) -> Vec<u8> {
         read_from(&self.path, self.length).unwrap_or_default()
@@ -109,8 +108,8 @@ fn read_from(path: &Path, position: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the stream of QEMU's socket begins in `logged`: what QEMU has logged around the time when the client connected.
-/// All that was logged since then is in `stream`.
+/// Where the stream of QEMU's socket begins in `logged`, QEMU's log around the time of the client's
+/// connection. `stream` has everything logged since then.
 #[must_use]
 pub fn start_of_stream(logged: &[u8], stream: &[u8]) -> usize {
     let is_start = |position: &usize| {
@@ -128,14 +127,14 @@ mod tests {
 
     #[test]
     fn the_stream_begins_where_qemus_log_has_its_first_bytes() {
-        // Nothing was logged since the length was read.
+        // Nothing was logged after the length was read.
         assert_eq!(start_of_stream(b"", b"login: "), 0);
-        // The guest has written nothing between that and the connection, and QEMU has logged a part so far.
+        // The guest wrote nothing before the connection, and QEMU has logged a part.
         assert_eq!(start_of_stream(b"log", b"login: "), 0);
-        // It has, and the same bytes occur in it.
+        // The guest wrote something, which contains the same bytes.
         assert_eq!(start_of_stream(b"hello e", b"e"), 6);
         assert_eq!(start_of_stream(b"boot\r\nlogin: ", b"login: "), 6);
-        // QEMU has logged nothing of the stream yet.
+        // QEMU has not logged any of the stream yet.
         assert_eq!(start_of_stream(b"boot\r\n", b"login: "), 6);
         // Later bytes were logged twice.
         let line = (0..100)
@@ -172,7 +171,7 @@ mod tests {
         let (mut written, mut followed) = (String::new(), String::new());
         for number in 0..30_000 {
             written.push_str(&line(number));
-            // Lines are cut where the log is rotated.
+            // A rotation cuts lines.
             log.write(b"li");
             log.write(line(number).trim_start_matches("li").as_bytes());
             if number % 1000 == 0 {
@@ -189,7 +188,7 @@ mod tests {
         let size = |file: &PathBuf| file.metadata().unwrap().len();
         let sizes = console_log_files(&dir).each_ref().map(size);
         assert!(sizes.iter().all(|size| *size < MAX_FILE_BYTES + 200));
-        // Who comes later gets both files.
+        // A later reader gets both files.
         let kept = LogFollower::open_rotated(&console_log_file(&dir))
             .unwrap()
             .read_new();

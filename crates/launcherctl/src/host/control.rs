@@ -1,11 +1,13 @@
-//! How the supervisor of a VM and its clients talk: `run`, which has started it, and `stop`. Both sides write lines.
+//! The protocol between a VM's supervisor and its clients: `run`, which started it, and `stop`.
+//! Both sides write lines.
 //!
 //! ```text
 //!  client ── stop │ force │ detach ──────────────────► supervisor
 //!  client ◄─ updates, as JSON, the last one is final ── supervisor
 //! ```
 //!
-//! The client that has started the supervisor owns the VM until it detaches: when it goes, the VM is stopped.
+//! The client that started the supervisor owns the VM until it detaches: when it disconnects, the
+//! VM is stopped.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -23,25 +25,25 @@ use crate::reports::events::LauncherEvent;
 use os::accept::Acceptor;
 use os::signals::EndSignals;
 
-/// Updates that wait for a slow client; after that it misses the oldest ones.
+/// Updates queued for a slow client, which misses the oldest beyond that.
 const MAX_QUEUED: usize = 256;
-/// What a client may write in all.
+/// Limit of a client's requests in all.
 const MAX_REQUEST_BYTES: u64 = 4096;
-/// How long the supervisor may take to say how far its VM is.
+/// Limit for the supervisor to report its VM's progress.
 const CURRENT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long clients may take to read the last updates.
+/// Limit for clients to read the last updates.
 const LAST_UPDATES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How far a VM is.
+/// Progress of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// The launcher answers calls.
     LauncherReady,
-    /// As [`Self::LauncherReady`], of the target of a migration.
+    /// Like [`Self::LauncherReady`], for the target of a migration.
     TargetReady,
     /// The domain runs.
     DomainRunning,
-    /// The guest has come by a migration.
+    /// The guest has arrived by a migration.
     GuestArrived,
     /// The text of `--until` has appeared on the console.
     GuestUp,
@@ -54,7 +56,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What it is called in the output.
+    /// The text in the output.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -70,17 +72,17 @@ impl Phase {
     }
 }
 
-/// How far a VM is when a client connects.
+/// A VM's progress when a client connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Current {
-    /// The last phase that it has reached.
+    /// The last phase reached.
     pub phase: Option<Phase>,
-    /// It is to end.
+    /// Whether its end was requested.
     pub stop_requested: bool,
 }
 
 impl Current {
-    /// Whether the VM is to end, or its guest has ended.
+    /// Whether the VM is ending or its guest has ended.
     #[must_use]
     pub fn is_ending(self) -> bool {
         let ending = [
@@ -92,16 +94,15 @@ impl Current {
     }
 }
 
-/// What the supervisor reports.
+/// A report of the supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Update {
-    /// The first one.
+    /// The first report.
     Current(Current),
     /// A phase has been reached.
     Phase {
-        /// Which one.
         phase: Phase,
-        /// Since the supervisor has begun.
+        /// Since the supervisor's start.
         seconds: f64,
     },
     /// A remark.
@@ -110,11 +111,11 @@ pub enum Update {
     Event { event: LauncherEvent, seconds: f64 },
     /// The guest's console can be connected to, if it has one.
     Console(bool),
-    /// The VM has ended, and nothing of it is left.
+    /// The VM has ended, and nothing of it remains.
     Ended {
         /// Exit status of `run`.
         code: u8,
-        /// Why that is a failure of `run`, and of no other client.
+        /// Why `run` fails; other clients do not.
         failure: Option<String>,
     },
     /// The VM could not be started, or was lost.
@@ -129,7 +130,7 @@ pub enum Update {
 /// What a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Shut the guest down; to ask again changes nothing.
+    /// Shut the guest down; repeating this changes nothing.
     Stop,
     /// Force the guest off.
     Force,
@@ -153,16 +154,16 @@ impl Request {
     }
 }
 
-/// Where the supervisor reports.
+/// Sends the supervisor's reports.
 #[derive(Debug, Clone)]
 pub struct Updates {
     clients: broadcast::Sender<Update>,
-    /// What later clients begin with.
+    /// Given to later clients first.
     phase: watch::Sender<Option<Phase>>,
 }
 
 impl Updates {
-    /// To all clients.
+    /// Sends it to all clients.
     pub fn send(&self, update: Update) {
         if let Update::Phase { phase, .. } = &update {
             self.phase.send_replace(Some(*phase));
@@ -176,22 +177,22 @@ impl Updates {
 #[derive(Debug)]
 pub struct Control {
     updates: Updates,
-    /// Ends when all clients have been served.
+    /// Closes when all clients have been served.
     clients: mpsc::Receiver<Infallible>,
 }
 
-/// How the VM is to end: the most that a client or a signal has asked for.
+/// How the VM should end: the strongest request of clients and signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stop {
     /// It runs until its guest ends.
     NotRequested,
-    /// Its guest is to shut down.
+    /// Shut the guest down.
     ShutDown,
-    /// It is to end at once.
+    /// End it at once.
     Force,
 }
 
-/// Asks for at least this.
+/// Requests at least this.
 fn request_stop(level: &watch::Sender<Stop>, wanted: Stop) {
     level.send_if_modified(|level| {
         let is_more = wanted > *level;
@@ -200,30 +201,30 @@ fn request_stop(level: &watch::Sender<Stop>, wanted: Stop) {
     });
 }
 
-/// Requests to end the VM, from clients and from signals.
+/// Requests from clients and signals to end the VM.
 #[derive(Debug, Clone)]
 pub struct StopRequests(watch::Receiver<Stop>);
 
 impl StopRequests {
-    /// Waits until the VM is to end; at once if that was requested before.
+    /// Waits for a request to end the VM, or returns at once if there was one.
     pub async fn requested(&mut self) {
         self.at_least(Stop::ShutDown).await;
     }
 
-    /// Waits until the VM is to be forced off.
+    /// Waits for a request to force the VM off.
     pub async fn forced(&mut self) {
         self.at_least(Stop::Force).await;
     }
 
     async fn at_least(&mut self, wanted: Stop) {
         if self.0.wait_for(|level| *level >= wanted).await.is_err() {
-            // Nobody is left who could ask for it.
+            // Nobody is left to request it.
             std::future::pending().await
         }
     }
 }
 
-/// The first signal shuts the guest down, the second one forces it off.
+/// The first signal shuts the guest down, the second forces it off.
 async fn serve_signals(mut signals: EndSignals, stop: watch::Sender<Stop>) {
     for wanted in [Stop::ShutDown, Stop::Force] {
         signals.next().await;
@@ -232,10 +233,11 @@ async fn serve_signals(mut signals: EndSignals, stop: watch::Sender<Stop>) {
 }
 
 impl Control {
-    /// Serves the owner, all who connect to `socket`, and `signals` unless the owner, in the same process, has them.
+    /// Serves the owner, all clients of `socket`, and `signals`, unless the owner in the same
+    /// process handles them.
     ///
     /// # Errors
-    /// If the socket cannot be made.
+    /// The socket cannot be made.
     pub fn serve(
         socket: &Path,
         owner: UnixStream,
@@ -284,13 +286,13 @@ impl Control {
         Ok((Self { updates, clients }, StopRequests(requests)))
     }
 
-    /// Where updates are sent.
     #[must_use]
     pub fn updates(&self) -> Updates {
         self.updates.clone()
     }
 
-    /// Sends the last update, and waits until the clients have it. All other senders must be gone.
+    /// Sends the last update, and waits until the clients have read it. All other senders must be
+    /// dropped.
     pub async fn finish(mut self, last: Update) {
         self.updates.send(last);
         drop(self.updates);
@@ -298,13 +300,13 @@ impl Control {
     }
 }
 
-/// A client, as the supervisor sees it.
+/// The supervisor's side of a client.
 struct Client {
     current: Current,
     updates: broadcast::Receiver<Update>,
     stop: watch::Sender<Stop>,
     is_owner: bool,
-    /// Says by its end that the client is served.
+    /// Its drop shows that the client is served.
     _alive: mpsc::Sender<Infallible>,
 }
 
@@ -313,7 +315,7 @@ impl Client {
         let (read, mut write) = stream.into_split();
         let mut requests = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
         let mut is_reading = true;
-        // A client that has gone is noticed where its requests are read.
+        // Reading its requests detects a disconnected client.
         drop(write.write_all(&line(&Update::Current(self.current))).await);
         loop {
             tokio::select! {
@@ -331,7 +333,7 @@ impl Client {
         }
     }
 
-    /// None is the end of the requests, which is the VM's if this client owns it.
+    /// `None` is the end of the requests, which stops the VM if this client owns it.
     fn take_request(&mut self, request: Option<&str>) {
         let wanted = request.map_or(self.is_owner.then_some(Request::Stop), Request::parse);
         self.is_owner &= wanted.is_none();
@@ -357,7 +359,7 @@ pub struct ControlClient {
 }
 
 impl ControlClient {
-    /// Over a stream that is connected.
+    /// Over a connected stream.
     #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         let (read, requests) = stream.into_split();
@@ -367,7 +369,7 @@ impl ControlClient {
         }
     }
 
-    /// What the supervisor of the VM in `dir` says of it; nothing where there is none.
+    /// The progress that the supervisor of the VM in `dir` reports; `None` without a supervisor.
     pub async fn current(dir: &VmDir) -> Option<Current> {
         let stream = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok()?;
         match timeout(CURRENT_TIMEOUT, Self::new(stream).next()).await {
@@ -378,7 +380,7 @@ impl ControlClient {
         }
     }
 
-    /// Waits until the supervisor of the VM in `dir` has ended, if it does so in time.
+    /// Waits for the supervisor of the VM in `dir` to end, at most for `limit`.
     pub async fn wait_for_end(dir: &VmDir, limit: Duration) {
         if let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await {
             let mut client = Self::new(stream);
@@ -387,7 +389,7 @@ impl ControlClient {
         }
     }
 
-    /// The next update; none if the supervisor has ended without a final one. Safe to drop and call again.
+    /// The next update; `None` if the supervisor ended without a final one. Cancel safe.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
             let line = self.updates.next_line().await.ok().flatten()?;
@@ -399,7 +401,7 @@ impl ControlClient {
 
     pub async fn request(&mut self, request: Request) {
         let line = format!("{}\n", request.line());
-        // A supervisor that has ended is noticed where its updates are read.
+        // Reading its updates detects that the supervisor has ended.
         let _ = self.requests.write_all(line.as_bytes()).await;
     }
 }
@@ -423,7 +425,7 @@ mod tests {
             .block_on(test);
     }
 
-    /// Whether a stop has been requested by the time that all clients have been read.
+    /// Whether a stop was requested once all clients have been read.
     async fn is_requested(stop: &mut StopRequests) -> bool {
         timeout(Duration::from_millis(100), stop.requested())
             .await

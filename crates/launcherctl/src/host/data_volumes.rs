@@ -1,5 +1,6 @@
-//! DataVolumes: claims that a cluster's CDI would fill. A blank one is made; the image of an import is given with
-//! `--disk`, and copied as CDI copies it: as a raw image of at least the wanted size, so that the file stays as it is.
+//! DataVolumes: claims that a cluster's CDI would fill. Makes blank ones; copies the image given
+//! with `--disk` for an import as CDI does, into a raw image of at least the wanted size, so that
+//! the file does not change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use api::pod_paths::PodPaths;
 use api::vmi::Quantity;
 use os::command::{CommandError, Limits};
 
-/// What the conversion of an image may use up: it copies as much as the image has.
+/// Limits of an image's conversion: it copies as much as the image has.
 const COPY_LIMITS: Limits = Limits {
     memory: 0,
     cpu: 3600,
@@ -27,7 +28,6 @@ const COPY_LIMITS: Limits = Limits {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataVolumeError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// A blank one without a size.
@@ -40,11 +40,9 @@ pub enum DataVolumeError {
         "DataVolume {name:?} would be imported from {source_name} by a cluster; give its image with --disk {volume}=FILE"
     )]
     NoImage {
-        /// The DataVolume.
         name: String,
-        /// The volume of the VMI.
+        /// The VMI's volume.
         volume: String,
-        /// The URL, or the kind of the source.
         source_name: String,
     },
     /// The file is not an image.
@@ -55,24 +53,24 @@ pub enum DataVolumeError {
     Copy(PathBuf, #[source] CommandError),
 }
 
-/// What became of the DataVolumes.
+/// The result for all DataVolumes.
 #[derive(Debug, Default)]
 pub struct Placed {
-    /// The `--disk` options that are left.
+    /// The remaining `--disk` options.
     pub disks: Vec<String>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Why some cannot be filled: no size, or no image.
+    /// Those that cannot be filled: no size, or no image.
     pub errors: Vec<DataVolumeError>,
 }
 
-/// Whether the DataVolume of a volume is among the documents.
+/// Whether the documents contain a volume's DataVolume.
 #[must_use]
 pub fn is_beside(manifest: &Manifest, volume: &Value) -> bool {
     find(manifest.others(), volume).is_some()
 }
 
-/// Fills the DataVolumes among the documents that the VMI uses.
+/// Fills the DataVolumes of the documents that the VMI uses.
 #[must_use]
 pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Placed {
     let mut placed = Placed {
@@ -92,7 +90,7 @@ pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Placed {
                 let file = Path::new(disk.split_once('=').map_or("", |(_, file)| file));
                 fill(volume, data_volume, file, &claim).map(|note| placed.notes.push(note))
             }
-            // A directory of --root has it from the last time.
+            // A directory of --root has it from the previous run.
             None if claim.exists() => Ok(()),
             None => blank(volume, data_volume, &claim),
         };
@@ -101,7 +99,7 @@ pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Placed {
     placed
 }
 
-/// Copies an image, unless the claim is there from the last time. Returns what the user should know.
+/// Copies an image, unless the claim exists from a previous run. Returns a note for the user.
 fn fill(
     volume: &str,
     data_volume: &Value,
@@ -118,7 +116,7 @@ fn fill(
     Ok(format!("{volume} is a copy of {}", image.display()))
 }
 
-/// The DataVolume of a volume that names it, or the claim that it becomes.
+/// A volume's DataVolume, or the one with the name of its claim.
 fn find<'a>(documents: &'a [Value], volume: &Value) -> Option<&'a Value> {
     let name = ["/dataVolume/name", "/persistentVolumeClaim/claimName"]
         .iter()
@@ -247,7 +245,7 @@ spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
         assert_eq!((claim("root").len(), claim("root")[511]), (2 << 20, 7));
         assert_eq!(claim("data").len(), 3 << 20);
 
-        // The next run in the same directory keeps what the guest has written.
+        // The next run in the same directory keeps the guest's writes.
         fs::write(&image, [8; 512]).unwrap();
         let (_, notes) = placed(VM, root.path(), &disks).unwrap();
         assert!(notes[0].contains("import the image again"), "{notes:?}");
@@ -269,7 +267,7 @@ spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
         let sizeless = VM
             .replace("storage: 3Mi", "storage: much")
             .replace("root-dv}", "unused}");
-        // Without the claims that the volumes before have.
+        // Without the claims of the volumes before.
         let root = tempfile::tempdir().unwrap();
         let error = placed(
             &sizeless.replace(

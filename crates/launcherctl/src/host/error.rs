@@ -1,17 +1,15 @@
-//! Why a VM cannot be started, or was lost.
-
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// `run` could not start its VM, or lost it.
+/// Why a VM cannot be started, or was lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// Another launcher uses the directory.
     #[error("a launcher is running in {root}; end it first or choose another --root", root = .0.display())]
     RootInUse(PathBuf),
-    /// All names for directories of VMs are taken.
+    /// All directory names for VMs are taken.
     #[error("no free directory name in {directory}", directory = .0.display())]
     NoFreeName(PathBuf),
     /// The root is too long for the sockets below it.
@@ -20,29 +18,28 @@ pub enum RunError {
         root = root.display()
     )]
     RootTooLong {
-        /// The root.
         root: PathBuf,
-        /// Its length in bytes.
+        /// In bytes.
         length: usize,
-        /// The most bytes it may have.
+        /// In bytes.
         limit: usize,
     },
-    /// KVM does not run the guest.
+    /// KVM cannot run the guest.
     #[error("{0}")]
     KvmFailed(String),
     /// The launcher ended before it could be called.
     #[error("the launcher ended before it was ready ({0})")]
     EndedBeforeReady(ExitStatus),
-    /// The launcher speaks other versions of the cmd service.
+    /// The launcher supports only other versions of the cmd service.
     #[error("the launcher speaks cmd versions {0:?}, not 1")]
     Versions(Vec<u32>),
     /// A call was needed before the launcher was ready.
     #[error("the launcher is not ready")]
     NotReady,
-    /// The guest ended by a panic of its kernel.
+    /// A panic of its kernel ended the guest.
     #[error("the guest has crashed: its kernel has panicked")]
     Panicked,
-    /// The guest ended without having been shut down, or a panic that its devices have reported.
+    /// The guest ended without a shutdown or a panic reported by its devices.
     #[error(
         "the guest has crashed: its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed"
     )]
@@ -50,7 +47,7 @@ pub enum RunError {
     /// The launcher ended under its guest.
     #[error("the launcher ended on its own ({0})")]
     EndedOnItsOwn(ExitStatus),
-    /// The launcher ended with a failure after its guest.
+    /// The launcher failed after its guest had ended.
     #[error("the launcher ended with {0}")]
     LauncherFailed(ExitStatus),
     /// There is no launcher to start.

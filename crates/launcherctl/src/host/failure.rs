@@ -1,5 +1,5 @@
-//! What remains of a VM that has failed: the reason, its launcher's log and the end of its console's log, in its directory
-//! and under its name, until it is started again or `stop` removes them.
+//! What a failed VM leaves: the reason, its launcher's log and the end of its console's log, in its
+//! directory and under its name, until it is started again or `stop` removes them.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,24 +16,21 @@ use api::pod_paths::PodPaths;
 
 /// Below the VM's directory.
 const FAILURE_FILE: &str = "/failure.json";
-/// Of a longer log of QEMU's, the end is kept.
+/// How much of the end of QEMU's log is kept.
 const MAX_CONSOLE_LOG_BYTES: u64 = 1 << 20;
 
-/// Why a VM is not running any more, and whose it was: its VMI, which may have secrets, is not kept.
+/// Why a VM failed, and which VM it was. Its VMI, which may have secrets, is not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The error with its causes.
     pub reason: String,
-    /// The VM's name.
     pub name: String,
-    /// The VM's namespace.
     pub namespace: String,
-    /// The VMI's UID.
     pub uid: String,
 }
 
 impl Failure {
-    /// That of the VM in `dir`, if it has failed.
+    /// Loads the failure of the VM in `dir`, if it has failed.
     #[must_use]
     pub fn load(dir: &VmDir) -> Option<Self> {
         let text = fs::read(dir.path(FAILURE_FILE)).ok()?;
@@ -41,8 +38,8 @@ impl Failure {
     }
 }
 
-/// Removes what the VM needed to run, and leaves `reason`; false if there is nothing to leave, as its launcher has logged
-/// nothing.
+/// Removes the files for running the VM and leaves `reason`. Returns false if there is nothing to
+/// leave, as the launcher has logged nothing.
 pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     let log = dir.log_file();
     if !log.metadata().is_ok_and(|it| it.len() > 0) {
@@ -62,13 +59,13 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     } else {
         vm_dir::remove_secrets(dir);
     }
-    // The last step: who sees it sees all of it done.
+    // The last step: when it is visible, everything is done.
     let text = serde_json::to_vec(&failure).unwrap_or_default();
     fs::write(dir.path(FAILURE_FILE), text).is_ok()
 }
 
-/// Makes a log of the console from the end of QEMU's, if there is none as the VM has failed before its console was served,
-/// and ends the guest's last line, as whole lines are printed. On a full file system, that is left out.
+/// If the VM failed before its console was served, makes a console log from the end of QEMU's. Ends
+/// the guest's last line, as only whole lines are printed; a full file system skips that.
 fn keep_console_log(dir: &VmDir, uid: &str) {
     let log = console_log_file(dir);
     if !log.exists() {
@@ -86,7 +83,7 @@ fn keep_console_log(dir: &VmDir, uid: &str) {
     }
 }
 
-/// Removes that of the VM that was in a directory of `--root` before.
+/// Removes the failure of an earlier VM in a directory of `--root`.
 pub fn clear(dir: &VmDir) {
     remove_reason(dir);
     console_log::remove(dir);
@@ -132,7 +129,7 @@ mod tests {
             (&*failure.name, &*failure.reason),
             ("web", "it has crashed")
         );
-        // The console's own log is kept instead of QEMU's.
+        // Kept in place of QEMU's log.
         let mut log = ConsoleLog::create(&dir);
         log.write(b"login: ");
         assert!(leave());

@@ -1,5 +1,5 @@
-//! What a file that is given as an image holds, as far as its size and beginning show: what is given by mistake is named
-//! before a guest finds nothing to boot from.
+//! Checks a file given as an image by its size and beginning, to name a mistake before the guest
+//! finds nothing to boot from.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use crate::files::FileError;
 
-/// The size of a raw image is a multiple of it.
+/// A raw image's size is a multiple of it.
 const SECTOR_BYTES: u64 = 512;
-/// The beginnings of files that are given as images by mistake, what they are, and what to do about it.
+/// The beginnings of files given as images by mistake, their kind, and the remedy.
 const OTHER_FORMATS: [(&[u8], &str, Remedy); 9] = [
     (b"KDMV", "a VMDK image", Remedy::Convert),
     (b"vhdxfile", "a VHDX image", Remedy::Convert),
@@ -28,13 +28,13 @@ const OTHER_FORMATS: [(&[u8], &str, Remedy); 9] = [
 /// The beginning of a qcow2 image.
 const QCOW2: &[u8] = b"QFI\xfb";
 
-/// The beginning of a VMDK image whose data are in other files.
+/// The beginning of a VMDK image with its data in other files.
 const VMDK_DESCRIPTOR: &[u8] = b"# Disk Descripto";
 
-/// Which images a volume takes.
+/// The images that a volume accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// The launcher reads it as a raw one: the image of a claim, or of a volume that is added to a running VM.
+    /// The launcher reads it as raw: the image of a claim, or of a volume added to a running VM.
     Raw,
     /// The image of a container disk.
     RawOrQcow2,
@@ -42,7 +42,7 @@ pub enum Accepts {
     Convertible,
 }
 
-/// What makes an image of another file.
+/// How to turn another file into an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remedy {
     Convert,
@@ -51,35 +51,32 @@ enum Remedy {
     Download,
 }
 
-/// Why a file is not an image.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// It is a directory, a device, ….
     #[error("{0}: not a regular file; an image file is expected")]
     NotAFile(String),
-    /// It has no bytes.
+    /// It is empty.
     #[error("{0}: the file is empty; truncate -s 1G makes it a blank disk of that size")]
     Empty(String),
-    /// A raw image whose last sector is not whole.
+    /// A raw image with an incomplete last sector.
     #[error(
         "{0}: its {1} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {0} completes its last sector"
     )]
     NotWholeSectors(String, u64),
-    /// Its beginning is that of something else.
+    /// Its beginning is that of another format.
     #[error("{file}: {what}; {remedy}")]
     OtherFormat {
-        /// The file.
         file: String,
         /// What it is.
         what: &'static str,
         /// What to do about it.
         remedy: String,
     },
-    /// The image of a claim, or of a volume that is added to a running VM, is raw.
+    /// A qcow2 image where only raw is accepted: a claim, or a volume added to a running VM.
     #[error(
         "{0}: it is a qcow2 image, and the launcher reads this volume as a raw one: the guest would see the qcow2 header; qemu-img convert -O raw {0} {0}.raw makes a raw image"
     )]
@@ -101,10 +98,10 @@ impl Remedy {
     }
 }
 
-/// Whether a file that a user gives can be such an image.
+/// Checks whether a user's file can be such an image.
 ///
 /// # Errors
-/// If it is something else, or cannot be read.
+/// It is something else, or unreadable.
 pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), ContentError> {
     let file = image.display().to_string();
     let metadata = image.metadata().map_err(FileError::on("find", image))?;
@@ -133,7 +130,7 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), ContentError>
     Ok(())
 }
 
-/// Whether it is the beginning of an image in another format than raw, of which any size is taken.
+/// Whether an image in another format than raw begins like this; any size is valid then.
 fn has_format(head: &[u8]) -> bool {
     let convertible = OTHER_FORMATS.iter();
     let mut magics = convertible

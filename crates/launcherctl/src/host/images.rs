@@ -1,4 +1,4 @@
-//! The images of the VM's volumes, put where virt-handler would have mounted them.
+//! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,29 +18,24 @@ use crate::similar::known_names;
 use crate::view::output::say;
 use api::pod_paths::PodPaths;
 
-/// The unit of a file's blocks, whatever the file system's is.
+/// The unit of a file's blocks on any file system.
 const BLOCK_BYTES: u64 = 512;
 const MIB: u64 = 1 << 20;
-/// A copy of this size is said before it is made, as it takes a second or more.
+/// A copy of this size is announced, as it takes a second or more.
 const LARGE_COPY_BYTES: u64 = 256 * MIB;
 /// `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Why an image cannot be given to a VM.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// The file of a `--disk` cannot be used.
     #[error("--disk {name}={file}", file = file.display())]
     Given {
-        /// The volume.
         name: String,
-        /// The file.
         file: PathBuf,
-        /// Why not.
         source: FileError,
     },
     /// `--disk` is not NAME=FILE.
@@ -49,20 +44,14 @@ pub enum ImageError {
     /// `--disk` names a volume twice.
     #[error("--disk gives the volume {0} two images; choose one")]
     Twice(String),
-    /// `--disk` names a CD-ROM drive of the VMI that has no volume.
+    /// `--disk` names a CD-ROM drive of the VMI without a volume.
     #[error(
         "--disk {argument}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
     )]
-    EmptyDrive {
-        /// The option's argument.
-        argument: String,
-        /// The drive's name.
-        name: String,
-    },
+    EmptyDrive { argument: String, name: String },
     /// `--disk` names no volume of the VMI.
     #[error("--disk {argument}: the VMI has no volume {name:?}; it has {names}")]
     NoVolume {
-        /// The argument.
         argument: String,
         /// The name in it.
         name: String,
@@ -74,12 +63,11 @@ pub enum ImageError {
         "--disk {0}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image"
     )]
     MadeByLauncher(String),
-    /// A volume that only a cluster can provide has no image.
+    /// A volume without an image that only a cluster can provide.
     #[error(
         "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE{hint}"
     )]
     Missing {
-        /// The volume.
         name: String,
         /// Its kind.
         what: String,
@@ -94,25 +82,23 @@ pub enum ImageError {
         "{image}: it is on another file system than the VM's directory {directory}; copy it there, or start the VM with a --root on its file system"
     )]
     OtherFileSystem {
-        /// The image.
         image: String,
         /// Where the link would be.
         directory: String,
     },
-    /// A copy does not fit.
+    /// No space for a copy.
     #[error(
         "{image}: a copy needs {needed} MiB in {directory}, which has {available} MiB{in_memory}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space"
     )]
     NoSpace {
-        /// The image.
         image: String,
         /// Where the copy would be.
         directory: String,
-        /// What the copy needs, in MiB.
+        /// In MiB.
         needed: u64,
-        /// What the file system has, in MiB.
+        /// In MiB.
         available: u64,
-        /// Says so if the file system is a tmpfs.
+        /// Says if the file system is a tmpfs.
         in_memory: &'static str,
     },
     /// The kernel's `fs.protected_hardlinks`.
@@ -131,11 +117,11 @@ impl From<ContentError> for ImageError {
     }
 }
 
-/// Puts the image of each volume where the launcher expects it. Volumes whose DataVolume is beside the VM have theirs from
-/// there.
+/// Puts the image of each volume where the launcher expects it, except for volumes filled from a
+/// DataVolume of the documents.
 ///
 /// # Errors
-/// All of them: `--disk` options that name no volume, and volumes that have no image.
+/// All `--disk` options that name no volume, and all volumes without an image.
 pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), Vec<ImageError>> {
     let (given, mut errors) = parse_disks(manifest, disks);
     for (index, (name, volume)) in manifest.volumes().enumerate() {
@@ -159,7 +145,7 @@ pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), V
     }
 }
 
-/// A failed file operation is of the option that gave the file.
+/// Names the option that gave the file of a failed operation.
 fn of_option(error: ImageError, name: &str, image: Option<&Path>) -> ImageError {
     match (error, image) {
         (ImageError::File(source), Some(file)) => ImageError::Given {
@@ -171,7 +157,7 @@ fn of_option(error: ImageError, name: &str, image: Option<&Path>) -> ImageError 
     }
 }
 
-/// The volumes and images of the options, and the options that are wrong.
+/// The volumes and images of the options, and the invalid options.
 fn parse_disks<'a>(
     manifest: &Manifest,
     disks: &'a [String],
@@ -210,7 +196,7 @@ fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBu
     })
 }
 
-/// Where virt-handler would have mounted the volume; nothing for volumes that the launcher makes.
+/// Where virt-handler would have mounted the volume; `None` for volumes that the launcher makes.
 #[must_use]
 pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Option<PathBuf> {
     if is_object_at(volume, "/containerDisk") {
@@ -262,22 +248,22 @@ fn put(
     give_image(image, destination, accepts)
 }
 
-/// Gives a VM an image that a user names: checks what it is, and links it.
+/// Checks a user's image and links it for the VM.
 ///
 /// # Errors
-/// If it is not an image, or cannot be linked.
+/// It is not an image, or cannot be linked.
 pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), ImageError> {
     check_content(image, accepts)?;
     hard_link_image(image, link, accepts == Accepts::RawOrQcow2)
 }
 
-/// Makes a hard link to an image, so that what the guest writes to a claim is in the user's file: the launcher refuses
-/// symbolic links there. Where a hard link is impossible, an image that is only read may be copied, without a copy of its
-/// blocks where the file system can share them. What is in it does not matter: in the image of a running VM that is what its
-/// guest has written.
+/// Makes a hard link to an image, so that the guest's writes to a claim are in the user's file: the
+/// launcher refuses symbolic links there. If that is impossible, a read-only image may be copied,
+/// sharing its blocks if the file system can. Does not check the content: a running VM's image has
+/// whatever its guest wrote.
 ///
 /// # Errors
-/// If it cannot be linked.
+/// It cannot be linked.
 pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), ImageError> {
     let file = image.canonicalize().map_err(FileError::on("find", image))?;
     if let Some(directory) = link.parent() {
@@ -299,7 +285,7 @@ pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), 
     }
 }
 
-/// Copies an image that is only read.
+/// Copies a read-only image.
 fn copy(image: &Path, copy: &Path) -> Result<(), ImageError> {
     if share_blocks(image, copy).is_ok() {
         return Ok(());
@@ -341,7 +327,7 @@ fn copy(image: &Path, copy: &Path) -> Result<(), ImageError> {
     })
 }
 
-/// A reflink: btrfs and XFS have them.
+/// Makes a reflink, which btrfs and XFS support.
 fn share_blocks(image: &Path, copy: &Path) -> io::Result<()> {
     let (from, to) = (fs::File::open(image)?, fs::File::create(copy)?);
     let shared = ioctl_ficlone(&to, &from);

@@ -22,23 +22,23 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use client::{CallError, Client};
 use os::inotify;
 
-/// Between two requests: a guest that boots does not hear the first one, some only hear the second, and ACPI follows when
-/// the agent has not ended the guest.
+/// Interval of shutdown requests: a booting guest misses the first, some guests react only to the
+/// second, and ACPI follows if the agent has not ended the guest.
 pub const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 /// KubeVirt's default for `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: u64 = 30;
-/// How long the launcher may take to exit after its domain is gone.
+/// Limit for the launcher to exit after its domain is gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the launcher may take to force its guest off and to exit: a Kill has 20 s.
+/// Limit for the launcher to force its guest off and exit: a Kill has 20 s.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(25);
-/// How long the launcher may take to exit when its start is aborted.
+/// Limit for the launcher to exit when its start is aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two attempts to kill the guest of a launcher whose start is aborted.
+/// Delay between attempts to kill the guest of a launcher whose start is aborted.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Before the guest is asked again to shut down, when the launcher could not ask it.
+/// Delay before the guest is asked again, if the launcher could not ask it.
 const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the guest may take to shut down.
+/// The guest's grace period.
 #[must_use]
 pub fn grace(vmi: &Value) -> Duration {
     Duration::from_secs(
@@ -56,15 +56,15 @@ pub struct LauncherProcess<'a> {
     client: Option<Client>,
     events: Receiver<LauncherEvent>,
     is_down: bool,
-    /// QEMU has ended without a shutdown, or the guest's kernel has panicked.
+    /// QEMU ended without a shutdown, or the guest's kernel panicked.
     has_crashed: bool,
-    /// That was a panic.
+    /// The kernel panicked.
     has_panicked: bool,
     /// The domain runs without KVM.
     is_emulated: bool,
     /// When the domain was started.
     running_since: Option<Instant>,
-    /// What the last event says is wrong with the guest, and whether that was taken.
+    /// The guest's problem according to the last event, and whether it was taken.
     symptom: Option<(Symptom, bool)>,
 }
 
@@ -86,13 +86,11 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// The VMI.
     #[must_use]
     pub fn vmi(&self) -> &'a Value {
         self.vmi
     }
 
-    /// The VM's name.
     #[must_use]
     pub fn name(&self) -> &str {
         text_at(self.vmi, "/metadata/name")
@@ -104,7 +102,7 @@ impl<'a> LauncherProcess<'a> {
         self.is_emulated
     }
 
-    /// What is wrong with the guest, once for each cause.
+    /// The guest's problem, once for each cause.
     pub fn take_symptom(&mut self) -> Option<Symptom> {
         match &mut self.symptom {
             Some((symptom, taken)) if !*taken => {
@@ -115,10 +113,10 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// How the guest has ended, where that is a failure.
+    /// Checks how the guest ended.
     ///
     /// # Errors
-    /// If it has crashed, or its QEMU has.
+    /// It or its QEMU crashed.
     pub fn check_end(&self) -> Result<(), RunError> {
         match (self.has_crashed, self.has_panicked) {
             (false, _) => Ok(()),
@@ -127,7 +125,6 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// The VMI's UID.
     #[must_use]
     pub fn uid(&self) -> &str {
         text_at(self.vmi, "/metadata/uid")
@@ -136,7 +133,7 @@ impl<'a> LauncherProcess<'a> {
     /// Waits for the cmd socket and makes the first call.
     ///
     /// # Errors
-    /// If the launcher ends before, or speaks another version.
+    /// The launcher exits first, or supports only other versions.
     pub async fn connect(&mut self, socket: &Path) -> Result<(), CtlError> {
         tokio::select! {
             () = inotify::appears(socket) => {}
@@ -153,10 +150,10 @@ impl<'a> LauncherProcess<'a> {
         Ok(())
     }
 
-    /// Sends the VMI; again within `limit` where the launcher is still starting the guest when it answers.
+    /// Sends the VMI, and repeats it within `limit` while the launcher is still starting the guest.
     ///
     /// # Errors
-    /// If the launcher refuses it, or ends, or does not start the guest in time.
+    /// The launcher refuses it, exits, or does not start the guest in time.
     pub async fn sync(&mut self, limit: Duration) -> Result<(), CtlError> {
         let options = VirtualMachineOptions::default;
         let begun = Instant::now();
@@ -165,7 +162,7 @@ impl<'a> LauncherProcess<'a> {
                 self.running_since = Some(Instant::now());
                 return Ok(());
             };
-            // A launcher that dies takes the connection with it, which is seen first.
+            // When a launcher dies, its connection ends first.
             if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
                 let status = status.map_err(RuntimeError)?;
                 return Err(RunError::EndedOnItsOwn(status).into());
@@ -179,10 +176,10 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Waits for the next event; true if the guest is down.
+    /// Waits for the next event. Returns true if the guest is down.
     ///
     /// # Errors
-    /// If the launcher has ended under its guest.
+    /// The launcher exited under its guest.
     pub async fn next_event(&mut self, progress: &Progress) -> Result<bool, CtlError> {
         tokio::select! {
             event = self.events.recv() => {
@@ -206,11 +203,11 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Waits for the guest to come by a migration. False if the launcher has ended without it, as it does when the migration
-    /// has failed.
+    /// Waits for the guest to arrive by a migration. Returns false if the launcher exited without
+    /// it, as after a failed migration.
     ///
     /// # Errors
-    /// If the launcher has crashed.
+    /// The launcher crashed.
     pub async fn wait_for_guest(&mut self, progress: &Progress) -> Result<bool, CtlError> {
         loop {
             tokio::select! {
@@ -228,7 +225,7 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Whether the launcher has a guest that has come by a migration.
+    /// Whether the launcher has a guest that arrived by a migration.
     pub async fn has_guest(&self) -> bool {
         let Ok(client) = self.client() else {
             return false;
@@ -248,11 +245,11 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Forces the guest off and waits for the launcher to exit. One that does not do that in time is killed: its QEMU is
-    /// an orphan then, which the supervisor ends.
+    /// Forces the guest off and waits for the launcher to exit. If that takes too long, kills the
+    /// launcher: its QEMU is then an orphan, which the supervisor ends.
     ///
     /// # Errors
-    /// If the launcher ends with a failure.
+    /// The launcher exits with a failure.
     pub async fn force_off(&mut self, progress: &Progress) -> Result<(), CtlError> {
         let forced = async {
             self.act(Action::Kill).await?;
@@ -270,11 +267,11 @@ impl<'a> LauncherProcess<'a> {
         Ok(self.child.kill().await.map_err(RuntimeError)?)
     }
 
-    /// Asks the guest to shut down until it is down, as one that boots does not hear it; forces it off after the grace
-    /// period or when that is asked for, and waits for the launcher to exit.
+    /// Asks the guest to shut down, repeatedly because a booting guest misses requests. Forces it
+    /// off after the grace period or on request, and waits for the launcher to exit.
     ///
     /// # Errors
-    /// If the launcher does not exit, or ends with a failure.
+    /// The launcher does not exit, or exits with a failure.
     pub async fn end(
         &mut self,
         progress: &Progress,
@@ -302,8 +299,8 @@ impl<'a> LauncherProcess<'a> {
         self.wait_for_exit(progress).await
     }
 
-    /// Ends a launcher whose start has failed or is not wanted any more. It may be about to start the guest, so the guest
-    /// is killed until the launcher has exited.
+    /// Ends a launcher whose start has failed or is no longer wanted. It may be about to start the
+    /// guest, so the guest is killed repeatedly until the launcher has exited.
     pub async fn abort(&mut self) {
         if let Some(pid) = self
             .child
@@ -323,7 +320,7 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// A paused guest hears of a shutdown once it is resumed.
+    /// A paused guest sees a shutdown request once it is resumed.
     async fn note_pause(&self, grace: Duration, progress: &Progress) {
         let Ok(client) = self.client() else { return };
         let domain = client.domain().await.ok().flatten();

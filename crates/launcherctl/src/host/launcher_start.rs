@@ -1,4 +1,4 @@
-//! The launcher's process: how it is started, and what its log says when it has ended.
+//! Starts the launcher's process, and finds the reason in its log when it has ended.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,33 @@ use crate::files::{FileError, create_private};
 use crate::json::text_at;
 use client::CallError;
 
-/// The launcher of `run` has logged why it failed.
+/// The launcher of `run` logged why it failed.
 #[derive(Debug, thiserror::Error)]
 #[error("run failed")]
 struct RunFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
 
-/// The launcher's name.
 const LAUNCHER: &str = "virt-launcher";
 /// Where Debian and Fedora have the UEFI images.
 const OVMF_PATH: &str = "/usr/share/OVMF";
 
 /// How a launcher is started.
 pub(super) struct LauncherOptions<'a> {
-    /// If it is not the one beside this program.
+    /// If not the one beside this program.
     pub program: Option<&'a Path>,
     /// Without KVM.
     pub emulate: bool,
-    /// How many hook sidecars it has.
+    /// Number of hook sidecars.
     pub sidecars: usize,
     /// `--libvirt`.
     pub libvirt: &'static str,
-    /// By which it is known as the target of a migration.
+    /// Its name as the target of a migration.
     pub pod_name: Option<&'a str>,
 }
 
 /// Starts the launcher as a pod does, below the VM's root.
 ///
 /// # Errors
-/// If it cannot be started.
+/// It cannot be started.
 pub(super) fn start_launcher(
     options: &LauncherOptions<'_>,
     vmi: &Value,
@@ -66,7 +65,8 @@ pub(super) fn start_launcher(
         .arg(grace.saturating_add(15).to_string())
         .arg("--root")
         .arg(dir.root())
-        // libvirt stores some of its state in the user's directories, which may be missing, another user's or read-only.
+        // libvirt stores state in the user's directories, which may be missing, another user's or
+        // read-only.
         .env("XDG_RUNTIME_DIR", dir.path("/run"))
         .env("XDG_CACHE_HOME", dir.path("/cache"))
         .stdin(Stdio::null())
@@ -95,7 +95,7 @@ fn installed_launcher() -> Result<PathBuf, CtlError> {
     Ok(found.ok_or(RunError::NoLauncher(beside))?)
 }
 
-/// The error, with where the launcher's log is and its last error, unless that says the same.
+/// Adds the path of the launcher's log and its last error, unless that repeats the error.
 pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
     let Ok(text) = std::fs::read_to_string(log) else {
         return error;
@@ -107,13 +107,13 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
     CtlError::from(RunFailed(error.into_source())).with_details(details)
 }
 
-/// Whether the last error in the log says more than the error does.
+/// Whether the log's last error adds something to the error.
 fn says_more(last: &str, error: &CtlError) -> bool {
     if let Some(CallError::Refused { message, .. }) = error.of() {
         return !last.ends_with(message);
     }
     match error.of() {
-        // A launcher that was killed has said nothing of that: its last error is about something else.
+        // A killed launcher logs nothing about it: its last error is about something else.
         Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status)) => {
             status.signal().is_none()
         }
@@ -134,7 +134,8 @@ fn last_error(text: &str) -> Option<String> {
     })
 }
 
-/// Whether the launcher logs this for a request that it refuses, such as a pause that was typed meanwhile. A sync is the start.
+/// Whether the launcher logs this for a refused request, such as a pause by a user meanwhile. A
+/// sync is the start.
 fn is_of_request(message: &str) -> bool {
     message.starts_with("Failed to ")
         && message.ends_with(" vmi")

@@ -1,4 +1,4 @@
-//! A log file as it grows.
+//! Follows a growing log file.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::files::FileError;
 use os::inotify::DirWatch;
 use os::log_file::{LogFile, Progress};
 
-/// Reads what is new in a file whose directory is there.
+/// Reads what is new in a file whose directory exists.
 #[derive(Debug)]
 pub struct LogFollower {
     log: LogFile,
@@ -14,18 +14,18 @@ pub struct LogFollower {
 }
 
 impl LogFollower {
-    /// From the file's beginning; it need not be there yet.
+    /// Starts at the file's beginning; the file need not exist yet.
     ///
     /// # Errors
-    /// If its directory is not there.
+    /// Its directory does not exist.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         Self::follow(LogFile::new(path), path)
     }
 
-    /// From the beginning of the log that was rotated last, if there is one.
+    /// Starts at the beginning of the last rotated log, if there is one.
     ///
     /// # Errors
-    /// If its directory is not there.
+    /// Its directory does not exist.
     pub fn open_rotated(path: &Path) -> Result<Self, FileError> {
         Self::follow(LogFile::with_rotated(path), path)
     }
@@ -39,7 +39,7 @@ impl LogFollower {
         Ok(Self { log, watch })
     }
 
-    /// The whole lines that are new; empty if there are none, or the file cannot be read for now.
+    /// The new whole lines; empty if there are none, or the file is unreadable for now.
     pub fn read_new(&mut self) -> String {
         let mut text = Vec::new();
         let mut each = |lines: &[u8]| {

@@ -1,6 +1,7 @@
-//! The QEMU of a launcher that was killed: nothing else would end it.
+//! Ends the QEMU of a killed launcher, which nothing else would end.
 //!
-//! This program is a child subreaper, so that such a QEMU becomes its child, and only its own children are ended here.
+//! This program is a child subreaper, so such a QEMU becomes its child; it ends only its own
+//! children.
 
 use std::time::Duration;
 
@@ -10,30 +11,31 @@ use os::process::adopt_orphans;
 use os::procfs::{arguments, children};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// 5 s after SIGTERM, on which QEMU ends at once, it is killed.
+/// Polls until SIGKILL, 5 s after SIGTERM, on which QEMU normally exits at once.
 const POLLS_BEFORE_KILL: u32 = 100;
-/// After twice that it is left alone.
+/// Polls after which it is left alone.
 const MAX_POLLS: u32 = 2 * POLLS_BEFORE_KILL;
 
 /// Adopts and ends orphaned descendants.
 #[derive(Debug)]
 pub struct OrphanQemu {
-    /// Children from before, of the program that this process ran before exec.
+    /// Earlier children, of the program that this process ran before exec.
     not_ours: Vec<Pid>,
 }
 
 impl OrphanQemu {
-    /// From now on, orphans among this program's descendants are its children.
+    /// Makes orphans among this program's descendants its children from now on.
     #[must_use]
     pub fn adopt() -> Self {
-        // Without it, orphans go to process 1, as they would anyway.
+        // On failure, orphans go to process 1, as they would anyway.
         let _ = adopt_orphans();
         Self {
             not_ours: children(),
         }
     }
 
-    /// Ends them; true if one was a QEMU with a guest. Call it when the launcher has ended.
+    /// Ends the orphans. Returns true if one was a QEMU with a guest. Call it when the launcher has
+    /// exited.
     pub async fn terminate(&self) -> bool {
         let found = self.orphans().into_iter().any(has_guest);
         self.signal_all(Signal::TERM);
@@ -65,8 +67,8 @@ impl OrphanQemu {
     }
 }
 
-/// libvirt names the guest in QEMU's arguments; a QEMU that is only asked for its capabilities, or another helper of the
-/// launcher's, has none.
+/// libvirt names the guest in QEMU's arguments; a QEMU probed for its capabilities, or another
+/// helper of the launcher, has no such argument.
 fn has_guest(pid: Pid) -> bool {
     let arguments = arguments(pid).unwrap_or_default();
     arguments
@@ -88,7 +90,7 @@ mod tests {
                 .spawn()
                 .unwrap();
             let pid = Pid::from_child(&child);
-            // Until it is tail: before, it is a copy of this process.
+            // Waits until it is tail: before, it is a copy of this process.
             while arguments(pid).is_ok_and(|words| words.first().is_none_or(|it| it != "tail")) {}
             let found = has_guest(pid);
             child.kill().unwrap();

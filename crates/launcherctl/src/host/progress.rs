@@ -1,11 +1,11 @@
-//! What the supervisor reports while it works.
+//! Reports of the supervisor at work.
 
 use std::time::Instant;
 
 use super::control::{Phase, Update, Updates};
 use crate::reports::events::LauncherEvent;
 
-/// Reports which phase the VM has reached, and after how long.
+/// Reports the VM's phases, with the time since the start.
 #[derive(Debug)]
 pub struct Progress {
     started: Instant,
@@ -22,18 +22,16 @@ impl Progress {
         }
     }
 
-    /// A phase has been reached.
     pub fn phase(&self, phase: Phase) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.send(Update::Phase { phase, seconds });
     }
 
-    /// A remark.
     pub fn note(&self, text: &str) {
         self.send(Update::Note(text.to_owned()));
     }
 
-    /// Whether the guest has a console that can be connected to.
+    /// Whether the guest has a console to connect to.
     pub fn console(&self, is_there: bool) {
         self.send(Update::Console(is_there));
     }

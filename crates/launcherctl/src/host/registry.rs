@@ -1,5 +1,5 @@
-//! The VMs of `launcherctl run` on this machine: a directory for each, and a registry of the user's with a link to it by
-//! the VM's name.
+//! The VMs of `launcherctl run` on this machine: a directory for each, and the user's registry with
+//! a link to it by the VM's name.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,31 +15,29 @@ use crate::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
 
-/// The VMI as it was sent last.
+/// The VMI as last sent.
 const VMI_FILE: &str = "vmi.json";
-/// What of it waits for a new start.
+/// The VMI's fields that wait for a restart.
 const RESTART_FILE: &str = "restart.json";
 
 /// The supervisor's socket, below the VM's directory.
 pub const CONTROL_SOCKET: &str = "/control.sock";
-/// An empty file in the directory of a VM that goes with the VM.
+/// An empty file that marks a directory to be removed with the VM.
 pub const TEMPORARY: &str = "/temporary";
 /// The supervisor's standard error, below the VM's directory.
 pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 
-/// Why a VM cannot be found in the registry, or not be added to it.
+/// Why a VM cannot be found in the registry, or added to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// No VM has this name.
     #[error("no VM named {name} was started here with launcherctl run; {running}")]
     UnknownName {
-        /// The name.
         name: String,
-        /// Which VMs are running.
+        /// The running VMs.
         running: String,
     },
     /// The name is taken by a VM that runs.
@@ -48,12 +46,12 @@ pub enum RegistryError {
         root = .1.display()
     )]
     NameTaken(String, PathBuf),
-    /// The name is taken by a VM whose guest has lost its launcher.
+    /// A VM whose guest has lost its launcher has the name.
     #[error(
         "{0} has lost its launcher, and its guest still runs (QEMU is process {1}); launcherctl stop {0} forces it off"
     )]
     GuestRuns(String, i32),
-    /// The path of the registry is another user's directory.
+    /// Another user owns the registry's directory.
     #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
     NotOurs(PathBuf),
     /// The stored VMI cannot be read.
@@ -68,37 +66,36 @@ pub struct VmDir {
 }
 
 impl VmDir {
-    /// A launcher whose root is `root`.
+    /// The directory of a launcher with this root.
     #[must_use]
     pub fn at(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// The root, as the `pod` crate takes it.
+    /// The root as the `pod` crate's type.
     #[must_use]
     pub fn pod_root(&self) -> Root {
         Root::new(&self.root)
     }
 
-    /// The launcher's root directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A path of the pod, e.g. `/var/run/kubevirt`, below this root.
+    /// A pod path, e.g. `/var/run/kubevirt`, below this root.
     #[must_use]
     pub fn path(&self, pod_path: &str) -> PathBuf {
         self.root.join(pod_path.trim_start_matches('/'))
     }
 
-    /// The cmd socket.
     #[must_use]
     pub fn cmd_socket(&self) -> PathBuf {
         self.path(&PodPaths::default().shared(COMMAND_SOCKET))
     }
 
-    /// Whether something accepts connections on the cmd socket. Its path may be too long for an address.
+    /// Whether something accepts connections on the cmd socket. Its path may be too long for an
+    /// address.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let socket = self.cmd_socket();
@@ -118,7 +115,7 @@ impl VmDir {
         std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
-    /// Whether the directory goes with the VM.
+    /// Whether the directory is removed with the VM.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         self.path(TEMPORARY).exists()
@@ -130,7 +127,7 @@ impl VmDir {
         self.root.join("launcher.log")
     }
 
-    /// Removes the root if it is a link to the VM's directory; the directory stays.
+    /// Removes the root if it is a link to the VM's directory, which stays.
     pub fn remove_link(&self) {
         if fs::symlink_metadata(&self.root).is_ok_and(|it| it.is_symlink()) {
             let _ = fs::remove_file(&self.root);
@@ -140,18 +137,18 @@ impl VmDir {
     /// Stores the VMI for later calls.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// It cannot be written.
     pub fn store_vmi(&self, vmi: &Value) -> Result<(), FileError> {
         let (file, new) = (self.root.join(VMI_FILE), self.root.join("vmi.json.new"));
         write_private(&new, vmi)?;
         fs::rename(&new, &file).map_err(FileError::on("write", &file))
     }
 
-    /// Stores which fields of the VMI that was sent last wait for a new start, each as a plan has it: the stored VMI does not
-    /// have them.
+    /// Stores which fields of the last sent VMI wait for a restart, in a plan's format: the stored
+    /// VMI lacks them.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// It cannot be written.
     pub fn store_restart(&self, fields: &[Value]) -> Result<(), FileError> {
         let file = self.root.join(RESTART_FILE);
         if fields.is_empty() {
@@ -161,29 +158,29 @@ impl VmDir {
         write_private(&file, &Value::from(fields))
     }
 
-    /// What was stored by [`Self::store_restart`]; nothing if nothing was.
+    /// The fields stored by [`Self::store_restart`]; empty if none were.
     #[must_use]
     pub fn load_restart(&self) -> Vec<Value> {
         let text = fs::read(self.root.join(RESTART_FILE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Removes the stored VMI of a VM that has ended, and what waited for its next start.
+    /// Removes an ended VM's stored VMI, and the fields that waited for a restart.
     pub fn remove_vmi(&self) {
         let _ = fs::remove_file(self.root.join(VMI_FILE));
         let _ = fs::remove_file(self.root.join(RESTART_FILE));
     }
 
-    /// Whether the launcher was started by `run`, which stores the VMI here.
+    /// Whether `run`, which stores the VMI here, started the launcher.
     #[must_use]
     pub fn is_of_run(&self) -> bool {
         self.root.join(VMI_FILE).exists()
     }
 
-    /// The VMI that `run`, or a verb after it, has sent last.
+    /// The VMI last sent by `run` or a later verb.
     ///
     /// # Errors
-    /// If there is none.
+    /// There is none.
     pub fn load_vmi(&self) -> Result<Value, RegistryError> {
         let file = self.root.join(VMI_FILE);
         let text = fs::read_to_string(&file).map_err(FileError::on("read", &file))?;
@@ -198,16 +195,17 @@ fn write_private(file: &Path, value: &Value) -> Result<(), FileError> {
     written.map_err(FileError::on("write", file))
 }
 
-/// Held by the `run` that starts a VM in a directory, until the VM has a supervisor or is given up: flock(2) on the directory.
-/// Before, nothing there answers, and another `run` would take it for a lost VM.
+/// Held by a `run` that starts a VM in a directory, until the VM has a supervisor or is given up:
+/// flock(2) on the directory. Until then nothing there answers, and another `run` would take it for
+/// a lost VM.
 #[derive(Debug)]
 pub struct StartLock(#[expect(dead_code, reason = "closing it unlocks")] fs::File);
 
 impl StartLock {
-    /// Locks the directory; none if another `run` starts a VM there.
+    /// Locks the directory; `None` if another `run` starts a VM there.
     ///
     /// # Errors
-    /// If the directory cannot be opened.
+    /// The directory cannot be opened.
     pub fn take(vm: &VmDir) -> Result<Option<Self>, FileError> {
         let directory = fs::File::open(vm.root()).map_err(FileError::on("open", vm.root()))?;
         let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
@@ -218,11 +216,11 @@ impl StartLock {
 /// Adds the VM under its name.
 ///
 /// # Errors
-/// If a VM of that name is running, or being started in another directory.
+/// A VM of that name is running, or being started in another directory.
 pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
     let directory = directory()?;
     let registry = fs::File::open(&directory).map_err(FileError::on("open", &directory))?;
-    // For a moment: another process may look at the same name.
+    // Only for a moment: another process may be checking the same name.
     flock(&registry, FlockOperation::LockExclusive)
         .map_err(|error| FileError::on("lock", &directory)(error.into()))?;
     let link = directory.join(name);
@@ -245,11 +243,10 @@ fn is_being_started(old: &VmDir, vm: &VmDir) -> bool {
     path(old) != path(vm) && matches!(StartLock::take(old), Ok(None))
 }
 
-/// Lets the name follow a VM that has moved to another directory. Nothing is done if the name is not that of the VM in
-/// `from`.
+/// Moves the name to a VM's new directory. Does nothing unless the VM in `from` has the name.
 ///
 /// # Errors
-/// If the registry cannot be written.
+/// The registry cannot be written.
 pub fn follow(name: &str, from: &VmDir, vm: &VmDir) -> Result<(), RegistryError> {
     let registry = directory()?;
     let (link, new) = (registry.join(name), registry.join(format!(".{name}.new")));
@@ -262,7 +259,7 @@ pub fn follow(name: &str, from: &VmDir, vm: &VmDir) -> Result<(), RegistryError>
     Ok(())
 }
 
-/// Removes the VM from the registry, and the link to its directory if it has one; the directory stays.
+/// Removes the VM from the registry, and any link to its directory, which stays.
 pub fn remove(name: &str, vm: &VmDir) {
     vm.remove_link();
     if let Ok(registry) = directory()
@@ -275,7 +272,7 @@ pub fn remove(name: &str, vm: &VmDir) {
 /// The VM of this name.
 ///
 /// # Errors
-/// If there is none.
+/// There is none.
 pub fn find(name: &str) -> Result<VmDir, RegistryError> {
     fs::read_link(directory()?.join(name))
         .map(VmDir::at)
@@ -285,19 +282,19 @@ pub fn find(name: &str) -> Result<VmDir, RegistryError> {
         })
 }
 
-/// The VM in this directory, with its name, whichever path leads there.
+/// The VM in this directory, reached by any path, with its name.
 ///
 /// # Errors
-/// If the registry cannot be read.
+/// The registry cannot be read.
 pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
-    // Not by canonical paths: that of /proc/PID/root is another root.
+    // Canonical paths do not work: that of /proc/PID/root is another root.
     let inode = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
     let wanted = inode(root);
     let mut vms = all()?.into_iter();
     Ok(vms.find(|(_, vm)| wanted.is_some() && inode(vm.root()) == wanted))
 }
 
-/// Which names there are, for one who has given another. What was meant may also have failed.
+/// The names to offer for an unknown one. The intended VM may also have failed.
 fn named_running(wanted: &str) -> String {
     let names = |vms: Result<Vec<(String, VmDir)>, _>| -> Vec<String> {
         let vms = vms.unwrap_or_default();
@@ -318,17 +315,17 @@ fn named_running(wanted: &str) -> String {
 /// The VMs whose launcher answers, with their names.
 ///
 /// # Errors
-/// If the registry cannot be read.
+/// The registry cannot be read.
 pub fn running() -> Result<Vec<(String, VmDir)>, RegistryError> {
     let mut vms = all()?;
     vms.retain(|(_, vm)| vm.is_running());
     Ok(vms)
 }
 
-/// All VMs, with their names; those too whose launcher has ended without their supervisor.
+/// All VMs with their names, including those whose launcher ended without their supervisor.
 ///
 /// # Errors
-/// If the registry cannot be read.
+/// The registry cannot be read.
 pub fn all() -> Result<Vec<(String, VmDir)>, RegistryError> {
     let registry = directory()?;
     let entries = fs::read_dir(&registry).map_err(FileError::on("read", &registry))?;
@@ -339,7 +336,7 @@ pub fn all() -> Result<Vec<(String, VmDir)>, RegistryError> {
     Ok(vms.collect())
 }
 
-/// The user's directory of links; refused if it belongs to another user.
+/// The user's directory of links; refused if another user owns it.
 fn directory() -> Result<PathBuf, RegistryError> {
     let user = rustix::process::getuid().as_raw();
     let directory = match std::env::var_os("XDG_RUNTIME_DIR") {

@@ -1,5 +1,5 @@
-//! What is left of a VM whose supervisor was killed: its launcher, QEMU and what else names its directory; its files and
-//! its name.
+//! What remains of a VM whose supervisor was killed: its launcher, QEMU and other processes that
+//! name its directory; its files and its name.
 
 use std::path::{Component, Path};
 use std::time::Duration;
@@ -16,10 +16,11 @@ use crate::reports::notify_server::notify_socket;
 use api::pod_paths::PodPaths;
 use os::process::Process;
 
-/// After SIGTERM, on which QEMU ends at once, until SIGKILL.
+/// Between SIGTERM, on which QEMU normally exits at once, and SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// Ends them; true if there were any. QEMU goes before the launcher, which would start nothing in its place.
+/// Ends the processes. Returns true if there were any. QEMU goes before the launcher, which would
+/// not replace it.
 pub async fn terminate(root: &Path) -> bool {
     let found = find(root);
     for process in &found {
@@ -28,14 +29,14 @@ pub async fn terminate(root: &Path) -> bool {
     for process in &found {
         if timeout(STOP_GRACE, process.ended()).await.is_err() {
             let _ = process.signal(Signal::KILL);
-            // A process that waits for a disk that hangs does not end.
+            // A process that waits for a hanging disk does not exit.
             let _ = timeout(STOP_GRACE, process.ended()).await;
         }
     }
     !found.is_empty()
 }
 
-/// The process of the QEMU with the VM's guest, whether or not a launcher has it.
+/// PID of the QEMU with the VM's guest, with or without a launcher.
 #[must_use]
 pub fn guest(root: &Path) -> Option<i32> {
     let has_guest = |process: &Process| {
@@ -45,8 +46,8 @@ pub fn guest(root: &Path) -> Option<i32> {
     find(root).iter().find(|it| has_guest(it)).map(Process::pid)
 }
 
-/// What a failed or lost VM has left under its name. It stays until the next VM of that name is about to start, so that a
-/// start that is refused loses none of it.
+/// What a failed or lost VM has left under its name. It is kept until the next VM of that name is
+/// about to start, so that a refused start loses nothing.
 #[derive(Debug)]
 pub struct Earlier {
     name: String,
@@ -54,10 +55,10 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// What has this name, if anything has.
+    /// Finds what has this name.
     ///
     /// # Errors
-    /// If a VM of this name runs, is starting or ending, or its guest still runs.
+    /// A VM of this name runs, is starting or ending, or its guest still runs.
     pub fn find(name: &str) -> Result<Option<Self>, RegistryError> {
         let Ok(dir) = registry::find(name) else {
             return Ok(None);
@@ -76,7 +77,8 @@ impl Earlier {
         }))
     }
 
-    /// Ends its processes and removes its files, as the VM in `next` is about to start. The files in `next` stay.
+    /// Ends its processes and removes its files, as the VM in `next` is about to start. Keeps the
+    /// files in `next`.
     pub async fn remove(self, next: &VmDir) {
         terminate(self.dir.root()).await;
         if is_same_directory(&self.dir, next) {
@@ -88,7 +90,8 @@ impl Earlier {
         }
     }
 
-    /// Gives it its name again, as the VM in `next` is not started. Without a reason it has left nothing but files in `next`.
+    /// Restores its name, as the VM in `next` is not started. Without a reason it has left only
+    /// files in `next`.
     pub fn restore(self, next: &VmDir) {
         if Failure::load(&self.dir).is_some() || !is_same_directory(&self.dir, next) {
             // The error of the VM that is not started matters more than one here.
@@ -97,7 +100,8 @@ impl Earlier {
     }
 }
 
-/// Removes a VM that has ended: its directory if that goes with it, else the copies of secrets in it, and then its name.
+/// Removes an ended VM: its directory if temporary, else the copies of secrets in it, and then its
+/// name.
 pub fn forget(name: &str, dir: &VmDir) {
     if dir.is_temporary() {
         vm_dir::remove(dir, &[]);
@@ -110,7 +114,7 @@ pub fn forget(name: &str, dir: &VmDir) {
     registry::remove(name, dir);
 }
 
-/// Removes the sockets of a VM that has ended, and the directory of its UID, which has those of its guest. They are below a
+/// Removes an ended VM's sockets, and its UID's directory with the guest's sockets, from a
 /// directory of `--root`, which stays.
 pub fn remove_sockets(dir: &VmDir) {
     let vmi = dir.load_vmi().unwrap_or_default();
@@ -124,7 +128,7 @@ pub fn remove_sockets(dir: &VmDir) {
     for socket in sockets.chain(others) {
         let _ = std::fs::remove_file(socket);
     }
-    // A VMI may have any text as its UID.
+    // A VMI's UID may be any text.
     let is_name = matches!(
         *Path::new(&uid).components().collect::<Vec<_>>(),
         [Component::Normal(_)]
@@ -137,7 +141,7 @@ pub fn remove_sockets(dir: &VmDir) {
     }
 }
 
-/// Refuses a VM that runs, or whose guest does.
+/// Refuses a running VM, or one whose guest runs.
 fn check_lost(name: &str, dir: &VmDir) -> Result<(), RegistryError> {
     if dir.is_running() || dir.is_supervised() {
         return Err(RegistryError::NameTaken(
@@ -157,7 +161,7 @@ fn is_same_directory(one: &VmDir, other: &VmDir) -> bool {
     path(one).is_some() && path(one) == path(other)
 }
 
-/// The processes with an argument that is the directory, or a path or option below it.
+/// The processes with an argument that names the directory, or a path or option below it.
 fn find(root: &Path) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -183,7 +187,7 @@ fn is_program(arguments: &[String], names: &[&str]) -> bool {
     program.is_some_and(|program| names.iter().any(|name| program.starts_with(name)))
 }
 
-/// Whether the argument has the directory's path, and not only as a part of a longer one.
+/// Whether the argument contains the directory's path, and not only as a part of a longer path.
 fn names(argument: &str, root: &str) -> bool {
     argument.match_indices(root).any(|(at, _)| {
         let before = argument.get(..at).unwrap_or_default();
@@ -238,7 +242,7 @@ mod tests {
         let mut children = [start("capabilities"), start("guest=default_web,x=on")];
         let wanted = i32::try_from(children[1].id()).unwrap();
         let mut found = None;
-        // Until it is QEMU: before, it is a copy of this process.
+        // Waits until it is QEMU: before, it is a copy of this process.
         while found.is_none() {
             found = guest(dir.path());
         }

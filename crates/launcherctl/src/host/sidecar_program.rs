@@ -16,18 +16,16 @@ use tokio::process::Command;
 use crate::files::FileError;
 use hooks::Version;
 
-/// The programs that the shim calls.
+/// The hook programs that the shim calls.
 const HOOK_PROGRAMS: [&str; 2] = ["onDefineDomain", "preCloudInitIso"];
-/// Where they are in an image's tree, or in a directory that has just them.
+/// Their directories in an image's tree, or in a directory that has only them.
 const PROGRAM_DIRS: [&str; 5] = ["", "usr/local/bin", "usr/bin", "bin", "usr/sbin"];
-/// In an argument: the directory of the socket.
+/// Stands for the socket's directory in an argument.
 const SOCKET_DIR: &str = "{}";
 
-/// Why a sidecar cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SidecarProgramError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
     /// Nothing was given.
@@ -42,19 +40,18 @@ pub enum SidecarProgramError {
     /// The file cannot be run.
     #[error("{file}: not an executable file; chmod +x makes it one", file = .0.display())]
     NotExecutable(PathBuf),
-    /// Arguments of a program that the shim calls with its own.
+    /// Extra arguments for a program that the shim calls.
     #[error(
         "{program} gets no arguments but those of its hook, so {extra:?} cannot be given to it; a program that serves gRPC itself has {{}} in an argument, for the directory of its socket"
     )]
     Arguments {
-        /// The program or directory.
         program: String,
-        /// What stands after it.
+        /// The arguments after it.
         extra: String,
     },
 }
 
-/// How a sidecar is started.
+/// How to start a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     /// It serves gRPC itself.
@@ -72,15 +69,15 @@ enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidecarProgram {
     kind: Kind,
-    /// Of the shim.
+    /// The shim's version.
     version: Version,
 }
 
 impl SidecarProgram {
-    /// From a program or directory, and arguments.
+    /// From a program or directory, with arguments.
     ///
     /// # Errors
-    /// If there is no such program, or nothing in the directory that a shim can call.
+    /// There is no such program, or the directory has nothing for a shim to call.
     pub fn new(words: &[String]) -> Result<Self, SidecarProgramError> {
         let (first, arguments) = words.split_first().ok_or(SidecarProgramError::Empty)?;
         let kind = if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
@@ -111,7 +108,7 @@ impl SidecarProgram {
         })
     }
 
-    /// From one argument: words are separated by spaces.
+    /// From one argument, split at spaces.
     ///
     /// # Errors
     /// Those of [`Self::new`].
@@ -120,16 +117,17 @@ impl SidecarProgram {
         Self::new(&words)
     }
 
-    /// With a shim that speaks this version; a sidecar without a shim has its own.
+    /// With a shim of this version; a sidecar without a shim has its own version.
     #[must_use]
     pub fn with_version(self, version: Version) -> Self {
         Self { version, ..self }
     }
 
-    /// The command that serves on a socket in `socket_dir`. `links` is a directory that lives as long as the sidecar.
+    /// The command that serves on a socket in `socket_dir`. The directory `links` must live as long
+    /// as the sidecar.
     ///
     /// # Errors
-    /// If files for the shim cannot be made.
+    /// Files for the shim cannot be made.
     pub fn command(&self, socket_dir: &Path, links: &Path) -> Result<Command, SidecarProgramError> {
         let programs = match &self.kind {
             Kind::Server { program, arguments } => {

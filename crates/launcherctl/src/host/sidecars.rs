@@ -1,5 +1,5 @@
-//! The hook sidecars of a VM of `run`: in a cluster the kubelet runs their images, here a program or directory on this
-//! machine takes the place of each.
+//! The hook sidecars of a VM of `run`. In a cluster the kubelet runs their images; here a program
+//! or directory on this machine replaces each.
 
 use std::fs;
 use std::process::Stdio;
@@ -21,14 +21,15 @@ use hooks::Version;
 
 /// The annotation that asks for sidecars, as a JSON list.
 const ANNOTATION: &str = "hooks.kubevirt.io/hookSidecars";
-/// How long a sidecar may take to end when it is asked to.
+/// Limit for a sidecar to exit when asked.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Options of `run` for hook sidecars.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SidecarArgs {
-    /// Take this for the next hook sidecar of the VMI: a script for onDefineDomain, a directory or image tree with
-    /// onDefineDomain or preCloudInitIso, or "PROGRAM {}" that serves gRPC on a socket in the directory {}
+    /// Take this for the next hook sidecar of the VMI: a script for onDefineDomain, a directory or
+    /// image tree with onDefineDomain or preCloudInitIso, or "PROGRAM {}" that serves gRPC on a
+    /// socket in the directory {}
     #[arg(long = "sidecar", value_name = "PROGRAM|DIR")]
     programs: Vec<String>,
     /// Run the VM without the hook sidecars that its VMI asks for
@@ -37,7 +38,7 @@ pub struct SidecarArgs {
 }
 
 impl SidecarArgs {
-    /// The same for another command line.
+    /// The options for another command line.
     pub fn to_arguments(&self) -> impl Iterator<Item = String> {
         let programs = self.programs.iter();
         let programs = programs.map(|program| format!("--sidecar={program}"));
@@ -45,11 +46,11 @@ impl SidecarArgs {
     }
 }
 
-/// Why the sidecars of a VMI cannot be run.
+/// Why a VMI's sidecars cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SidecarsError {
-    /// The annotation cannot be read.
+    /// The annotation is invalid.
     #[error("metadata.annotations[{ANNOTATION}]: not a JSON list")]
     Annotation(#[source] serde_json::Error),
     /// Only a cluster runs images.
@@ -58,25 +59,23 @@ pub enum SidecarsError {
         counted(*wanted, "hook sidecar")
     )]
     Count {
-        /// How many the annotation has.
+        /// Number of sidecars in the annotation.
         wanted: usize,
         /// Their images.
         images: String,
-        /// How many were given.
+        /// Number of given programs.
         given: usize,
     },
-    /// A sidecar cannot be started.
     #[error(transparent)]
     Program(#[from] SidecarProgramError),
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// What to start for the sidecars of a VMI.
+/// The programs to start for the VMI's sidecars.
 ///
 /// # Errors
-/// If the VMI asks for sidecars, and no programs are given for them.
+/// The VMI asks for sidecars, and no programs are given for them.
 pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, SidecarsError> {
     let wanted = wanted(vmi)?;
     if args.no_sidecars {
@@ -118,7 +117,7 @@ fn wanted(vmi: &Value) -> Result<Vec<Value>, SidecarsError> {
     }
 }
 
-/// The version that the annotation's arguments give to the shim.
+/// The shim's version from the annotation's arguments.
 fn shim_version(sidecar: &Value) -> Option<Version> {
     let args = sidecar.get("args")?.as_array()?;
     let words: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
@@ -132,22 +131,22 @@ fn shim_version(sidecar: &Value) -> Option<Version> {
     Version::from_name(separate.or(joined)?)
 }
 
-/// The sidecars of a VM, each with a directory of its own for its socket.
+/// A VM's sidecars, each with its own directory for its socket.
 #[derive(Debug, Default)]
 pub struct Sidecars(Vec<Child>);
 
 impl Sidecars {
-    /// Starts them. What they print is in `sidecar-N.log` in the VM's directory.
+    /// Starts them. `sidecar-N.log` in the VM's directory has their output.
     ///
     /// # Errors
-    /// If one cannot be started.
+    /// One cannot be started.
     pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Self, SidecarsError> {
         let mut children = Vec::new();
         for (number, program) in programs.iter().enumerate() {
             let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
             let links = dir.path(&format!("/sidecar-{number}"));
             for path in [&sockets, &links] {
-                // The socket of a sidecar that was killed would be taken for this one's.
+                // A killed sidecar's socket would be taken for this one's.
                 let _ = fs::remove_dir_all(path);
                 fs::create_dir_all(path).map_err(FileError::on("make", path))?;
             }
@@ -158,7 +157,7 @@ impl Sidecars {
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(log)
-                // Ctrl-C on the terminal is not for them.
+                // Ctrl-C on the terminal must not reach them.
                 .process_group(0)
                 .kill_on_drop(true)
                 .spawn()

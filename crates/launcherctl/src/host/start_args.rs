@@ -11,10 +11,12 @@ use super::sidecars::SidecarArgs;
 /// How a VM is started.
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it down then
+    /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it
+    /// down then
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub until: Option<String>,
-    /// Stop the VM and fail if it has not started after this many seconds, or TEXT has not appeared as many seconds later
+    /// Stop the VM and fail if it has not started after this many seconds, or TEXT has not appeared
+    /// as many seconds later
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub timeout: u64,
     /// Emulate the processor even where /dev/kvm exists

@@ -1,4 +1,4 @@
-//! What is known of a VM.
+//! The status of a VM.
 //!
 //! ```text
 //!  failure.json ─────────────────────────────► Failed
@@ -26,32 +26,32 @@ use client::Client;
 
 /// The state of a VM whose launcher has ended without its supervisor.
 pub const LOST: &str = "lost";
-/// The state of a VM of which only the reason and the log are left.
+/// The state of a VM that has left only the reason and the log.
 pub const FAILED: &str = "Failed";
-/// The state of a VM whose launcher or guest is being started.
+/// The state while the launcher or guest is being started.
 const STARTING: &str = "starting";
-/// How long a supervisor may take to remove what is left of its VM, when it does not answer any more.
+/// Limit for a supervisor that no longer answers to remove its VM.
 const REMOVAL_TIME: Duration = Duration::from_millis(300);
-/// The state of a VM that is to end, or whose guest has ended: until its supervisor has removed what there was.
+/// The state while a VM ends, until its supervisor has removed everything.
 const STOPPING: &str = "stopping";
 
-/// What is known of a VM; in JSON, what is not known is left out.
+/// A VM's status; JSON omits unknown fields.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VmStatus {
     pub name: String,
-    /// Empty if not known; so is the UID.
+    /// Empty if unknown; so is the UID.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The domain's in KubeVirt's words, or one of this module.
+    /// The domain's in KubeVirt's words, or one of this module's.
     pub state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u64>,
-    /// A quantity of Kubernetes.
+    /// A Kubernetes quantity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,20 +61,20 @@ pub struct VmStatus {
     pub root: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
-    /// Of a VM that has failed.
+    /// Of a failed VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_log: Option<PathBuf>,
-    /// Not known of a launcher that is not of `run`.
+    /// Unknown for a launcher that `run` has not started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supervised: Option<bool>,
     pub started_by_hand: bool,
-    /// QEMU's process, of a VM of `run`.
+    /// PID of QEMU, for a VM of `run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_pid: Option<i32>,
 }
 
 impl VmStatus {
-    /// Why the VM does not run as it should, and what to do.
+    /// Why the VM does not run properly, and what to do.
     pub fn remark(&self) -> Option<String> {
         let name = &self.name;
         if self.state == LOST {
@@ -100,13 +100,13 @@ impl VmStatus {
     }
 }
 
-/// What is known of the VM in `dir`; what does not answer is left out.
+/// Collects the status of the VM in `dir`, without parts that do not answer.
 pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
     let status = collect_now(name, dir).await;
     if status.state != LOST {
         return status;
     }
-    // A supervisor that has just ended in order leaves nothing to answer, until it has removed the VM.
+    // A supervisor that has just ended normally does not answer while it removes the VM.
     tokio::time::sleep(REMOVAL_TIME).await;
     collect_now(name, dir).await
 }
@@ -146,12 +146,12 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
             .map(|network| network.forwards().to_vec())
             .unwrap_or_default(),
         root: absolute(dir.root()),
-        // In a pod it is the container's own.
+        // In a pod the container has the log.
         log: existing(&dir.log_file()),
         console_log: None,
         supervised: dir.is_of_run().then(|| dir.is_supervised()),
         started_by_hand: is_started_by_hand(dir),
-        // A pod has other process IDs inside than outside.
+        // PIDs inside a pod differ from those outside.
         guest_pid: dir
             .is_of_run()
             .then(|| remains::guest(dir.root()))
@@ -163,15 +163,15 @@ fn existing(log: &Path) -> Option<PathBuf> {
     log.exists().then(|| absolute(log))
 }
 
-/// `--root` may be relative, which says nothing to a reader in another directory, or too long for sockets: then the VM is
-/// known by a link.
+/// `--root` may be relative, which does not help a reader in another directory, or too long for
+/// sockets: then a link names the VM.
 fn absolute(path: &Path) -> PathBuf {
     path.canonicalize()
         .or_else(|_| std::path::absolute(path))
         .unwrap_or_else(|_| path.to_owned())
 }
 
-/// Stored by `run`, else asked of the launcher, as in a pod. Empty if neither has one.
+/// Stored by `run`, else from the launcher, as in a pod. Empty if neither has one.
 pub async fn last_vmi(dir: &VmDir) -> Vmi {
     let vmi = match dir.load_vmi() {
         Ok(vmi) => vmi,
@@ -186,7 +186,8 @@ pub async fn last_vmi(dir: &VmDir) -> Vmi {
     serde_json::from_value(vmi).unwrap_or_default()
 }
 
-/// Whether the VM has come by `migrate --to` to a launcher that never had a supervisor: one that was killed leaves its socket.
+/// Whether the VM arrived by `migrate --to` at a launcher that never had a supervisor: a killed one
+/// leaves its socket.
 fn is_started_by_hand(dir: &VmDir) -> bool {
     dir.is_of_run() && !dir.path(CONTROL_SOCKET).exists()
 }
@@ -213,8 +214,8 @@ async fn domain(dir: &VmDir) -> (String, Value) {
     (state.to_owned(), Value::Null)
 }
 
-/// The state of a guest: its domain's, unless it is to end. One that is paused does not hear that, which is more
-/// important.
+/// The guest's state: its domain's, unless it is ending. A paused guest does not see a shutdown
+/// request, which matters more.
 fn of_domain(domain: &Value, is_ending: bool) -> String {
     let requested = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionTimestamp";
     let is_requested = domain.pointer(requested).is_some_and(|at| !at.is_null());
@@ -228,7 +229,7 @@ fn of_domain(domain: &Value, is_ending: bool) -> String {
     if is_stopping { STOPPING } else { state }.to_owned()
 }
 
-/// The vCPUs that the domain has now; the VMI may have been changed since.
+/// The domain's current vCPUs; the VMI may have changed since.
 fn cpus(domain: &Value) -> Option<u64> {
     let all = list_at(domain, "/Spec/VCPUs/VCPU").iter();
     let enabled = all
@@ -247,7 +248,7 @@ fn wanted_cpus(cpu: &Cpu) -> u64 {
     parts.into_iter().fold(1, u64::saturating_mul)
 }
 
-/// The memory that the domain has now, as a quantity of Kubernetes.
+/// The domain's current memory, as a Kubernetes quantity.
 fn memory(domain: &Value) -> Option<String> {
     ["/Spec/CurrentMemory", "/Spec/Memory"]
         .into_iter()
@@ -263,7 +264,7 @@ fn memory(domain: &Value) -> Option<String> {
         })
 }
 
-/// In the largest unit that has no fraction.
+/// In the largest unit without a fraction.
 fn quantity(bytes: u64) -> String {
     let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
     let whole = units
@@ -321,7 +322,7 @@ mod tests {
             });
             assert_eq!(state().await, STOPPING);
         });
-        // A process that another test starts has the socket until its exec.
+        // A process started by another test holds the socket until its exec.
         while runtime().block_on(state()) != LOST {}
     }
 
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(of_domain(&domain("Running", asked()), false), STOPPING);
         assert_eq!(of_domain(&domain("Shutoff", asked()), true), STOPPING);
         assert_eq!(of_domain(&domain("Shutoff", asked()), false), "Shutoff");
-        // It only hears of it once it is resumed.
+        // It sees the request once it is resumed.
         assert_eq!(of_domain(&domain("Paused", asked()), true), "Paused");
     }
 
@@ -349,12 +350,12 @@ mod tests {
         assert!(!is_started_by_hand(&vm));
         vm.store_vmi(&json!({})).unwrap();
         assert!(is_started_by_hand(&vm));
-        // Killed, it leaves its socket.
+        // A killed supervisor leaves its socket.
         drop(std::os::unix::net::UnixListener::bind(
             vm.path(CONTROL_SOCKET),
         ));
         assert!(!is_started_by_hand(&vm));
-        // A process that another test starts has the socket until its exec.
+        // A process started by another test holds the socket until its exec.
         while vm.is_supervised() {}
     }
 

@@ -1,5 +1,6 @@
-//! The supervisor of a VM: a process without a terminal that starts a `virt-launcher` with its own root and the embedded
-//! libvirt, and does virt-handler's part over the same sockets as in a cluster. `run` starts it, and may end before it.
+//! The supervisor of a VM: a process without a terminal that starts a `virt-launcher` with its own
+//! root and the embedded libvirt, and does virt-handler's part over the same sockets as in a
+//! cluster. `run` starts it, and may end before it.
 //!
 //! ```text
 //!  start launcher ─► ready ─► sync ─► running
@@ -58,7 +59,7 @@ pub struct SuperviseArgs {
 /// Runs the VM until it ends, and reports to the clients of its control socket.
 ///
 /// # Errors
-/// If it cannot serve them; all other errors are reported to them.
+/// It cannot serve them; all other errors are reported to them.
 pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
     // The terminal's signals and its end are for `run`.
     let _ = rustix::process::setsid();
@@ -85,7 +86,7 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes what the VM needed to run, and leaves the reason of its failure.
+/// Removes the files for running the VM, and leaves the reason of its failure.
 fn failed(error: CtlError, vmi: &Value, dir: &VmDir) -> Update {
     let name = text_at(vmi, "/metadata/name");
     let reason = error.chain();
@@ -101,7 +102,8 @@ fn failed(error: CtlError, vmi: &Value, dir: &VmDir) -> Update {
     Update::Failed { message, details }
 }
 
-/// The stream to the owner. The launcher must not inherit it: the owner sees by its end that this process was killed.
+/// The stream to the owner. The launcher must not inherit it: its end tells the owner that this
+/// process was killed.
 fn owner() -> std::io::Result<UnixStream> {
     let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let stream = std::os::unix::net::UnixStream::from(input);
@@ -109,7 +111,7 @@ fn owner() -> std::io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Runs the VM, a second time without KVM where that does not work.
+/// Runs the VM, a second time without KVM if KVM does not work.
 async fn with_or_without_kvm(
     args: &SuperviseArgs,
     vmi: &Value,
@@ -147,16 +149,16 @@ async fn with_or_without_kvm(
     }
 }
 
-/// With what a launcher is started.
+/// How to start a launcher.
 struct Start<'a> {
     /// Without KVM.
     emulate: bool,
     sidecars: &'a [SidecarProgram],
-    /// A sidecar for the network is served.
+    /// Whether a sidecar for the network is served.
     network: bool,
 }
 
-/// Serves the sidecar for the VM's network; false if it needs none.
+/// Serves the sidecar for the VM's network. Returns false if it needs none.
 fn serve_network(dir: &VmDir) -> Result<bool, CtlError> {
     match Network::load(dir)? {
         Some(network) => {
@@ -241,7 +243,8 @@ fn launch<'v>(
     let (sender, events) = mpsc::channel(MAX_QUEUED);
     notify_server::serve(&dir.path(&notify_socket()), sender)?;
     let sidecars = Sidecars::start(start_with.sidecars, dir)?;
-    // By its pod's name the launcher knows that it is to end if no guest comes. To receive one takes libvirt's daemon.
+    // By its pod's name the launcher knows that it is to end if no guest comes. To receive one
+    // takes libvirt's daemon.
     let pod_name = format!("launcherctl-{}", std::process::id());
     let sidecar_count = start_with.sidecars.len();
     let options = LauncherOptions {
@@ -255,7 +258,8 @@ fn launch<'v>(
     Ok((LauncherProcess::new(vmi, child, events), sidecars))
 }
 
-/// Waits until the guest runs: that of the VMI, or the one that is to come by a migration. `false` if none comes.
+/// Waits until the guest runs: that of the VMI, or the one that is to come by a migration. `false`
+/// if none comes.
 async fn start(
     launcher: &mut LauncherProcess<'_>,
     args: &SuperviseArgs,

@@ -1,4 +1,4 @@
-//! Why a guest does not do what is expected of it, as far as that can be seen from outside, and what to do.
+//! Explains from outside why a guest does not work, and what to do.
 
 use std::time::Duration;
 
@@ -7,21 +7,22 @@ use serde_json::Value;
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 
-/// A console on which nothing has appeared for so long is explained.
+/// A console that stays blank for so long is explained.
 pub const SILENCE: Duration = Duration::from_secs(20);
-/// In this time from its start, an internal error of a guest under KVM is KVM's.
+/// An internal error of a guest under KVM this soon after its start is KVM's.
 const EARLY: Duration = Duration::from_secs(10);
 
-/// What people see of a guest that stops.
+/// What a user sees of a guest that stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
-    /// What has happened, and what to do.
+    /// What happened, and what to do.
     Note(String),
-    /// KVM cannot run this guest: emulation may.
+    /// KVM cannot run this guest, but emulation may.
     KvmFailed(String),
 }
 
-/// What a domain event of the VM `name` says, `after` the start of the guest; none if all is well.
+/// The problem shown by a domain event of the VM `name`, `after` the guest's start; `None` if all
+/// is well.
 #[must_use]
 pub fn of_event(event: &LauncherEvent, name: &str, after: Duration) -> Option<Symptom> {
     let LauncherEvent::Domain { domain, .. } = event else {
@@ -49,7 +50,7 @@ fn of_domain(domain: &Value, name: &str, after: Duration) -> Option<Symptom> {
         ("Paused", "Crashed") => note(format!(
             "the guest is paused after a crash of its kernel; launcherctl screenshot --name {name} screen.png shows its screen, launcherctl reset {name} starts it again"
         )),
-        // libvirt has no word for QEMU's internal error.
+        // libvirt has no reason for QEMU's internal error.
         ("Paused", "Unknown") if is_kvm && after < EARLY => Some(Symptom::KvmFailed(
             "KVM has stopped the guest with an internal error right after its start".to_owned(),
         )),
@@ -63,7 +64,7 @@ fn of_domain(domain: &Value, name: &str, after: Duration) -> Option<Symptom> {
     }
 }
 
-/// What to say of a console on which nothing has appeared for [`SILENCE`].
+/// The note about a console that stayed blank for [`SILENCE`].
 #[must_use]
 pub fn of_silence(name: &str, is_emulated: bool) -> String {
     let slow = if is_emulated {
@@ -77,7 +78,7 @@ pub fn of_silence(name: &str, is_emulated: bool) -> String {
     )
 }
 
-/// Whether a start has failed because of KVM.
+/// Whether a start failed because of KVM.
 #[must_use]
 pub fn is_kvm_failure(message: &str) -> bool {
     [

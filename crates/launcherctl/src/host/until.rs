@@ -1,6 +1,6 @@
-//! `--until`: whether a text has appeared on the console.
+//! `--until`: detects a text on the console.
 
-/// Searches a stream that arrives in pieces for a text.
+/// Searches for a text in a stream that arrives in pieces.
 #[derive(Debug)]
 pub struct Until {
     text: Option<Vec<u8>>,
@@ -8,7 +8,7 @@ pub struct Until {
 }
 
 impl Until {
-    /// For this text, if there is one.
+    /// Searches for this text, if any.
     #[must_use]
     pub fn new(text: Option<&str>) -> Self {
         Self {

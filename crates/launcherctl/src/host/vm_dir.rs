@@ -1,4 +1,4 @@
-//! The directory of a VM that `run` starts: created, cleaned up after a killed launcher, and removed.
+//! The directory of a VM of `run`: created, cleaned after a killed launcher, and removed.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -16,21 +16,22 @@ use api::pod_paths::{
     SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,
 };
 
-/// What a launcher makes below its root: the pod's directories and those of libvirt.
+/// What a launcher makes below its root: the directories of the pod and of libvirt.
 const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
-/// A UID as Kubernetes makes them: the sockets below it are those with the longest paths.
+/// A UID in Kubernetes' format: the sockets below it have the longest paths.
 const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
 /// `sizeof(sun_path)` without its final 0.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
-/// Names for a directory that are tried.
+/// Limit of directory names to try.
 const MAX_ATTEMPTS: u32 = 1000;
 
-/// Makes a root for the VM `name`, in `root` or in a new directory of a short name, and enters it in the registry. Where
-/// the path of `root` is too long for the sockets below it, a link with a short path stands for it, which
-/// [`registry::remove`] removes. The lock is to be kept until the VM has a supervisor.
+/// Makes a root for the VM `name`, in `root` or in a new directory with a short name, and adds it
+/// to the registry. If `root`'s path is too long for the sockets below it, a link with a short path
+/// replaces it, which [`registry::remove`] removes. Hold the lock until the VM has a supervisor.
 ///
 /// # Errors
-/// If the directory cannot be made, or a VM of that name, or in that directory, is running or being started.
+/// The directory cannot be made, or a VM of that name, or in that directory, is running or being
+/// started.
 pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), CtlError> {
     make_private();
     if let Some(root) = root {
@@ -52,12 +53,13 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), Ctl
     Ok((dir, lock))
 }
 
-/// What this process and those that it starts make from here on is for this user only, whatever the umask was.
+/// Makes files of this process and its children private to this user from now on, whatever the
+/// umask was.
 fn make_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Makes the directory for this user only, also if it is there already, with what an earlier run has left.
+/// Makes the directory private to this user, including what an earlier run has left in it.
 fn keep_private(directory: &Path) -> Result<(), FileError> {
     let private = 0o700;
     match fs::DirBuilder::new().mode(private).create(directory) {
@@ -74,8 +76,8 @@ fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
         .ok_or_else(|| RegistryError::NameTaken(name.to_owned(), dir.root().to_owned()).into())
 }
 
-/// The directory by its own path, or by a link in `base` where that is too long. A path that is too long for a migration
-/// only is taken where the link's is too.
+/// The directory by its own path, or by a link in `base` if that is too long. A path too long only
+/// for a migration is accepted if the link's is too.
 fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
     if can_be_migrated(&root) {
         return Ok(VmDir::at(root));
@@ -95,10 +97,10 @@ fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
     Err(RunError::NoFreeName(base.to_owned()).into())
 }
 
-/// Makes a new directory of a short name, which is in no registry yet.
+/// Makes a new directory with a short name that is not in a registry yet.
 ///
 /// # Errors
-/// If it cannot be made.
+/// It cannot be made.
 pub fn create_temporary() -> Result<VmDir, CtlError> {
     make_private();
     make_directory(&std::env::temp_dir())
@@ -117,10 +119,10 @@ fn make_directory(base: &Path) -> Result<VmDir, CtlError> {
     Err(RunError::NoFreeName(base.to_owned()).into())
 }
 
-/// The socket of a launcher that was killed would be mistaken for the next one's.
+/// Removes a killed launcher's socket, which would be mistaken for the next one's.
 ///
 /// # Errors
-/// If a launcher serves it, or it cannot be removed.
+/// A launcher serves it, or it cannot be removed.
 pub fn remove_stale_socket(dir: &VmDir) -> Result<(), CtlError> {
     if dir.is_running() {
         return Err(RunError::RootInUse(dir.root().to_owned()).into());
@@ -134,15 +136,16 @@ pub fn remove_stale_socket(dir: &VmDir) -> Result<(), CtlError> {
     }
 }
 
-/// Removes what the last run has left, unless its QEMU still runs: the domain's definition, of which the next launcher would
-/// report the end and start nothing; and the overlays that track changed blocks, which do not know what is written to the
-/// images between two runs. The images have all of the data.
+/// Removes what the last run has left, unless its QEMU still runs: the domain's definition, whose
+/// end the next launcher would report instead of starting anything; and the overlays that track
+/// changed blocks, which miss writes to the images between two runs. The images have all of the
+/// data.
 pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
     let file = |path: &str| dir.path(&path.replace("DOMAIN", domain));
     let pid = fs::read_to_string(file("run/qemu/DOMAIN.pid")).unwrap_or_default();
     let command = fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default();
     let root = dir.root().as_os_str().as_bytes();
-    // The QEMU of a launcher before may know the directory by another path.
+    // The QEMU of an earlier launcher may know the directory by another path.
     let guest = format!("guest={domain},");
     let is_named = |name: &[u8]| command.windows(name.len()).any(|part| part == name);
     let is_alive = !pid.trim().is_empty() && (is_named(root) || is_named(guest.as_bytes()));
@@ -177,13 +180,13 @@ pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
     }
 }
 
-/// Removes what the guest has written to its container disks, which goes with the VM as in a cluster.
+/// Removes the guest's writes to its container disks, which are lost with the VM as in a cluster.
 pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
-/// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init, and the images made from
-/// all of them.
+/// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init,
+/// and the images made from them.
 pub fn remove_secrets(dir: &VmDir) {
     dir.remove_vmi();
     for path in [
@@ -202,14 +205,15 @@ pub fn remove_secrets(dir: &VmDir) {
     }
 }
 
-/// Whether the sockets of a migration can be below the root: QEMU makes and opens them by their whole path.
+/// Whether a migration's sockets can be below the root: QEMU makes and opens them by their full
+/// path.
 fn can_be_migrated(root: &Path) -> bool {
     let sockets = PodPaths::default().shared(MIGRATION_SOCKET_DIR);
     let longest = format!("{sockets}/{ANY_UID}-49152-source.sock").len();
     root.as_os_str().len() <= MAX_SOCKET_PATH_BYTES.saturating_sub(longest)
 }
 
-/// Checked before anything is started: otherwise libvirt or QEMU would refuse some socket.
+/// Checked before anything starts: otherwise libvirt or QEMU would refuse some socket.
 fn check_socket_path_length(root: &Path) -> Result<(), RunError> {
     let longest = PodPaths::default().serial_socket(ANY_UID).len();
     let (length, limit) = (root.as_os_str().len(), MAX_SOCKET_PATH_BYTES - longest);
@@ -286,7 +290,7 @@ mod tests {
         assert_eq!(dir.root().canonicalize().unwrap(), long);
         dir.remove_link();
         assert!(!dir.root().exists() && long.exists());
-        // Where no short path is possible, that is said.
+        // If no short path is possible, the error says so.
         let error = with_short_path(long.clone(), &long).unwrap_err();
         assert!(error.to_string().contains("TMPDIR"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! A name below the launcher's root for what is outside it.
+//! A name below the launcher's root for something outside it.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -8,7 +8,8 @@ use super::registry::VmDir;
 use crate::files::FileError;
 use api::pod_paths::PRIVATE_DIR;
 
-/// A symbolic link in a VM's directory, which lets the launcher use a file or directory of the user's; removed with this.
+/// A symbolic link in a VM's directory that lets the launcher use a user's file or directory.
+/// Removed on drop.
 #[derive(Debug)]
 pub struct VmLink {
     link: std::path::PathBuf,
@@ -16,11 +17,11 @@ pub struct VmLink {
 }
 
 impl VmLink {
-    /// Makes a link to `target`. Its name, which begins with `what`, is never used again: the launcher knows memory dumps by
-    /// their names.
+    /// Makes a link to `target`. Its name, which begins with `what`, is never reused: the launcher
+    /// knows memory dumps by their names.
     ///
     /// # Errors
-    /// If it cannot be made, such as in a directory of another user.
+    /// It cannot be made, such as in another user's directory.
     pub fn make(dir: &VmDir, what: &str, target: &Path) -> Result<Self, FileError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let nanoseconds = now.map_or(0, |now| now.as_nanos());
@@ -30,7 +31,7 @@ impl VmLink {
         Ok(Self { link, name })
     }
 
-    /// Its path as the launcher has it.
+    /// The path for the launcher.
     #[must_use]
     pub fn pod_path(&self) -> String {
         format!("{PRIVATE_DIR}/{}", self.name)

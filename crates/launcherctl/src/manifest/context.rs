@@ -1,4 +1,5 @@
-//! The context in which a VMI of a file is converted: that of a pod in which everything is as the VMI expects it.
+//! The context in which a VMI of a file is converted: that of a pod in which everything is as the
+//! VMI expects it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use api::vmi::cpu::Cpu;
 use convert::Context;
 use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
 
-/// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of virt-handler.
+/// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of
+/// virt-handler.
 pub fn context_of_pod(vmi: &Vmi) -> Context {
     let mut ctx = assumed_context(vmi);
     pod::of_options(vmi, &VirtualMachineOptions::default(), &mut ctx);
@@ -30,7 +32,8 @@ fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
     images.collect()
 }
 
-/// virt-handler makes a tap device for each interface of these kinds, unless the options say otherwise.
+/// virt-handler makes a tap device for each interface of these kinds, unless the options say
+/// otherwise.
 pub fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
     let with_tap = vmi
         .spec
@@ -46,7 +49,7 @@ pub fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
     }
 }
 
-/// The context of a pod in which everything is as the VMI expects it.
+/// The context of a pod that meets all of the VMI's expectations.
 pub fn assumed_context(vmi: &Vmi) -> Context {
     let architecture = if vmi.spec.architecture.is_empty() {
         host_architecture().into()
@@ -79,7 +82,7 @@ pub fn assumed_context(vmi: &Vmi) -> Context {
     ctx
 }
 
-/// A VMI with dedicated CPUs is on a node that has them, unless the options say what it has.
+/// Assumes a node with the dedicated CPUs of the VMI, unless the options name them.
 pub fn assume_cpus(vmi: &Vmi, ctx: &mut Context) {
     if let Some(cpu) = &vmi.spec.domain.cpu
         && cpu.dedicated_cpu_placement
@@ -96,11 +99,12 @@ pub fn assume_cpus(vmi: &Vmi, ctx: &mut Context) {
     }
 }
 
-/// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for QEMU's other threads.
+/// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for
+/// QEMU's other threads.
 fn sufficient_cpus(cpu: &Cpu) -> Vec<CellCpu> {
-    /// Of the emulator and of I/O threads.
+    /// For the emulator and I/O threads.
     const HELPER_CPUS: u32 = 16;
-    /// As many as libvirt takes for a guest; a VMI that asks for more is refused anyway.
+    /// libvirt's limit of a guest; a VMI with more is refused anyway.
     const MAX_CPUS: u32 = 4096;
     let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| count.max(1));
     let threads = cpu.threads.clamp(1, 16);

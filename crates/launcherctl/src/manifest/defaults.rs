@@ -1,5 +1,5 @@
-//! What a cluster adds to a VMI before it reaches a launcher: the defaults of KubeVirt's admission (`pkg/defaults` of
-//! the reference) and a status that names every volume.
+//! The defaults that a cluster adds to a VMI before it reaches a launcher: those of KubeVirt's
+//! admission (`pkg/defaults` of the reference), and a status that names every volume.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,16 +9,16 @@ use super::rules::too_little_memory;
 use crate::json::{copy_at, is_object_at, list_at, set, set_default, text_at};
 use api::vmi::Quantity;
 
-/// Of a VMI that was never sent.
+/// The phase of a VMI that was never sent.
 pub const DEFAULT_PHASE: &str = "Scheduled";
 
-/// Of a guest.
+/// Architectures of guests.
 const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
 
-/// Sets what admission would set, without overriding what is there.
+/// Sets what admission would set, without overriding existing values.
 ///
 /// # Errors
-/// If the VMI has no valid name, an architecture that KubeVirt does not have, or says nothing about its memory.
+/// The VMI has no valid name, an architecture that KubeVirt does not support, or no memory size.
 pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
     check_name(text_at(vmi, "/metadata/name"))?;
     set_default(vmi, "/metadata/namespace", || json!("default"));
@@ -45,10 +45,10 @@ pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
     Ok(())
 }
 
-/// The namespace that the user wants.
+/// Sets the namespace that the user wants.
 ///
 /// # Errors
-/// If the VMI has another one.
+/// The VMI has another one.
 pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
     match text_at(vmi, "/metadata/namespace") {
         "" => {
@@ -63,7 +63,7 @@ pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
     }
 }
 
-/// Kubernetes' rule for names, which also keeps a name from leading to another directory.
+/// Kubernetes' rule for names, which also prevents a name from leading to another directory.
 fn check_name(name: &str) -> Result<(), ManifestError> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -80,7 +80,7 @@ fn check_name(name: &str) -> Result<(), ManifestError> {
     }
 }
 
-/// Admission refuses all others; the conversion would take them for amd64.
+/// Admission refuses all others; the conversion would treat them as amd64.
 fn check_architecture(name: &str) -> Result<(), ManifestError> {
     let meant = match name {
         "" => return Ok(()),
@@ -118,7 +118,7 @@ fn default_cpu(vmi: &mut Value) {
     }
 }
 
-/// Guest memory and request follow from each other.
+/// Derives guest memory and request from each other.
 fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
     let (field, memory) = [
         "memory.guest",
@@ -133,7 +133,7 @@ fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
     })
     .find(|(_, memory)| !memory.is_null())
     .ok_or(ManifestError::NoMemory)?;
-    // Or the conversion would refuse a field that the user has not written.
+    // Otherwise the conversion would refuse a field that the user has not written.
     if let Ok(quantity) = Quantity::deserialize(&memory) {
         quantity
             .bytes()
@@ -183,13 +183,14 @@ fn default_disks(vmi: &mut Value, architecture: &str) {
     }
 }
 
-/// What only a cluster gives: a VMI that names no network is on the pod network, and its launcher is not root.
+/// Adds what only a cluster gives: the pod network for a VMI that names none, and a launcher that
+/// is not root.
 pub fn of_cluster(vmi: &mut Value) {
     set_default(vmi, "/status/runtimeUser", || json!(107));
     default_interface(vmi);
 }
 
-/// A VMI that names no network is on the pod network, by a bridge.
+/// A VMI without networks gets the pod network, by a bridge.
 pub fn default_interface(vmi: &mut Value) {
     let is_wanted = copy_at(vmi, "/spec/domain/devices/autoattachPodInterface") != false;
     if is_wanted
@@ -203,12 +204,12 @@ pub fn default_interface(vmi: &mut Value) {
     }
 }
 
-/// Of a permanent volume.
+/// The status of a permanent volume.
 pub fn default_volume_status(name: &Value) -> Value {
     json!({"name": name, "target": ""})
 }
 
-/// virt-handler sends a status in which every permanent volume is named.
+/// virt-handler sends a status that names every permanent volume.
 fn default_status(vmi: &mut Value) {
     set_default(vmi, "/status/phase", || json!(DEFAULT_PHASE));
     let mut known = list_at(vmi, "/status/volumeStatus").to_vec();
@@ -250,9 +251,9 @@ pub fn host_architecture() -> &'static str {
     }
 }
 
-/// A UUID as Kubernetes makes them.
+/// A UUID in Kubernetes' format.
 pub fn random_uuid() -> String {
-    // The kernel's own generator; only a /proc that is not mounted makes it unreadable.
+    // The kernel's own generator; it is unreadable only if /proc is not mounted.
     std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_or_else(
         |_| "00000000-0000-4000-8000-000000000001".into(),
         |id| id.trim().into(),

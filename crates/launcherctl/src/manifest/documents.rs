@@ -1,4 +1,5 @@
-//! Which of a file's documents is the VM: a manifest may have others beside it, as `kubectl apply` takes them.
+//! Finds the VM among a file's documents: a manifest may have others beside it, as `kubectl apply`
+//! allows.
 
 use serde_json::{Value, json};
 
@@ -6,18 +7,17 @@ use super::error::ManifestError;
 use super::yaml_error::YamlError;
 use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 
-/// The kind of a VMI.
 pub const VMI: &str = "VirtualMachineInstance";
 const VM: &str = "VirtualMachine";
-/// The kinds of which a VM can be made.
+/// The kinds that describe a VM.
 pub const KINDS: [&str; 2] = [VMI, VM];
 
-/// What becomes of a field that is there twice in an object of a YAML text.
+/// How to treat a field that occurs twice in an object of a YAML text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeated {
-    /// The text is refused.
+    /// Refuse the text.
     Refuse,
-    /// The last one counts: for a text that has been refused, to find what else is wrong with it.
+    /// Use the last one: to find what else is wrong with a refused text.
     Last,
 }
 
@@ -34,15 +34,15 @@ impl Repeated {
     }
 }
 
-/// The documents of a text, as JSON or YAML; the items of a List count as documents.
+/// The documents of a text, as JSON or YAML; a List's items count as documents.
 ///
 /// # Errors
-/// If it is neither.
+/// It is neither.
 pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
     read_with(text, Repeated::Refuse)
 }
 
-/// As [`read`], with a choice about fields that are there twice.
+/// Like [`read`], with a choice about repeated fields.
 ///
 /// # Errors
 /// Those of [`read`].
@@ -77,7 +77,7 @@ fn items(document: Value) -> Vec<Value> {
 /// The only VMI or VM among the documents, as a VMI.
 ///
 /// # Errors
-/// If there is none, or more than one.
+/// There is none, or more than one.
 pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
     if documents.is_empty() {
         return Err(ManifestError::Empty);
@@ -100,7 +100,7 @@ pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
     }
 }
 
-/// What comes with the VM: the other documents, and the DataVolumes that a VM has templates of.
+/// The other documents, and the DataVolumes of a VM's templates.
 pub fn others(documents: &[Value]) -> Vec<Value> {
     let is_vm = |document: &&Value| KINDS.contains(&text_at(document, "/kind"));
     let templates = documents.iter().filter(is_vm).flat_map(|vm| {
@@ -115,10 +115,10 @@ pub fn others(documents: &[Value]) -> Vec<Value> {
     others.cloned().chain(templates).collect()
 }
 
-/// A VM's template becomes the VMI that a cluster would make of it.
+/// Turns a VM's template into the VMI that a cluster would make of it.
 ///
 /// # Errors
-/// If it has none, or needs an instance type of the cluster.
+/// It has none, or needs an instance type of the cluster.
 pub fn into_vmi(value: Value) -> Result<Value, ManifestError> {
     if text_at(&value, "/kind") == VMI {
         return Ok(value);

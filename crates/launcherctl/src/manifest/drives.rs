@@ -1,11 +1,10 @@
-//! The CD-ROM drives of a VMI. A drive whose volume is missing is empty: a volume of its name is the medium that is put
-//! into it while the guest runs.
+//! A VMI's CD-ROM drives. A drive without a volume is empty: a volume of its name is the medium
+//! inserted while the guest runs.
 
 use serde_json::Value;
 
 use crate::json::{is_object_at, list_at, text_at};
 
-/// The disks of a VMI.
 const DISKS: &str = "/spec/domain/devices/disks";
 
 /// Whether the disk `name` of a VMI is a CD-ROM drive, empty or not.
@@ -15,7 +14,7 @@ pub fn is_drive(vmi: &Value, name: &str) -> bool {
     disks.any(|disk| text_at(disk, "/name") == name && is_object_at(disk, "/cdrom"))
 }
 
-/// The names of the drives of a VMI that have no medium.
+/// The names of a VMI's drives without a medium.
 pub fn empty_drives(vmi: &Value) -> impl Iterator<Item = &str> {
     let volumes = list_at(vmi, "/spec/volumes");
     let has_medium = |name: &str| {

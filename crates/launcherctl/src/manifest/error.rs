@@ -1,5 +1,3 @@
-//! Why a manifest cannot be used.
-
 use std::path::Path;
 
 use super::type_error::TypeError;
@@ -8,14 +6,14 @@ use crate::error::CtlError;
 use crate::files::InFile;
 use api::vmi::QuantityError;
 
-/// Limit of the problems that are shown. One more is searched for, to know whether there is one.
+/// Limit of the shown problems. One more is searched for, to know whether there are more.
 pub const MAX_PROBLEMS: usize = 100;
 
-/// What is wrong with a manifest, and where.
+/// Why a manifest cannot be used, and where.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// It begins like JSON, but is not valid.
+    /// It begins like JSON, but is invalid.
     #[error("invalid JSON")]
     Json(#[source] serde_json::Error),
     /// It is not YAML.
@@ -33,7 +31,7 @@ pub enum ManifestError {
     /// More than one VM in the file.
     #[error("it has {0} virtual machines; put each into its own file")]
     SeveralVms(usize),
-    /// A VM without a VMI in it.
+    /// A VM without a VMI template.
     #[error("spec.template: missing; a VirtualMachine needs one")]
     NoTemplate,
     /// The VM takes CPU and memory from an instance type.
@@ -44,15 +42,15 @@ pub enum ManifestError {
     /// The VMI has no name.
     #[error("metadata.name: missing")]
     NoName,
-    /// The VMI's name is not one that Kubernetes takes.
+    /// Kubernetes does not accept the VMI's name.
     #[error(
         "metadata.name: {0:?} is not valid: at most 63 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
     )]
     InvalidName(String),
-    /// The guest's architecture is not one of KubeVirt's.
+    /// KubeVirt does not support the guest's architecture.
     #[error("spec.architecture: {0:?} is not supported; {1}")]
     Architecture(String, String),
-    /// Nothing says how much memory the guest gets.
+    /// Nothing sets the guest's memory.
     #[error("spec.domain.memory.guest: missing; e.g. 512Mi")]
     NoMemory,
     /// A field has a value of the wrong type.
@@ -61,15 +59,14 @@ pub enum ManifestError {
     /// The guest's memory, from which admission derives its request, is not a size.
     #[error("{0}")]
     Memory(String, #[source] QuantityError),
-    /// The guest's memory is a size that was not meant.
+    /// The guest's memory is implausibly small.
     #[error("{path}: {message}")]
     TooLittleMemory {
-        /// Path of the field.
         path: String,
-        /// What it is, and what was probably meant.
+        /// The size, and the one that was probably meant.
         message: String,
     },
-    /// The manifest has a namespace, and `--namespace` is another one.
+    /// The manifest's namespace differs from `--namespace`.
     #[error(
         "metadata.namespace: {found:?}, but -n says {wanted:?}; leave out -n, or change the manifest"
     )]
@@ -79,7 +76,7 @@ pub enum ManifestError {
         /// As in the option.
         wanted: String,
     },
-    /// The VMI is of another VM than the one that runs.
+    /// The VMI belongs to another VM than the running one.
     #[error("metadata.{field}: {wanted:?}, but the VM that runs has {running:?}")]
     OtherVm {
         /// `name` or `namespace`.
@@ -92,7 +89,7 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    /// Path of the field that is wrong; empty for what is about the whole manifest.
+    /// Path of the invalid field; empty for the whole manifest.
     #[must_use]
     pub fn field(&self) -> &str {
         match self {
@@ -111,7 +108,7 @@ impl ManifestError {
         }
     }
 
-    /// Whether `check` may find more: not in an empty file, and not of another VM or an option.
+    /// Whether `check` may find more: not in an empty file, and not for another VM or an option.
     #[must_use]
     pub fn may_be_one_of_several(&self) -> bool {
         !matches!(
@@ -120,7 +117,7 @@ impl ManifestError {
         )
     }
 
-    /// What is wrong with that field, without its path.
+    /// What is wrong with the field, without its path.
     #[must_use]
     pub fn message(&self) -> String {
         let text = os::logging::chain(self);
@@ -129,7 +126,7 @@ impl ManifestError {
     }
 }
 
-/// For `map_err` on what is read from a manifest.
+/// For `map_err` when reading a manifest.
 pub fn in_manifest(file: &Path) -> impl FnOnce(ManifestError) -> CtlError {
     move |source| {
         let ends_with_first_problem = source.may_be_one_of_several();
@@ -142,7 +139,7 @@ pub fn in_manifest(file: &Path) -> impl FnOnce(ManifestError) -> CtlError {
     }
 }
 
-/// For `map_err` on the conversion of a manifest.
+/// For `map_err` when converting a manifest.
 pub fn in_conversion(file: &Path) -> impl FnOnce(convert::ConvertError) -> CtlError {
     move |source| CtlError::from(InFile::new(file, source)).with_remedy(all_problems(file))
 }
@@ -170,7 +167,7 @@ mod tests {
             "{text}"
         );
         assert!(!refused("a.yaml", ManifestError::Empty).contains("launcherctl check"));
-        // check does not know the VM that runs.
+        // check does not know the running VM.
         let other = ManifestError::OtherVm {
             field: "name",
             wanted: "a".to_owned(),

@@ -1,4 +1,4 @@
-//! Which fields a VM and a VMI have: a field that has none of these names is dropped in a cluster without a word.
+//! The fields of a VM and a VMI: a cluster silently drops fields with other names.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,21 +6,18 @@ use std::sync::LazyLock;
 use super::error::MAX_PROBLEMS;
 use super::lines::{Content, Node};
 
-/// Limit of the fields that are found. One more than is shown, to know whether there is one.
+/// Limit of the found fields: one more than is shown, to know whether there are more.
 const MAX_FOUND: usize = MAX_PROBLEMS + 1;
-/// Letters of a name of which only the end is missing.
+/// Fewest letters of an incomplete name.
 const MIN_BEGINNING: usize = 5;
 
-/// A field that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownField {
-    /// Its path in the document.
     pub path: String,
-    /// Its line.
     pub line: u64,
-    /// A field of the same object whose name is similar.
+    /// A field of the same object with a similar name.
     pub similar: Option<&'static str>,
-    /// The object above it or beside it that has such a field: its indentation may be wrong.
+    /// The object above or beside it that has such a field: its indentation may be wrong.
     pub belongs_in: Option<String>,
 }
 
@@ -38,7 +35,7 @@ impl UnknownField {
     }
 }
 
-/// The fields of a type, each with the type of what is below it, if that is checked.
+/// The fields of a type, each with the type of its value, if that is checked.
 type Fields = HashMap<&'static str, Option<&'static str>>;
 
 static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
@@ -57,13 +54,13 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The fields of a VM or VMI that do not exist, in the order of the document. None for a document of another kind.
+/// The unknown fields of a VM or VMI, in the document's order. None for other kinds.
 #[must_use]
 pub fn unknown_fields(document: &Node) -> Vec<UnknownField> {
     unknown_fields_of(document.text("kind"), document)
 }
 
-/// As [`unknown_fields`], of a document that should have this kind.
+/// Like [`unknown_fields`], for a document that should have this kind.
 #[must_use]
 pub fn unknown_fields_of(kind: &str, document: &Node) -> Vec<UnknownField> {
     let mut found = Vec::new();
@@ -73,7 +70,7 @@ pub fn unknown_fields_of(kind: &str, document: &Node) -> Vec<UnknownField> {
     found
 }
 
-/// `above` are the objects that this part is in, each with its path and fields, from the outermost.
+/// `above` has the enclosing objects, outermost first, each with its path and fields.
 fn check(
     kind: &str,
     node: &Node,
@@ -124,7 +121,7 @@ fn inner(path: &str, name: &str) -> String {
     }
 }
 
-/// The nearest object that has a field of this name: one of those `beside` it, or else one `above` it.
+/// The nearest object with a field of this name: one `beside`, or else one `above`.
 fn beside_or_above<'m>(
     name: &str,
     (path, fields): (&str, &Fields),
@@ -151,7 +148,8 @@ fn similar(name: &str, fields: &Fields) -> Option<&'static str> {
     crate::similar::similar(name, fields.keys().copied()).or_else(|| beginning(name, fields))
 }
 
-/// The only field that begins with all of `name`, as terminationGracePeriodSeconds with terminationGracePeriod.
+/// The only field that begins with all of `name`, as terminationGracePeriodSeconds with
+/// terminationGracePeriod.
 fn beginning(name: &str, fields: &Fields) -> Option<&'static str> {
     let mut longer = fields.keys().copied().filter(|it| it.starts_with(name));
     let first = longer.next().filter(|_| name.len() >= MIN_BEGINNING)?;

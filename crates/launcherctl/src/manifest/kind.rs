@@ -1,23 +1,24 @@
-//! What kind a document was meant to have, so that a misspelt kind does not hide what else is wrong with it.
+//! Guesses the kind that a document was meant to have, so that a misspelt kind does not hide its
+//! other problems.
 
 use super::documents::{KINDS, VMI};
 use super::lines::Node;
 
-/// The other kind of which a VM can be made.
+/// The other kind that describes a VM.
 const VM: &str = "VirtualMachine";
-/// Letters of a kind that may be wrong, missing or too many.
+/// Most wrong, missing or extra letters of a kind.
 const MAX_DISTANCE: usize = 3;
 
-/// What a document is checked as.
+/// The kind that a document is checked as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeantKind {
     /// `VirtualMachine` or `VirtualMachineInstance`.
     pub kind: &'static str,
-    /// The field that does not fit the kind, and what is wrong with it.
+    /// The field that does not fit the kind, with the problem.
     pub problem: Option<(&'static str, String)>,
 }
 
-/// The kind that a document has or should have; none if it is about something else.
+/// The kind that a document has or should have; `None` if it is unrelated.
 #[must_use]
 pub fn meant_kind(document: &Node) -> Option<MeantKind> {
     let written = document.text("kind");
@@ -63,7 +64,7 @@ fn is_similar(written: &str) -> bool {
     similar(written).is_some()
 }
 
-/// The nearest kind, if it is near.
+/// The nearest kind, if it is near enough.
 fn similar(written: &str) -> Option<&'static str> {
     let written = written.to_lowercase();
     match &*written {

@@ -1,4 +1,4 @@
-//! A manifest with the line of each of its parts, for messages about it.
+//! A manifest with the line of each part, for messages.
 
 use std::fmt;
 
@@ -12,36 +12,34 @@ use super::yaml_error::YamlError;
 /// A part of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its line, from 1; for the value of a field, the line of the field's name.
+    /// From 1; for a field's value, the line of the field's name.
     pub line: u64,
-    /// What it holds.
     pub content: Content,
 }
 
-/// What a part of a document holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// A scalar; empty for null.
     Scalar(String),
     /// A list.
     List(Vec<Node>),
-    /// An object, in the order of the document.
+    /// An object, in the document's order.
     Object(Vec<(String, Node)>),
 }
 
 impl Node {
-    /// The documents of a text. JSON is read as the YAML that it is.
+    /// The documents of a text. Reads JSON as YAML.
     ///
     /// # Errors
-    /// If it is not YAML.
+    /// It is not YAML.
     pub fn read(text: &str) -> Result<Vec<Self>, ManifestError> {
         Self::read_with(text, Repeated::Refuse)
     }
 
-    /// As [`Self::read`], with a choice about fields that are there twice.
+    /// Like [`Self::read`], with a choice about repeated fields.
     ///
     /// # Errors
-    /// If it is not YAML.
+    /// It is not YAML.
     pub fn read_with(text: &str, repeated: Repeated) -> Result<Vec<Self>, ManifestError> {
         let documents: Vec<Self> =
             serde_saphyr::from_multiple_with_options(text, repeated.options())
@@ -65,18 +63,17 @@ impl Node {
         }
     }
 
-    /// A field of an object.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Content::Object(fields) = &self.content else {
             return None;
         };
-        // If it is there twice, the last one counts.
+        // Of repeated fields, the last one counts.
         let mut found = fields.iter().rev().filter(|(field, _)| field == name);
         found.next().map(|(_, node)| node)
     }
 
-    /// The text of a field; empty if there is none.
+    /// A field's text; empty if missing.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         match self.get(name).map(|node| &node.content) {
@@ -100,7 +97,8 @@ impl Node {
         }
     }
 
-    /// The line of the innermost part of a path, such as `spec.domain.devices.disks[0].name`, that is there.
+    /// The line of a path's innermost existing part, for a path such as
+    /// `spec.domain.devices.disks[0].name`.
     #[must_use]
     pub fn line_of(&self, path: &str) -> u64 {
         let mut here = self;
@@ -208,7 +206,7 @@ mod tests {
         assert_eq!(line("spec.disks[0].disk"), 7);
         assert_eq!(line("spec.disks[0].disk.bus"), 8);
         assert_eq!(line("spec.disks[1].name"), 9);
-        // What is missing is missing there.
+        // The line of the part that lacks it.
         assert_eq!(line("spec.disks[1].disk.bus"), 9);
         assert_eq!(line("spec.domain.memory"), 4);
     }

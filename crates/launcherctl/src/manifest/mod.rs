@@ -1,4 +1,4 @@
-//! A VMI or VM manifest as a user writes it, completed to what reaches a launcher in a cluster.
+//! A user's VMI or VM manifest, completed to what reaches a launcher in a cluster.
 //!
 //! ```text
 //!  YAML, JSON ─► documents ─► the VMI or VM ─► types are checked ─► defaults ─► Manifest
@@ -40,7 +40,7 @@ pub use type_error::TypeError;
 #[derive(Debug, Clone)]
 pub struct Manifest {
     vmi: Value,
-    /// The documents beside it.
+    /// The other documents of its file.
     others: Vec<Value>,
 }
 
@@ -48,15 +48,15 @@ impl Manifest {
     /// Reads YAML or JSON from text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         Self::parse_in(text, None)
     }
 
-    /// As [`Self::parse`]; in `namespace`, where the manifest has none.
+    /// Like [`Self::parse`], in `namespace` if the manifest has none.
     ///
     /// # Errors
-    /// What is wrong with it, or that it has another namespace.
+    /// The problem, or another namespace in the manifest.
     pub fn parse_in(text: &str, namespace: Option<&str>) -> Result<Self, ManifestError> {
         let documents = documents::read(text)?;
         let others = documents::others(&documents);
@@ -71,10 +71,11 @@ impl Manifest {
         Ok(Self { vmi, others })
     }
 
-    /// Makes it a later version of a VMI that has been sent: what its file does not say of the status is as it was sent.
+    /// Makes it a later version of a sent VMI: parts of the status that its file lacks stay as
+    /// sent.
     ///
     /// # Errors
-    /// If it is another VM.
+    /// It is another VM.
     pub fn into_update_of(mut self, sent: &Value) -> Result<Self, ManifestError> {
         for field in ["namespace", "name"] {
             let pointer = format!("/metadata/{field}");
@@ -96,22 +97,22 @@ impl Manifest {
         Ok(self)
     }
 
-    /// What [`update::keep_volumes`] does.
+    /// See [`update::keep_volumes`].
     pub fn keep_volumes(&mut self, sent: &Value) -> Vec<String> {
         update::keep_volumes(&mut self.vmi, sent)
     }
 
-    /// What [`update::leave_out_new_volumes`] does.
+    /// See [`update::leave_out_new_volumes`].
     pub fn leave_out_new_volumes(&mut self, sent: &Value) -> Vec<String> {
         update::leave_out_new_volumes(&mut self.vmi, sent)
     }
 
-    /// What [`update::leave_out_volumes`] does.
+    /// See [`update::leave_out_volumes`].
     pub fn leave_out_volumes(&mut self, sent: &Value) -> Vec<String> {
         update::leave_out_volumes(&mut self.vmi, sent)
     }
 
-    /// Converts the VMI as a launcher will, so that a refusal comes before anything is started.
+    /// Converts the VMI as a launcher will, so that a refusal comes before anything starts.
     ///
     /// # Errors
     /// The refusal.
@@ -126,7 +127,8 @@ impl Manifest {
         convert::domain(&vmi, &context_of_pod(&vmi)).map(drop)
     }
 
-    /// Lets the launcher track the changed blocks of all volumes that it can; true if there are any.
+    /// Makes the launcher track the changed blocks of all possible volumes. Returns whether there
+    /// are any.
     pub fn track_changes(&mut self) -> bool {
         let state = "/status/changedBlockTracking/state";
         set(&mut self.vmi, state, json!("Initializing"));
@@ -137,25 +139,23 @@ impl Manifest {
         self.volumes().any(is_tracked)
     }
 
-    /// The VMI.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.vmi
     }
 
-    /// The VMI.
     #[must_use]
     pub fn into_value(self) -> Value {
         self.vmi
     }
 
-    /// The documents beside the VM in its file, such as Secrets, and its templates of DataVolumes.
+    /// The file's other documents, such as Secrets, and the VM's DataVolume templates.
     #[must_use]
     pub fn others(&self) -> &[Value] {
         &self.others
     }
 
-    /// A text inside the VMI, empty if there is none.
+    /// A text inside the VMI; empty if missing.
     #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
         text_at(&self.vmi, pointer)
@@ -169,8 +169,8 @@ impl Manifest {
     }
 }
 
-/// A line for each field of a manifest that does not exist: a cluster drops it without a word, and so do we. Of many, the
-/// first are named. A text that cannot be read has none.
+/// A line for each unknown field of a manifest: a cluster silently drops it, and so do we. Limited
+/// to the first ones; empty for an unreadable text.
 #[must_use]
 pub fn unknown_fields(text: &str) -> Vec<String> {
     let documents = lines::Node::read(text).unwrap_or_default();
@@ -188,11 +188,11 @@ pub fn unknown_fields(text: &str) -> Vec<String> {
     lines
 }
 
-/// The VMI for a verb that starts nothing, as JSON and typed. A VM gets the defaults of admission, and a VMI too unless
-/// it `is_complete`: the one that a launcher has received.
+/// The VMI for a verb that starts nothing, as JSON and typed. A VM gets admission's defaults, and
+/// so does a VMI unless it `is_complete`, as a launcher received it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem.
 pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), ManifestError> {
     let documents = documents::read(text)?;
     let is_vm = documents
@@ -211,7 +211,8 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
     Ok((vmi, parsed))
 }
 
-/// The VMI as the conversion reads it. Called before the defaults too, so that errors name what the file has.
+/// The VMI as the conversion reads it. Also called before the defaults, so that errors name what
+/// the file has.
 fn typed(value: &Value) -> Result<Vmi, ManifestError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -223,7 +224,7 @@ fn typed(value: &Value) -> Result<Vmi, ManifestError> {
     })
 }
 
-/// The JSON pointer of a path such as `spec.volumes[0].name`; none of the path of the whole.
+/// The JSON pointer of a path such as `spec.volumes[0].name`; `None` for the whole document.
 fn path_pointer(path: &str) -> Option<String> {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     let pointer: String = parts.flat_map(|part| ["/", part]).collect();
@@ -300,7 +301,7 @@ spec:
         );
     }
 
-    /// Every field in turn holds every type of value; the answer is a manifest or an error.
+    /// Puts every type of value into every field; the result must be a manifest or an error.
     #[test]
     fn no_value_of_any_type_in_any_field_causes_a_panic() {
         fn pointers(value: &Value, here: String, all: &mut Vec<String>) {

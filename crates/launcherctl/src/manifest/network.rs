@@ -1,5 +1,5 @@
-//! The VMI's network interfaces on a machine without a cluster: as a network binding plugin has them, which adds its own
-//! devices to the domain. The plugin is `run` (its module `network`).
+//! The VMI's network interfaces without a cluster: as a network binding plugin has them, which adds
+//! its own devices to the domain. The plugin is `run` (its module `network`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,27 +8,27 @@ use super::Manifest;
 use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 
 const INTERFACES: &str = "/spec/domain/devices/interfaces";
-/// What KubeVirt's own bindings are called in an interface.
+/// Names of KubeVirt's own bindings in an interface.
 const BINDINGS: [&str; 3] = ["bridge", "masquerade", "passtBinding"];
-/// The binding plugin's name.
 const PLUGIN: &str = "launcherctl";
 
-/// A network card that the VMI wants.
+/// A network card of the VMI.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
     /// The interface's name in the VMI.
     pub name: String,
     /// `virtio`, `e1000e`, …
     pub model: String,
-    /// Its hardware address.
+    /// Its MAC address.
     pub mac: String,
-    /// Its place in the boot order.
+    /// Its boot order.
     pub boot_order: Option<u64>,
 }
 
 impl Manifest {
-    /// Adds the interface that a cluster adds to a VMI without any, and makes plugins' interfaces of those with a binding
-    /// of KubeVirt's own. Returns their cards, and the names of interfaces that need a cluster and are left out.
+    /// Adds the interface that a cluster adds to a VMI without any, and turns interfaces with
+    /// KubeVirt's own bindings into the plugin's. Returns their cards, and the names of skipped
+    /// interfaces that need a cluster.
     pub fn use_plugin_network(&mut self) -> (Vec<Card>, Vec<String>) {
         super::defaults::default_interface(&mut self.vmi);
         let (mut kept, mut cards, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
@@ -60,7 +60,8 @@ impl Manifest {
         (cards, left_out)
     }
 
-    /// The names of the interfaces of the plugin whose link is to be down: it has no way to do that.
+    /// The names of the plugin's interfaces whose link should be down, which the plugin does not
+    /// support.
     #[must_use]
     pub fn links_down(&self) -> Vec<String> {
         let interfaces = list_at(&self.vmi, INTERFACES).iter();
@@ -72,7 +73,6 @@ impl Manifest {
             .collect()
     }
 
-    /// Removes the network interfaces.
     pub fn strip_network(&mut self) {
         let attach = "/spec/domain/devices/autoattachPodInterface";
         set(&mut self.vmi, attach, json!(false));
@@ -82,7 +82,7 @@ impl Manifest {
         }
     }
 
-    /// As the VMI that was `sent` before has it.
+    /// Takes the network of the previously `sent` VMI.
     pub fn network_as_in(&mut self, sent: &Value) {
         let interfaces = list_at(sent, INTERFACES);
         let is_plugins = |interface: &Value| is_object_at(interface, "/binding");
@@ -94,7 +94,7 @@ impl Manifest {
     }
 }
 
-/// None for SR-IOV and for plugins of a cluster.
+/// `None` for SR-IOV and a cluster's plugins.
 fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
     let pointer = |field: &str| format!("/{field}");
     BINDINGS
@@ -111,7 +111,7 @@ fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
     };
     let mac = match text_at(interface, "/macAddress") {
         "" => random_mac(),
-        // The API takes both.
+        // The API accepts both.
         mac => mac.replace('-', ":"),
     };
     let card = Card {

@@ -1,20 +1,20 @@
-//! Where in the user's file a field of the VMI is, if it is there at all: admission adds others.
+//! Finds a field of the VMI in the user's file; fields added by admission are not there.
 
 use super::documents;
 use super::lines::Node;
 
-/// The document that a VMI was made of.
+/// The document from which a VMI was made.
 #[derive(Debug)]
 pub struct Origin {
     document: Option<Node>,
 }
 
-/// Where a field of the VMI comes from.
+/// The origin of a field of the VMI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldOrigin {
-    /// It is in the file, on this line.
+    /// The file's line.
     Line(u64),
-    /// The file does not have it: a default of KubeVirt's admission.
+    /// Missing in the file: a default of KubeVirt's admission.
     Default,
 }
 
@@ -25,7 +25,7 @@ impl Origin {
         let documents = Node::read(text).unwrap_or_default();
         let is_vm = |document: &&Node| documents::KINDS.contains(&document.text("kind"));
         let vm = documents.iter().find(is_vm).or(match documents.as_slice() {
-            // A VMI as a launcher got it may have no kind.
+            // A VMI from a launcher may have no kind.
             [one] => Some(one),
             _ => None,
         });
@@ -34,7 +34,7 @@ impl Origin {
         }
     }
 
-    /// Of a field, by its path in the VMI.
+    /// The origin of a field, by its path in the VMI.
     #[must_use]
     pub fn field(&self, path: &str) -> FieldOrigin {
         let Some(document) = &self.document else {
@@ -46,7 +46,7 @@ impl Origin {
         let in_template = is_template
             .then(|| document.find(&format!("spec.template.{path}")))
             .flatten();
-        // The name and namespace of a VMI are those of its VM.
+        // A VMI's name and namespace are those of its VM.
         let is_outside = !is_template || path.starts_with("metadata.name");
         let outside = is_outside.then(|| document.find(path)).flatten();
         match outside.or(in_template) {

@@ -1,10 +1,10 @@
-//! All that is wrong with a manifest at once, for `launcherctl check`.
+//! Finds all problems of a manifest at once, for `launcherctl check`.
 //!
 //! ```text
 //!  text ─► documents ─► kind ─► unknown fields ─► types ─► rules of admission ─► its defaults ─► conversion
 //! ```
 //!
-//! What is wrong is reported, taken out of a copy, and the rest is checked.
+//! Each problem is reported and removed from a copy, and the rest is checked.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,41 +20,40 @@ use super::{config_data, defaults, typed, vm};
 use crate::json::{copy_at, set, text_at};
 use os::logging::chain;
 
-/// Bytes of a VMI that are converted again and again to find all its refusals.
+/// Limit of the converted bytes: a VMI is converted repeatedly to find all its refusals.
 const MAX_CONVERTED_BYTES: usize = 8 << 20;
-/// Fields of the wrong type that are searched for in a document.
+/// Limit of the wrongly typed fields searched for in a document.
 const MAX_WRONG_TYPES: usize = 100;
 /// Where a VirtualMachine has its VMI.
 const TEMPLATE: &str = "spec.template.";
 /// The versions of KubeVirt's API.
 const API_VERSIONS: [&str; 2] = ["kubevirt.io/v1", "kubevirt.io/v1alpha3"];
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
     /// A cluster refuses the manifest, or drops a part of it.
     Error,
-    /// It is sound, but not all of it can be checked here.
+    /// It is valid, but not all of it can be checked here.
     Note,
 }
 
-/// One thing that is wrong.
+/// A problem of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// How much it matters.
     pub severity: Severity,
     /// Line of the file, from 1.
     pub line: u64,
-    /// Path of the field in the file; empty for what is about the whole file.
+    /// Path of the field in the file; empty for the whole file.
     pub field: String,
-    /// What is wrong with it, and what to do.
+    /// The problem and the remedy.
     pub message: String,
 }
 
 impl Problem {
-    /// One that is about the whole file.
+    /// A problem of the whole file.
     #[must_use]
     pub fn of_file(line: u64, message: String) -> Self {
         Self {
@@ -66,7 +65,8 @@ impl Problem {
     }
 }
 
-/// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note where there are more.
+/// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
+/// there are more.
 #[must_use]
 pub fn problems(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
@@ -128,14 +128,14 @@ pub fn problems(text: &str) -> Vec<Problem> {
     found
 }
 
-/// The documents of a text, each with the lines of its fields.
+/// The documents of a text, with the lines of their fields.
 fn read(text: &str, repeated: Repeated) -> Result<Vec<(Node, Value)>, ManifestError> {
     let nodes = Node::read_with(text, repeated)?;
     let values = documents::read_with(text, repeated)?;
     Ok(nodes.into_iter().zip(values).collect())
 }
 
-/// It has the line that the message of other verbs names.
+/// Has the line that the message of other verbs names.
 fn of_syntax(error: &ManifestError) -> Problem {
     match error {
         ManifestError::Yaml(yaml) => {
@@ -148,13 +148,12 @@ fn of_syntax(error: &ManifestError) -> Problem {
     }
 }
 
-/// Problems of one document.
 struct Found<'a> {
     node: &'a Node,
     /// Whether the VMI is in a template.
     is_template: bool,
     problems: Vec<Problem>,
-    /// Fields of the VMI that have a problem.
+    /// Fields of the VMI with a problem.
     fields: Vec<String>,
 }
 
@@ -164,7 +163,7 @@ impl Found<'_> {
         self.problems.len() > MAX_PROBLEMS
     }
 
-    /// Adds a problem of a field of the document, unless there are too many.
+    /// Adds a problem of a document's field, unless there are too many.
     fn add_at(&mut self, field: &str, message: String) {
         if self.is_full() {
             return;
@@ -177,14 +176,14 @@ impl Found<'_> {
         });
     }
 
-    /// Adds a problem of a field of the VMI.
+    /// Adds a problem of the VMI's field.
     fn add(&mut self, path: &str, message: String) {
         if self.is_full() || self.fields.iter().any(|field| field == path) {
             return;
         }
         self.fields.push(path.to_owned());
         let in_template = format!("{TEMPLATE}{path}");
-        // The VMI has the name and the namespace of the VM.
+        // The VM has the VMI's name and namespace.
         let is_of_template = ["spec.", "metadata.labels", "metadata.annotations"]
             .iter()
             .any(|start| path.starts_with(start));
@@ -196,7 +195,7 @@ impl Found<'_> {
         self.add_at(field, message);
     }
 
-    /// As [`Self::add`], of what may follow from a problem that has been added.
+    /// Like [`Self::add`], for a possible consequence of an earlier problem.
     fn add_unless_related(&mut self, path: &str, message: String) {
         if !self.fields.iter().any(|field| is_related(field, path)) {
             self.add(path, message);
@@ -216,7 +215,7 @@ fn of_document(meant: MeantKind, node: &Node, mut value: Value) -> Vec<Problem> 
         .as_ref()
         .is_some_and(|(field, _)| field.starts_with("spec."));
     for unknown in unknown_fields_of(meant.kind, node) {
-        // Of the other kind, most fields of the spec are unknown.
+        // In a document of the other kind, most fields of the spec are unknown.
         if !(is_misplaced && unknown.path.split('.').count() == 2) {
             found.add_at(&unknown.path, unknown.message());
         }
@@ -258,7 +257,7 @@ fn of_document(meant: MeantKind, node: &Node, mut value: Value) -> Vec<Problem> 
     found.problems
 }
 
-/// What the values of the fields are refused for.
+/// The refused values.
 fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
     for _ in 0..MAX_WRONG_TYPES {
         let Err(error) = typed(&vmi) else { break };
@@ -340,7 +339,7 @@ spec:
         assert_eq!(found.len(), starts.len(), "{found:#?}");
         for start in starts {
             let there = found.iter().any(|line| {
-                // The line of what is missing is that of the part that should have it.
+                // For something missing, the line is that of the part that should have it.
                 line.split_once(": ").is_some_and(|(_, rest)| {
                     start
                         .split_once(": ")
@@ -401,7 +400,7 @@ spec:
         );
     }
 
-    /// The lines and fields of the problems.
+    /// The problems' lines and fields.
     fn places(text: &str) -> Vec<String> {
         let place = |it: &Problem| format!("{}: {}", it.line, it.field);
         problems(text).iter().map(place).collect()

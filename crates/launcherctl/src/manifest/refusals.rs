@@ -1,4 +1,5 @@
-//! All refusals of the conversion, which stops at the first: what is refused is taken out, and the rest converted again.
+//! Finds all refusals of the conversion, which stops at the first: each refused part is removed,
+//! and the rest converted again.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use super::context::context_of_pod;
 use super::{path_pointer, typed};
 use crate::json::text_at;
 
-/// Conversions of one VMI; each takes out a field or more.
+/// Limit of one VMI's conversions; each removes a field or more.
 const MAX_ATTEMPTS: usize = 300;
 /// Without one of these, nothing would be left to convert.
 const LARGE: [&str; 4] = ["spec", "spec.domain", "spec.domain.devices", "metadata"];
@@ -19,8 +20,8 @@ const PARTNERS: [(&str, &str); 5] = [
     ("spec.domain.devices.interfaces", "spec.networks"),
 ];
 
-/// The fields that the conversion refuses, with the reasons, in the order in which it finds them; those that it finds in
-/// `attempts`, as a conversion of a large VMI takes long.
+/// The fields that the conversion refuses, with the reasons, in the order of finding, in at most
+/// `attempts`: converting a large VMI takes long.
 #[must_use]
 pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
@@ -31,12 +32,12 @@ pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
             break;
         };
         let field = removed.original(&refusal.field);
-        // A field that is refused again is refused because of what was taken out.
+        // Refused again because of the removed parts.
         let is_new = !found.iter().any(|(other, _)| is_related(other, &field));
         if is_new {
             found.push((field, refusal.reason.to_string()));
         }
-        // Without an item, what refers to it is not refused because of it.
+        // If an item is removed, references to it are not refused for that.
         let is_item = refusal.field.ends_with(']');
         let is_changed = (is_new && !is_item && clear(&mut vmi, &refusal.field))
             || removed.remove_item(&mut vmi, &refusal.field)
@@ -48,7 +49,7 @@ pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
     found
 }
 
-/// Whether one of two paths is the other, or leads to it.
+/// Whether two paths are equal or one leads to the other.
 #[must_use]
 pub fn is_related(one: &str, other: &str) -> bool {
     let leads = |one: &str, other: &str| {
@@ -59,8 +60,8 @@ pub fn is_related(one: &str, other: &str) -> bool {
     leads(one, other) || leads(other, one)
 }
 
-/// Makes the field null, which is as if it were missing; false if it is not there. An item of a list becomes empty, so that
-/// the other items keep their places.
+/// Sets the field to null, which means missing. Returns false if it does not exist. A list's item
+/// becomes empty, so that other items keep their places.
 pub fn clear(vmi: &mut Value, path: &str) -> bool {
     let empty = if path.ends_with(']') {
         json!({})
@@ -77,7 +78,7 @@ pub fn clear(vmi: &mut Value, path: &str) -> bool {
     }
 }
 
-/// Clears the object or list of which the field is a part, unless that is one of `kept`.
+/// Clears the object or list that contains the field, unless it is one of `kept`.
 pub fn clear_parent(vmi: &mut Value, path: &str, kept: &[&str]) -> bool {
     let mut path = path;
     while let Some(end) = path.rfind(['.', '[']) {
@@ -92,12 +93,12 @@ pub fn clear_parent(vmi: &mut Value, path: &str, kept: &[&str]) -> bool {
     false
 }
 
-/// The items that were taken out of lists: the list, and the item's place in the file.
+/// The items removed from lists: the list, and the item's place in the file.
 #[derive(Debug, Default)]
 struct Removed(Vec<(String, usize)>);
 
 impl Removed {
-    /// Takes out the item of a list that a path leads into, and the items of other lists that have its name.
+    /// Removes the list item that a path leads into, and items of other lists with its name.
     fn remove_item(&mut self, vmi: &mut Value, path: &str) -> bool {
         let Some((list, index, _)) = split(path) else {
             return false;
@@ -127,7 +128,7 @@ impl Removed {
         Some(item)
     }
 
-    /// A path of the VMI as it is now, in the VMI as it was.
+    /// Translates a path of the current VMI to the original one.
     fn original(&self, path: &str) -> String {
         match split(path) {
             Some((list, index, rest)) => {
@@ -147,7 +148,7 @@ impl Removed {
     }
 }
 
-/// The first list of a path, the place in it, and the rest.
+/// The first list of a path, the index, and the rest.
 fn split(path: &str) -> Option<(&str, usize, &str)> {
     let (list, rest) = path.split_once('[')?;
     let (index, rest) = rest.split_once(']')?;

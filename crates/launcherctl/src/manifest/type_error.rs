@@ -1,13 +1,13 @@
-//! A field whose value has the wrong type, in words of YAML instead of Rust's.
+//! A wrongly typed field, described in YAML's words instead of Rust's.
 
 use serde_json::Value;
 
-/// What a field should hold, and what it holds.
+/// The expected and the actual type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TypeError(String);
 
-/// What the deserializer expects, and the word for it here. What begins with it counts too.
+/// What the deserializer expects, and our word for it. Prefixes match.
 const EXPECTED: [(&str, &str); 9] = [
     ("a boolean", "true or false"),
     ("a string", "text"),
@@ -21,7 +21,7 @@ const EXPECTED: [(&str, &str); 9] = [
 ];
 
 impl TypeError {
-    /// Of the error of a deserializer and the field's value.
+    /// From a deserializer's error and the field's value.
     #[must_use]
     pub fn new(error: &serde_json::Error, value: &Value) -> Self {
         let text = error.to_string();
@@ -50,7 +50,7 @@ fn found(value: &Value, expected: &str) -> String {
             format!("the text {text:?}; write {text} without quotes")
         }
         Value::String(text) => format!("the text {text:?}"),
-        // YAML takes 1.10 and true for other types than text.
+        // YAML reads 1.10 and true as other types than text.
         scalar if expected == "text" => format!("{scalar}; write \"{scalar}\" with quotes"),
         scalar => scalar.to_string(),
     }

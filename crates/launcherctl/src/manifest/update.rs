@@ -1,4 +1,4 @@
-//! A later version of a VMI that has been sent: what of its volumes a running guest can get, and the status.
+//! A later version of a sent VMI: which of its volumes a running guest can get, and the status.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,8 @@ const DISKS: &str = "/spec/domain/devices/disks";
 const VOLUMES: &str = "/spec/volumes";
 const STATUS: &str = "/status/volumeStatus";
 
-/// Takes from `sent` what [`of_admission`](super::defaults::of_admission) has only guessed of the status, and what the VMI does not have of it.
+/// Takes from `sent` the parts of the status that [`of_admission`](super::defaults::of_admission)
+/// has only guessed or that the VMI lacks.
 pub fn status_of(vmi: &mut Value, sent: &Value) {
     if text_at(vmi, "/status/phase") == DEFAULT_PHASE {
         set(vmi, "/status/phase", copy_at(sent, "/status/phase"));
@@ -33,8 +34,9 @@ pub fn status_of(vmi: &mut Value, sent: &Value) {
     }
 }
 
-/// Takes those volumes out that may be plugged in, and that `sent_vmi` does not have: a cluster plugs them in once their images
-/// are there. An image of the name that is in the VM's directory is that of a volume that was unplugged. Their names.
+/// Removes hotpluggable volumes that `sent_vmi` lacks: a cluster plugs them in once their images
+/// exist. An image of that name in the VM's directory belongs to an unplugged volume. Returns their
+/// names.
 pub fn leave_out_volumes(vmi: &mut Value, sent_vmi: &Value) -> Vec<String> {
     let sent = list_at(sent_vmi, VOLUMES);
     let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
@@ -47,7 +49,7 @@ pub fn leave_out_volumes(vmi: &mut Value, sent_vmi: &Value) -> Vec<String> {
         .collect();
     let disks = list_at(vmi, DISKS).to_vec();
     leave_out(vmi, &names);
-    // A drive of the guest stays, at its place, without its medium.
+    // The guest keeps a drive in its place, without its medium.
     let is_left_out = |name: &str| names.iter().any(|it| it == name) && !is_drive(sent_vmi, name);
     if list_at(vmi, DISKS).len() < disks.len() {
         let disks = disks.into_iter();
@@ -57,8 +59,8 @@ pub fn leave_out_volumes(vmi: &mut Value, sent_vmi: &Value) -> Vec<String> {
     names
 }
 
-/// Takes those volumes out that only a start gives the guest, and that `sent` does not have: a cluster adds them to the VMI
-/// of the next start. Their names.
+/// Removes volumes that `sent` lacks and that only a start gives the guest: a cluster adds them to
+/// the VMI of the next start. Returns their names.
 pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
     let sent = list_at(sent, VOLUMES);
     let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
@@ -73,7 +75,7 @@ pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
     names
 }
 
-/// Takes the volumes out with all that has their names.
+/// Removes the volumes and everything that refers to them.
 fn leave_out(vmi: &mut Value, names: &[String]) {
     for name in names {
         for list in [VOLUMES, DISKS, "/spec/domain/devices/filesystems", STATUS] {
@@ -82,8 +84,8 @@ fn leave_out(vmi: &mut Value, names: &[String]) {
     }
 }
 
-/// Puts those volumes of `sent` back that the guest keeps as long as it runs, and that are missing or of another kind. Their
-/// names. All keep the order of `sent`, by which the guest's disks are named.
+/// Restores volumes of `sent` that the running guest keeps and that are missing or of another kind.
+/// Returns their names. All keep `sent`'s order, by which the guest's disks are named.
 pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
     let wanted = list_at(vmi, VOLUMES).to_vec();
     let is_wanted = |sent: &Value| {
@@ -114,7 +116,7 @@ pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
     names
 }
 
-/// Gives the items of a list that `sent` has the order there; new ones follow.
+/// Orders a list's items as in `sent`; new ones follow.
 fn order_as_sent(vmi: &mut Value, sent: &Value, list: &str) {
     let sent = list_at(sent, list);
     let mut items = list_at(vmi, list).to_vec();
@@ -131,7 +133,7 @@ fn order_as_sent(vmi: &mut Value, sent: &Value, list: &str) {
     set(vmi, list, items.into());
 }
 
-/// What a volume comes from, such as `containerDisk`.
+/// A volume's source kinds, such as `containerDisk`.
 fn source_kinds(volume: &Value) -> impl Iterator<Item = &String> {
     let fields = volume.as_object().into_iter().flatten();
     fields

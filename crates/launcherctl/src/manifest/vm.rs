@@ -1,14 +1,14 @@
-//! What is wrong with the fields of a VirtualMachine outside its template.
+//! Problems of a VirtualMachine's fields outside its template.
 
 use serde_json::Value;
 
 use super::type_error::TypeError;
 use crate::json::copy_at;
 
-/// Those that admission takes without a feature gate.
+/// Those that admission accepts without a feature gate.
 const RUN_STRATEGIES: [&str; 5] = ["Always", "RerunOnFailure", "Manual", "Halted", "Once"];
 
-/// Each field that is wrong, with what is wrong with it.
+/// Each invalid field with its problem.
 #[must_use]
 pub fn violations(vm: &Value) -> Vec<(&'static str, String)> {
     let running = copy_at(vm, "/spec/running");

@@ -1,8 +1,7 @@
-//! Why a text is not YAML, in a line: the parser's own messages have several, with names of its options.
+//! A YAML error in one line: the parser's own messages have several, with names of its options.
 
 use serde_saphyr::Error;
 
-/// A text is not YAML.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct YamlError {
@@ -10,11 +9,12 @@ pub struct YamlError {
     pub line: u64,
     /// What is wrong there.
     pub message: String,
-    /// A field is there twice. The rest of the text can be read: see [`Repeated`](super::documents::Repeated).
+    /// A repeated field. The rest of the text is readable: see
+    /// [`Repeated`](super::documents::Repeated).
     pub is_repeated_field: bool,
 }
 
-/// What the parser says about a tab character.
+/// The parser's messages about a tab.
 const TABS: [&str; 4] = [
     "tabs disallowed",
     "found a tab",
@@ -22,7 +22,7 @@ const TABS: [&str; 4] = [
     "tab cannot be used as indentation",
 ];
 const TAB_REMEDY: &str = "tabs are not allowed for indentation in YAML; use spaces";
-/// What the parser says, and what to do about it.
+/// The parser's messages, with remedies.
 const REMEDIES: [(&str, &str); 5] = [
     ("unclosed quote", "a quote is opened and not closed"),
     (
@@ -44,7 +44,7 @@ const REMEDIES: [(&str, &str); 5] = [
 ];
 
 impl YamlError {
-    /// Of an error of the parser, and the text that it has read.
+    /// From the parser's error and its text.
     #[must_use]
     pub fn new(error: Error, content: &str) -> Self {
         let line = error.location().map_or(1, |location| location.line());
@@ -79,7 +79,8 @@ impl YamlError {
     }
 }
 
-/// The first line, from this one on, with a tab in its indentation: the parser's line is that of the value above it.
+/// The first line from this one on with a tab in its indentation: the parser names the line of the
+/// value above it.
 fn indented_by_tab(content: &str, from: u64) -> Option<u64> {
     let mut lines = (1..).zip(content.lines()).filter(|(line, _)| *line >= from);
     let is_indented_by_tab = |text: &str| {

@@ -1,4 +1,4 @@
-//! Events of a launcher: of its domain, and those that virt-handler would record in Kubernetes.
+//! A launcher's events: of its domain, and those that virt-handler would record in Kubernetes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::guest_state::status_text;
 use crate::json::{text_at, text_or_dash};
 
-/// Events that wait to be printed; after that the launcher has to wait, and queues its own.
+/// Limit of events waiting to be printed; beyond that the launcher waits and queues its own.
 pub const MAX_QUEUED: usize = 256;
 
 /// What a launcher sends to virt-handler's notify socket.
@@ -20,7 +20,7 @@ pub enum LauncherEvent {
         kind: String,
         /// The Domain JSON; null if the event has none.
         domain: Value,
-        /// A status, with errors only.
+        /// An error's status.
         status: Value,
     },
     /// A Kubernetes event for the VMI.
@@ -43,13 +43,14 @@ impl LauncherEvent {
         matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Status/Reason") == "Migrated")
     }
 
-    /// Whether the guest has come by a migration.
+    /// Whether the guest has arrived by a migration.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         matches!(self, Self::Domain { domain, .. } if has_arrived(domain))
     }
 
-    /// Whether the guest has ended without having been shut down: QEMU was killed or has crashed, or the guest panicked.
+    /// Whether the guest ended without a shutdown: QEMU was killed or crashed, or the guest
+    /// panicked.
     #[must_use]
     pub fn is_crash(&self) -> bool {
         let Self::Domain { domain, .. } = self else {
@@ -110,8 +111,8 @@ impl LauncherEvent {
     }
 }
 
-/// Whether the domain has come by a migration, as virt-handler decides it: the guest runs, or its user has paused it, and
-/// libvirt is done.
+/// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
+/// its user has paused it, and libvirt is done.
 #[must_use]
 pub fn has_arrived(domain: &Value) -> bool {
     let status = (
@@ -123,7 +124,7 @@ pub fn has_arrived(domain: &Value) -> bool {
         && domain.pointer(ended).is_some_and(|end| !end.is_null())
 }
 
-/// `namespace_name`. The last event has no specification any more, but says whose it is.
+/// `namespace_name`. The last event has no specification, but has the name.
 fn domain_name(domain: &Value) -> String {
     match text_at(domain, "/Spec/Name") {
         "" => {

@@ -1,4 +1,4 @@
-//! What a guest does, by Domain JSON, and whether it can do what a verb asks of it.
+//! A guest's state, from Domain JSON, and whether it can do what a verb asks.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::json::{text_at, text_or_dash};
 use client::refusal::NO_AGENT;
 use client::{CallError, Client};
 
-/// The guest is not in a state for what is asked of it.
+/// The guest's state does not allow what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuestError {
@@ -15,7 +15,7 @@ pub enum GuestError {
         "there is no guest (yet): launcherctl timeline shows how far its start is, launcherctl logs what it waits for"
     )]
     NoDomain,
-    /// The domain has no QEMU any more.
+    /// The domain no longer has a QEMU.
     #[error("the guest of {0} has ended; only a new start of the VM brings it back")]
     NoGuest(String),
     /// The guest cannot be asked for anything yet.
@@ -23,7 +23,7 @@ pub enum GuestError {
         "{0} is still starting, and cannot be asked to shut down yet: launcherctl shutdown --wait waits for its start, launcherctl kill cancels it"
     )]
     Starting(String),
-    /// The guest agent has not been heard of.
+    /// The guest agent has never answered.
     #[error("the guest agent has not answered yet: {}", NO_AGENT)]
     NoAgent,
     /// The guest stands still.
@@ -36,7 +36,8 @@ pub enum GuestError {
     StillRunning(String),
 }
 
-/// Reasons of a pause that ends by itself, in KubeVirt's words: the launcher, libvirt or QEMU resumes the guest.
+/// Reasons of a pause that ends by itself, in KubeVirt's words: the launcher, libvirt or QEMU
+/// resumes the guest.
 const BRIEF_PAUSES: [&str; 8] = [
     "Migration",
     "Save",
@@ -48,21 +49,21 @@ const BRIEF_PAUSES: [&str; 8] = [
     "Postcopy",
 ];
 
-/// What a verb finds.
+/// A guest's state for a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestState {
     /// There is no domain.
     Absent,
-    /// The domain has no QEMU any more.
+    /// The domain no longer has a QEMU.
     Ended,
-    /// It stands still until somebody resumes it.
+    /// Paused until somebody resumes it.
     Paused,
-    /// It runs, or goes on by itself.
+    /// Running, or paused and resumed by itself.
     Running,
 }
 
 impl GuestState {
-    /// Of Domain JSON.
+    /// From Domain JSON.
     #[must_use]
     pub fn of(domain: Option<&Value>) -> Self {
         let Some(domain) = domain else {
@@ -82,7 +83,7 @@ impl GuestState {
     }
 }
 
-/// Status and reason of Domain JSON, such as `Paused (User)`. KubeVirt's reason `Unknown` says nothing.
+/// Status and reason of Domain JSON, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
 #[must_use]
 pub fn status_text(domain: &Value) -> String {
     let status = text_or_dash(domain, "/Status/Status");
@@ -92,7 +93,7 @@ pub fn status_text(domain: &Value) -> String {
     }
 }
 
-/// Why the domain has its status, if that is known.
+/// The reason of the domain's status, if known.
 #[must_use]
 pub fn known_reason(domain: &Value) -> Option<&str> {
     match text_at(domain, "/Status/Reason") {
@@ -101,8 +102,8 @@ pub fn known_reason(domain: &Value) -> Option<&str> {
     }
 }
 
-/// Whether a launcher that shows no domain is starting one, or has just started it. False for KubeVirt's launcher, which
-/// does not say.
+/// Whether a launcher that shows no domain is starting one, or has just started it. False for
+/// KubeVirt's launcher, which does not tell.
 pub async fn is_starting(client: &Client) -> bool {
     match client.debug().await {
         Ok(launcher) => becomes_visible(&launcher.phase),
@@ -115,12 +116,12 @@ pub async fn is_starting(client: &Client) -> bool {
     }
 }
 
-/// A launcher shows the domain when its start has ended, and a moment later to those who watch it.
+/// A launcher shows the domain when its start has ended, and a moment later to its watchers.
 fn becomes_visible(phase: &str) -> bool {
     matches!(phase, "Starting" | "Running") || phase.starts_with("Paused")
 }
 
-/// Whether a migration of the domain, from here or to here, is in progress.
+/// Whether the domain is migrating, in or out.
 #[must_use]
 pub fn is_migrating(domain: Option<&Value>) -> bool {
     let time = |name| {
@@ -131,10 +132,10 @@ pub fn is_migrating(domain: Option<&Value>) -> bool {
     !time("StartTimestamp").is_empty() && time("EndTimestamp").is_empty()
 }
 
-/// Refuses what only a guest that runs can do, and says what to do first.
+/// Refuses what only a running guest can do, with the remedy.
 ///
 /// # Errors
-/// If there is no guest, or it is paused.
+/// There is no guest, or it is paused.
 pub fn check_runs(domain: Option<&Value>) -> Result<(), GuestError> {
     match (GuestState::of(domain), domain) {
         (GuestState::Running, _) => Ok(()),
@@ -156,7 +157,7 @@ fn name(domain: &Value) -> String {
     )
 }
 
-/// How a paused guest goes on.
+/// How to resume a paused guest.
 fn remedy(reason: &str) -> &'static str {
     match reason {
         "IOError" => {
@@ -228,7 +229,7 @@ mod tests {
             refused.err().map(|error| error.to_string())
         };
         assert_eq!(refusal("Running", "Unknown"), None);
-        // A memory dump: the guest goes on after it.
+        // A memory dump: the guest continues after it.
         assert_eq!(refusal("Paused", "Dump"), None);
         assert_eq!(
             refusal("Paused", "User").as_deref(),

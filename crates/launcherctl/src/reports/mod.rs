@@ -1,4 +1,4 @@
-//! What a launcher reports, and what its guest can do by that.
+//! A launcher's reports, and the guest's state derived from them.
 
 pub mod events;
 pub mod guest_state;

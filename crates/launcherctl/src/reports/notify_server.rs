@@ -1,4 +1,4 @@
-//! The notify socket, served as virt-handler serves it.
+//! The notify socket, served like virt-handler's.
 
 use std::path::Path;
 
@@ -17,16 +17,16 @@ use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
 use api::proto::notify::v1::notify_server::{Notify, NotifyServer};
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
 
-/// Where the launcher expects the socket, below its root.
+/// The socket's path below the launcher's root.
 #[must_use]
 pub fn notify_socket() -> String {
     PodPaths::default().shared(NOTIFY_SOCKET)
 }
 
-/// Serves a notify socket at `path`, replacing what is there; events go to `events`.
+/// Serves a notify socket at `path`, replacing an existing file, and sends events to `events`.
 ///
 /// # Errors
-/// If the socket cannot be made.
+/// The socket cannot be made.
 pub fn serve(path: &Path, events: mpsc::Sender<LauncherEvent>) -> Result<(), FileError> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;

@@ -1,4 +1,4 @@
-//! `check`: all that is wrong with a manifest, before anything is started.
+//! `check`: reports all problems of a manifest before anything starts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,17 +20,17 @@ pub struct CheckArgs {
     files: Vec<PathBuf>,
 }
 
-/// `check`: exit status 0 if nothing is wrong, 1 if something is.
+/// `check`: exit status 0 without problems, 1 with any.
 ///
 /// # Errors
-/// If none of the files can be read.
+/// None of the files can be read.
 pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut found: Vec<(String, Vec<Problem>)> = Vec::new();
     for file in &args.files {
         let problems = match read_text(file) {
             Ok(text) => problems(&text),
             Err(error) if args.files.len() == 1 => return Err(error.into()),
-            // It does not hide what is wrong with the others.
+            // It must not hide the problems of the others.
             Err(error) => vec![Problem::of_file(1, chain(&error))],
         };
         found.push((display_name(file), problems));
@@ -49,7 +49,7 @@ pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     })
 }
 
-/// A line for each problem, as compilers have them, so that editors find the place.
+/// A line for each problem in compilers' format, so that editors find the place.
 fn text(found: &[(String, Vec<Problem>)]) -> Vec<String> {
     let lines = found.iter().flat_map(|(file, problems)| {
         let problem = move |problem: &Problem| {

@@ -22,9 +22,9 @@ use crate::view::output::Format;
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
-/// A guest that has not written for so long after the end of the input has answered.
+/// After the end of the input, a guest silent for so long has answered.
 const SILENCE: Duration = Duration::from_secs(1);
-/// After so long, the console of a guest that goes on writing is left.
+/// Limit of a guest's answer: the console is then left while it still writes.
 const MAX_ANSWER: Duration = Duration::from_secs(10);
 
 /// Arguments of `console`.
@@ -32,8 +32,9 @@ const MAX_ANSWER: Duration = Duration::from_secs(10);
 pub struct ConsoleArgs {
     #[command(flatten)]
     vm: VmArgs,
-    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not count. Without it,
-    /// the console is left a second after the guest's last answer to what is piped in
+    /// Leave when the guest writes TEXT. What it has written before is not shown, and does not
+    /// count. Without it, the console is left a second after the guest's last answer to what is
+    /// piped in
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     until: Option<String>,
     /// With --until: fail if TEXT has not appeared after this many seconds
@@ -48,21 +49,22 @@ pub struct ConsoleArgs {
 
 /// Why the console is left.
 enum End {
-    /// The text of `--until` has appeared, or standard input has ended and nothing is waited for.
+    /// The text of `--until` has appeared, or standard input has ended and nothing is awaited.
     Done,
     /// Ctrl-], or a signal.
     Left,
     /// The guest's side was closed.
     Closed,
-    /// The text of `--until` has not appeared in time.
+    /// The text of `--until` did not appear in time.
     TimedOut,
 }
 
-/// `console`: until Ctrl-], a signal, the guest's end, or the text of `--until`. Without a terminal, standard input is
-/// typed into the guest, and without `--until` the console is left after its end, once the guest writes no more.
+/// `console`: runs until Ctrl-], a signal, the guest's end, or the text of `--until`. Without a
+/// terminal, types standard input into the guest; without `--until`, leaves the console once the
+/// input has ended and the guest is silent.
 ///
 /// # Errors
-/// If there is no such VM, it has no console, or the text of `--until` does not appear.
+/// There is no such VM, it has no console, or the text of `--until` does not appear.
 pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "console").await?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
@@ -79,10 +81,10 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     let mut until = Until::new(args.until.as_deref());
     let deadline = tokio::time::sleep(Duration::from_secs(args.timeout));
     tokio::pin!(deadline);
-    // Once the input has ended: when the guest is taken to have answered.
+    // After the end of the input: when the guest counts as having answered.
     let answered = tokio::time::sleep(Duration::MAX);
     tokio::pin!(answered);
-    // At the latest then.
+    // The latest time to leave.
     let mut latest: Option<Instant> = None;
     let end = loop {
         tokio::select! {
@@ -117,8 +119,8 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     exit_code(&end, args)
 }
 
-/// The console's socket. In a pod, or where the VM's supervisor was killed, it is QEMU's own, which has one client at a
-/// time.
+/// The console's socket. In a pod, or if the VM's supervisor was killed, it is QEMU's own, which
+/// serves one client at a time.
 async fn socket(vm: &RunningVm, only_new_output: bool) -> Result<PathBuf, TargetError> {
     let shared = if only_new_output {
         NEW_OUTPUT_SOCKET

@@ -6,10 +6,10 @@ use super::inputs::Inputs;
 use crate::error::CtlError;
 use crate::view::output::{Format, answer_document};
 
-/// `convert`: prints the domain XML of a VMI; as JSON, an object that holds it.
+/// `convert`: prints the domain XML of a VMI; as JSON, an object that contains it.
 ///
 /// # Errors
-/// If a file is not what it should be, or the VMI is refused.
+/// A file is invalid, or the VMI is refused.
 pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, vmi, context) = args.read()?;
     answer_document(

@@ -1,4 +1,5 @@
-//! `explain`: for each part of the domain XML, the rule that wrote it and the fields that it comes from.
+//! `explain`: shows for each part of the domain XML the rule that wrote it and the fields it comes
+//! from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -25,15 +26,16 @@ struct NoElement(String, String);
 pub struct ExplainArgs {
     #[command(flatten)]
     pub inputs: Inputs,
-    /// Only what is at or below this part, e.g. /domain/memory, devices/disk/serial or //disk[2]/driver
+    /// Only what is at or below this part, e.g. /domain/memory, devices/disk/serial or
+    /// //disk[2]/driver
     #[arg(long, value_name = "PATH")]
     element: Option<String>,
 }
 
-/// `explain`: for each part of the XML, the rule that wrote it and the fields that it comes from.
+/// `explain`: shows for each part of the XML the rule that wrote it and the fields it comes from.
 ///
 /// # Errors
-/// If a file is not what it should be, or the VMI is refused.
+/// A file is invalid, or the VMI is refused.
 pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (value, context, origin) = args.inputs.read_with_origin()?;
     let mut explanation = explain::explain(&value, &context)?;
@@ -54,8 +56,8 @@ pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError>
     })
 }
 
-/// `/a/b` is a path from the root or from the domain, `//b`, `a/b` and `b` match anywhere; whole names only, with or without
-/// their index.
+/// `/a/b` is a path from the root or from the domain; `//b`, `a/b` and `b` match anywhere. Only
+/// whole names match, with or without their index.
 fn is_within(path: &str, element: &str) -> bool {
     let (path, wanted) = (parts(path), parts(element));
     let is_anywhere = !element.starts_with('/') || element.starts_with("//");
@@ -72,7 +74,7 @@ fn parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty()).collect()
 }
 
-/// The name of an element without its index, and of an attribute without its `@`.
+/// An element's name without its index, or an attribute's without its `@`.
 fn plain(part: &str) -> &str {
     let name = part.split_once('[').map_or(part, |(name, _)| name);
     name.trim_start_matches('@')
@@ -90,7 +92,7 @@ fn hint(entries: &[Entry], element: &str) -> String {
     }
 }
 
-/// The explanation, with the line of each source in the user's file; null for a default of admission.
+/// The explanation, with each source's line in the user's file; null for a default of admission.
 fn json_of(explanation: &Explanation, origin: &Origin) -> Value {
     let mut json = serde_json::to_value(explanation).unwrap_or_default();
     let sources = explanation.entries.iter().flat_map(|entry| &entry.sources);
@@ -108,12 +110,12 @@ fn json_of(explanation: &Explanation, origin: &Origin) -> Value {
     json
 }
 
-/// And not a member of the context.
+/// Whether it is a field and not a member of the context.
 fn is_field(source: &str) -> bool {
     !source.starts_with("context.")
 }
 
-/// A source as it is in the user's file.
+/// A source as in the user's file.
 fn described(source: &str, origin: &Origin) -> String {
     if !is_field(source) {
         return source.to_owned();

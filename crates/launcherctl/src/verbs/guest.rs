@@ -1,4 +1,5 @@
-//! `guest …`, `freeze`, `unfreeze`: what the guest agent knows and does, as virtctl has it in a cluster.
+//! `guest …`, `freeze`, `unfreeze`: the guest agent's information and commands, as virtctl has them
+//! in a cluster.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use crate::view::output::{Format, counted, print, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::{Client, exit_code};
 
-/// Between two questions whether the agent answers: the cmd socket has no event for that.
+/// Interval of asking whether the agent answers: the cmd socket has no event for that.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the guest is asked for.
@@ -32,8 +33,10 @@ pub enum GuestVerb {
     Filesystems(VmArgs),
     /// Run a command in the guest; its standard output and exit status are the command's
     ///
-    /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not reach the command; and it
-    /// gives back standard output only: put 2>&1 into a shell's command to see standard error too. Its output is text: a byte that is not UTF-8 comes back as U+FFFD, so let base64 print other files.
+    /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not
+    /// reach the command; and it gives back standard output only: put 2>&1 into a shell's command
+    /// to see standard error too. Its output is text: a byte that is not UTF-8 comes back as
+    /// U+FFFD, so let base64 print other files.
     #[command(after_help = "Examples:
   launcherctl guest exec -- /bin/uname -a
   launcherctl guest exec web -- /bin/sh -c 'ls /nonexistent 2>&1'
@@ -84,7 +87,7 @@ pub struct FreezeArgs {
 /// `guest …`.
 ///
 /// # Errors
-/// If there is no launcher, or the guest agent does not do it.
+/// There is no launcher, or the guest agent refuses.
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
         GuestVerb::Info(args) => {
@@ -123,14 +126,15 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
     Ok(ExitCode::SUCCESS)
 }
 
-/// A launcher with a guest whose agent has answered at least once, and what it has said of the guest.
+/// Connects to a launcher with a guest whose agent has answered at least once. Also returns the
+/// agent's information.
 ///
 /// # Errors
-/// If there is no guest, or the launcher has not heard of its agent: its lists would be empty.
+/// There is no guest, or its agent has not answered: the lists would be empty.
 async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> {
     let client = target.connect().await?;
     let domain = client.domain().await?;
-    // What the launcher knows of a paused guest it still knows.
+    // What is known of a paused guest is still known.
     if !GuestState::of(domain.as_ref()).has_process() {
         check_runs(domain.as_ref())?;
     }
@@ -141,10 +145,10 @@ async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> 
     Ok((client, info))
 }
 
-/// The domain's name, which the reference's launcher wants.
+/// The domain's name, which the reference's launcher requires.
 ///
 /// # Errors
-/// If its guest cannot answer.
+/// Its guest cannot answer.
 async fn running_domain(client: &Client) -> Result<String, CtlError> {
     let domain = client.domain().await?;
     check_runs(domain.as_ref())?;
@@ -152,7 +156,8 @@ async fn running_domain(client: &Client) -> Result<String, CtlError> {
     Ok(name.unwrap_or_default().to_owned())
 }
 
-/// Whether the agent answers. For a paused guest, whose agent cannot, the launcher says yes: a probe must not kill it.
+/// Checks that the agent answers. For a paused guest, whose agent cannot, the launcher reports
+/// success: a probe must not kill it.
 async fn ping(client: &Client, timeout_seconds: i32) -> Result<(), CtlError> {
     let ping = GuestPingRequest {
         domain_name: running_domain(client).await?,
@@ -177,10 +182,10 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
             &json!({"exitCode": code, "stdout": stdout}),
             String::new,
         ),
-        // As it is: it need not end with a line.
+        // Unchanged: it need not end with a newline.
         Format::Text => {
             let mut out = std::io::stdout().lock();
-            // A reader that has gone needs no more.
+            // A reader that has left needs no more.
             drop(out.write_all(stdout.as_bytes()).and_then(|()| out.flush()));
             if code != 0 && stdout.is_empty() {
                 say(&format!(
@@ -195,7 +200,7 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
 /// `freeze`: freezes the guest's file systems.
 ///
 /// # Errors
-/// If there is no launcher, or the guest agent does not do it.
+/// There is no launcher, or the guest agent refuses.
 pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.target.target();
     let (client, vmi) = target.connect_by_identity().await?;
@@ -218,7 +223,7 @@ pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlEr
 /// `unfreeze`: thaws the guest's file systems.
 ///
 /// # Errors
-/// If there is no launcher, or the guest agent does not do it.
+/// There is no launcher, or the guest agent refuses.
 pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
     let (client, vmi) = target.connect_by_identity().await?;
     let vmi = vmi.ok_or(GuestError::NoDomain)?;
@@ -248,7 +253,7 @@ fn summary(info: &Value) -> Vec<String> {
     .into()
 }
 
-/// A line for each item, or that there is none.
+/// A line for each item, or `none`.
 fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> Vec<String> {
     let items = list_at(list, "");
     if items.is_empty() {

@@ -1,4 +1,4 @@
-//! What a conversion starts from: a VMI, and the context that a pod would add, as files.
+//! A conversion's input files: a VMI, and the context that a pod would add.
 
 use std::path::{Path, PathBuf};
 
@@ -18,13 +18,13 @@ use convert::Context;
 pub struct Inputs {
     #[command(flatten)]
     vmi: VmiFile,
-    /// What the pod adds, as JSON, to a VMI as its launcher got it; without it, a pod in which everything that the VMI needs is there
+    /// What the pod adds, as JSON, to a VMI as its launcher got it; without it, a pod in which
+    /// everything that the VMI needs is there
     #[arg(long)]
     context: Option<PathBuf>,
 }
 
 impl Inputs {
-    /// The VMI's file.
     pub fn vmi(&self) -> &Path {
         self.vmi
             .given
@@ -33,18 +33,18 @@ impl Inputs {
             .unwrap_or(Path::new("-"))
     }
 
-    /// Reads them: the VMI, also in the form that JSON has, and the context.
+    /// Reads the VMI, as JSON and typed, and the context.
     ///
     /// # Errors
-    /// If a file cannot be read, or is not such a document.
+    /// A file is unreadable or invalid.
     pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
         self.read_text(&read_manifest_text(self.vmi())?)
     }
 
-    /// As [`Self::read`], also where in the file each field of the VMI is.
+    /// Like [`Self::read`], with the place of each of the VMI's fields in the file.
     ///
     /// # Errors
-    /// If a file cannot be read, or is not such a document.
+    /// A file is unreadable or invalid.
     pub fn read_with_origin(&self) -> Result<(Value, Context, Origin), CtlError> {
         let text = read_manifest_text(self.vmi())?;
         let (value, _, context) = self.read_text(&text)?;

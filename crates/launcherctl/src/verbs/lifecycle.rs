@@ -1,4 +1,5 @@
-//! `sync`, `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each says what it did to which VM.
+//! `sync`, `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each prints what
+//! it did to which VM.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use crate::reports::guest_state::{GuestError, GuestState, check_runs, is_migrati
 use crate::view::output::{Format, answer, print, with_progress};
 use api::Action;
 
-/// libvirt lets the guest run at the target, whatever was asked for at the source meanwhile.
+/// libvirt resumes the guest at the target, whatever was requested at the source meanwhile.
 const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then runs at the target. To keep it paused, pause it there, or cancel the migration first";
 
 /// Arguments of `sync`.
@@ -27,10 +28,10 @@ pub struct SyncArgs {
     target: VmiTarget,
 }
 
-/// `sync`: sends the VMI again, or a changed one, with the options of the sync before.
+/// `sync`: sends the VMI again, or a changed one, with the last sync's options.
 ///
 /// # Errors
-/// If there is no launcher, or it refuses the VMI.
+/// There is no launcher, or it refuses the VMI.
 pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut target = args.target.clone();
     target.vmi = args.manifest.clone().or(target.vmi);
@@ -50,7 +51,7 @@ pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError>
     answer(format, &json, || synced_lines(&vm, steps, &restart))
 }
 
-/// What a sync did to the running guest, and what it could not.
+/// What a sync changed on the running guest, and what it could not change.
 fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
     let steps = steps.iter().map(|step| format!("  {}", step_line(step)));
     let restart = restart
@@ -63,13 +64,13 @@ fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
 /// `pause`, `unpause`, `reset`, `soft-reboot`, `shutdown`, `kill`, `delete`.
 ///
 /// # Errors
-/// If there is no launcher, or it refuses; for `delete`, if the guest runs.
+/// There is no launcher, or it refuses; for `delete`, if the guest runs.
 pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
     let (client, vmi) = target.connect_by_identity().await?;
     let Some(vmi) = vmi else {
         return without_guest(action, format);
     };
-    // A libvirt that does not answer must not keep a guest from being killed.
+    // A libvirt that does not answer must not prevent killing a guest.
     let domain = client.domain().await.ok();
     let before = domain
         .as_ref()
@@ -77,7 +78,7 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
     if let Some(domain) = &domain {
         check_possible(action, domain.as_ref(), &vmi)?;
     }
-    // The launcher does nothing then, and the start goes on.
+    // The launcher then does nothing, and the start goes on.
     if action == Action::Shutdown
         && before == Some(GuestState::Absent)
         && is_starting(&client).await
@@ -96,14 +97,14 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses what this guest cannot do, and what would leave another state than the verb says.
+/// Refuses what this guest cannot do, and what would lead to another state than the verb promises.
 fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result<(), GuestError> {
     let state = GuestState::of(domain);
     match action {
         Action::Delete if state.has_process() => Err(GuestError::StillRunning(vm_name(vmi))),
-        // It would only hear of it once it is resumed.
+        // It would see the request only once it is resumed.
         Action::Shutdown | Action::SoftReboot if state == GuestState::Paused => check_runs(domain),
-        // One that is starting, which is not reported yet, the launcher knows of.
+        // The launcher knows of a starting guest, which is not reported yet.
         Action::Pause | Action::Unpause | Action::Reset | Action::SoftReboot
             if state == GuestState::Ended =>
         {
@@ -113,7 +114,7 @@ fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result
     }
 }
 
-/// Where there is no guest, what ends one is done already.
+/// Without a guest, verbs that end one have nothing to do.
 fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
     if !matches!(action, Action::Shutdown | Action::Kill | Action::Delete) {
         return Err(GuestError::NoDomain.into());
@@ -129,7 +130,7 @@ pub(super) fn print_done(format: Format, vmi: &Value, message: &str) {
     print(format, &json, || message.to_owned());
 }
 
-/// What was done, for people.
+/// The result, for people.
 fn done(action: Action, before: GuestState, vm: &str) -> String {
     match (action, before) {
         (Action::Pause, GuestState::Paused) => format!("{vm} was already paused"),

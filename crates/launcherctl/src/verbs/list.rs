@@ -1,4 +1,4 @@
-//! `list`: the VMs that `run` has started here.
+//! `list`: the VMs started by `run` on this machine.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::host::status::{self, VmStatus};
 use crate::view::output::{Format, answer, or_dash};
 use client::refusal::REMEDY_MARK;
 
-/// Characters of a reason that are shown.
+/// Limit of a shown reason, in characters.
 const MAX_REASON: usize = 160;
 
 /// Arguments of `list`.
@@ -25,7 +25,7 @@ pub struct ListArgs {
 /// `list`.
 ///
 /// # Errors
-/// If the registry cannot be read.
+/// The registry cannot be read.
 pub async fn list(args: &ListArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut rows = Vec::new();
     for (name, dir) in registry::all()? {
@@ -75,7 +75,7 @@ fn table(rows: &[VmStatus]) -> Vec<String> {
     lines
 }
 
-/// What has happened to a VM that has ended, or has no supervisor any more, and what to do.
+/// What happened to a VM that has ended or lost its supervisor, and what to do.
 fn remark(row: &VmStatus) -> Option<String> {
     let name = &row.name;
     if row.state == status::FAILED {
@@ -87,7 +87,7 @@ fn remark(row: &VmStatus) -> Option<String> {
     Some(format!("{name}: {}.", row.remark()?))
 }
 
-/// The beginning of a long reason, such as one with QEMU's words, and what to do about it.
+/// The beginning of a long reason, such as one with QEMU's words, and the remedy.
 fn short(reason: &str) -> String {
     let (what, remedy) = reason.split_once(REMEDY_MARK).unwrap_or((reason, ""));
     let line = what.lines().next().unwrap_or_default();

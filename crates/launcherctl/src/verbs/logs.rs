@@ -1,4 +1,4 @@
-//! `logs`: the log of the launcher that `run` has started, or what the guest has written to its console.
+//! `logs`: the log of a launcher of `run`, or the guest's console output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ pub struct LogsArgs {
 /// `logs`.
 ///
 /// # Errors
-/// If there is no such VM, or its log cannot be read.
+/// There is no such VM, or its log is unreadable.
 pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.vm.target();
     let dir = target.resolve_any()?.into_dir("logs")?;
@@ -61,7 +61,7 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     let show = |text: String| match (format, args.console) {
         (Format::Text, false) => print_document(&ended(&readable(&text))),
         (Format::Json, true) => print_bytes(console_json(&text).as_bytes()),
-        // The launcher's log has a JSON object in each line; the guest's console is as the guest wants it.
+        // The launcher's log has one JSON object per line; the console's content is the guest's.
         (Format::Text, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
     };
     show(log.read_new())?;
@@ -88,8 +88,8 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of the VM's serial console, also of a VM that does not run any more. In a pod, the launcher knows the VM's UID.
-/// There, and where no supervisor serves the console (any more), it is QEMU's own log.
+/// The log of the VM's serial console, also of a VM that no longer runs. In a pod, the launcher
+/// knows the VM's UID. There, and if no supervisor serves the console, it is QEMU's own log.
 async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
     let of_supervisor = console_log_file(dir);
     let is_supervised = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.is_ok();
@@ -103,7 +103,7 @@ async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> 
     Ok(log(RunningVm::find(target, "logs").await?.uid()))
 }
 
-/// A line with an object for what the guest has written since the last one.
+/// A line with an object for the guest's output since the last one.
 fn console_json(text: &str) -> String {
     match text {
         "" => String::new(),
@@ -111,14 +111,14 @@ fn console_json(text: &str) -> String {
     }
 }
 
-/// The lines of a JSON log for people: time, level, message, and the error's reason.
+/// A JSON log's lines for people: time, level, message, and the error's reason.
 pub fn readable(text: &str) -> Vec<String> {
     let entry =
         |line| serde_json::from_str(line).map_or_else(|_| str::to_owned(line), |it| entry(&it));
     text.lines().map(entry).collect()
 }
 
-/// The lines with their ends.
+/// The lines with their newlines.
 fn ended(lines: &[String]) -> String {
     match lines {
         [] => String::new(),

@@ -7,8 +7,9 @@
 //!            └────► FILE.partial ─► FILE, when the launcher reports the dump as complete
 //! ```
 //!
-//! libvirt cannot abort a memory dump. A pipe that nobody reads any more does: QEMU cannot write, and the guest goes on. So a
-//! dump ends with this program whatever ends that, and its size is known while it is made.
+//! libvirt cannot abort a memory dump, but closing the pipe's reader does: QEMU cannot write, and
+//! the guest continues. So a dump ends with this program in any case, and its size is known
+//! meanwhile.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -34,9 +35,9 @@ use crate::view::size_progress::SizeProgress;
 use client::{Client, DomainChanges, is_down, refusal};
 use os::signals::EndSignals;
 
-/// What is read at a time; the pipe holds as much, if it may.
+/// Bytes read at a time; also the pipe's size, if permitted.
 const BUFFER_BYTES: usize = 1 << 20;
-/// How long QEMU may take to see that nobody reads its dump any more.
+/// Limit for QEMU to see that nobody reads its dump any more.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no memory dump.
@@ -46,21 +47,21 @@ pub enum MemoryDumpError {
     /// There is no guest.
     #[error("no guest runs, so there is no memory to dump")]
     NoGuest,
-    /// Another job is in the way.
+    /// Another job prevents it.
     #[error(
         "the memory dump has not begun, since another job is in progress{0}; try again when that has ended"
     )]
     Busy(String),
-    /// QEMU or libvirt could not.
+    /// QEMU or libvirt failed.
     #[error("the memory dump has failed: {0}")]
     Failed(String),
-    /// The guest or the launcher has ended.
+    /// The guest or the launcher ended.
     #[error("the guest or its launcher has ended during the memory dump")]
     GuestEnded,
     /// By a signal.
     #[error("the memory dump is cancelled, and no file is written")]
     Cancelled,
-    /// The pipe cannot be used.
+    /// The pipe is unusable.
     #[error("cannot make a pipe for the memory dump")]
     Pipe(#[source] std::io::Error),
 }
@@ -80,7 +81,8 @@ pub struct MemoryDumpArgs {
 /// `memory-dump`.
 ///
 /// # Errors
-/// If FILE is there, no guest runs, another job does, or the dump fails or is cancelled. Then no file is written.
+/// FILE exists, no guest runs, another job runs, or the dump fails or is cancelled. Then no file is
+/// written.
 pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
     let dir = args.target.target.resolve()?.into_dir("memory-dump")?;
@@ -116,16 +118,16 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
 
 /// A dump that QEMU makes.
 struct Dump {
-    /// What the launcher calls it.
+    /// The launcher's name of it.
     name: String,
     changes: DomainChanges,
     pipe: Receiver,
-    /// For libvirt to open; closed when the dump has ended, so that the pipe ends too.
+    /// For libvirt to open; closed when the dump has ended, which ends the pipe.
     writer: Option<OwnedFd>,
 }
 
 impl Dump {
-    /// Copies the dump to its end; its size.
+    /// Copies the dump to its end. Returns its size.
     async fn copy(
         &mut self,
         output: &mut Output,
@@ -147,14 +149,14 @@ impl Dump {
         }
     }
 
-    /// Ends the dump, and waits until the launcher has seen that: then the next job can begin.
+    /// Ends the dump, and waits until the launcher has seen that, so that the next job can start.
     async fn cancel(mut self) {
         drop((self.pipe, self.writer));
         let _ = timeout(CANCEL_TIMEOUT, until_ended(&mut self.changes, &self.name)).await;
     }
 }
 
-/// Copies a pipe to its end, and reports how much is copied; then all of it.
+/// Copies a pipe to its end and reports the copied size. Returns the total.
 async fn copy(
     pipe: &mut Receiver,
     output: &mut Output,
@@ -193,13 +195,13 @@ async fn until_ended(changes: &mut DomainChanges, name: &str) -> Result<(), CtlE
     }
 }
 
-/// The launcher's success does not say that it has begun.
+/// The launcher's success does not mean that it has started.
 async fn check_begun(client: &Client, name: &str) -> Result<(), CtlError> {
     let domain = client.domain().await?.unwrap_or_default();
     if text_at(&metadata(&domain), "/FileName") == name {
         return Ok(());
     }
-    // Only our launcher says which.
+    // Only our launcher tells which.
     let jobs = client.debug().await.map(|state| state.jobs);
     let jobs: Vec<_> = jobs.iter().flatten().map(|job| job_name(job)).collect();
     let jobs = match jobs.as_slice() {
@@ -226,13 +228,13 @@ fn metadata(domain: &Value) -> Value {
 
 fn new_pipe() -> std::io::Result<(Receiver, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    // More than a user may have: then it is slower.
+    // If a user may not have that much, it is slower.
     let _ = fcntl_setpipe_size(&writer, BUFFER_BYTES);
     rustix::io::ioctl_fionbio(&reader, true)?;
     Ok((Receiver::from_owned_fd(reader)?, writer))
 }
 
-/// Where the dump goes.
+/// The dump's destination.
 enum Output {
     Stdout(tokio::io::Stdout),
     File(NewFile),

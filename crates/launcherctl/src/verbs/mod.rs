@@ -1,4 +1,4 @@
-//! Each verb: what its arguments are, and what it does with them.
+//! The verbs: their arguments and actions.
 
 pub mod backup;
 pub mod check;

@@ -40,7 +40,7 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     })
 }
 
-/// A step, or a device that is kept: what is done to which, and why.
+/// A step, or a kept device: the action, the device, and the reason.
 #[must_use]
 pub fn step_line(step: &Value) -> String {
     let is_interface = step.get("interface").is_some();
@@ -58,7 +58,8 @@ pub fn step_line(step: &Value) -> String {
     )
 }
 
-/// A line for each step, for each device that cannot be changed now, and for each field that needs a restart.
+/// A line for each step, each device that cannot be changed now, and each field that needs a
+/// restart.
 fn table(plan: &Value) -> Vec<String> {
     let lists = ["steps", "kept"]
         .into_iter()

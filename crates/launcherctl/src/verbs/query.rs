@@ -1,4 +1,5 @@
-//! `info`, `ping`, `domain`, `qemu-version` and `metrics`: what a launcher answers about itself and its domain.
+//! `info`, `ping`, `domain`, `qemu-version` and `metrics`: a launcher's answers about itself and
+//! its domain.
 
 use std::process::ExitCode;
 
@@ -13,7 +14,7 @@ use crate::view::output::{Format, answer, answer_document};
 /// `info`: the versions of the cmd service.
 ///
 /// # Errors
-/// If the launcher does not answer.
+/// The launcher does not answer.
 pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let versions = target.connect().await?.versions().await?;
     answer(format, &json!({"supportedCmdVersions": versions}), || {
@@ -21,10 +22,10 @@ pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     })
 }
 
-/// `ping`: whether the launcher and its libvirt answer.
+/// `ping`: checks that the launcher and its libvirt answer.
 ///
 /// # Errors
-/// If they do not.
+/// They do not.
 pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     target.connect().await?.ping().await?;
     answer(format, &json!({"success": true}), || "ok".to_owned())
@@ -33,7 +34,7 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// `domain`: the domain as virt-handler sees it.
 ///
 /// # Errors
-/// If the launcher does not answer.
+/// The launcher does not answer.
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let domain = target.connect().await?.domain().await?;
     answer(format, domain.as_ref().unwrap_or(&Value::Null), || {
@@ -46,7 +47,7 @@ pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlErro
 /// `qemu-version`.
 ///
 /// # Errors
-/// If the launcher does not answer.
+/// The launcher does not answer.
 pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let version = target.connect().await?.qemu_version().await?;
     answer(format, &json!({"version": version}), || version.clone())
@@ -55,7 +56,7 @@ pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, C
 /// `metrics`: OpenMetrics text; as JSON, an object with it.
 ///
 /// # Errors
-/// If the launcher does not answer.
+/// The launcher does not answer.
 pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let metrics = target.connect().await?.metrics().await?;
     answer_document(format, "metrics", &metrics)

@@ -1,4 +1,5 @@
-//! What `run` and `stop` print while they wait: text on standard error, or JSON lines on standard output.
+//! Output of `run` and `stop` while they wait: text on standard error, or JSON lines on standard
+//! output.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
@@ -12,20 +13,19 @@ use crate::reports::events::LauncherEvent;
 use crate::view::output::Format;
 use crate::view::visible;
 
-/// Prints updates between what the guest writes.
+/// Prints updates between the guest's output.
 #[derive(Debug)]
 pub struct Screen {
     format: Format,
     /// Standard error is a terminal, perhaps in raw mode.
     terminal: bool,
-    /// When a phase was reached is printed.
+    /// Whether to print when a phase was reached.
     has_times: bool,
-    /// The guest, which writes to the same terminal or pipe, has not ended its line.
+    /// The guest, which writes to the same terminal or pipe, has an incomplete line.
     in_guest_line: Cell<bool>,
 }
 
 impl Screen {
-    /// For this form of output.
     #[must_use]
     pub fn new(format: Format) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Screen {
         }
     }
 
-    /// Without the time since the start of the VM, for a program that has not started it.
+    /// Without the time since the VM's start, for a program that has not started it.
     #[must_use]
     pub fn without_times(self) -> Self {
         Self {
@@ -45,13 +45,13 @@ impl Screen {
         }
     }
 
-    /// Prints what the supervisor reports; not its last update, which is the program's own result.
+    /// Prints the supervisor's updates, except the last, which is the program's own result.
     pub fn show(&self, update: &Update) {
         match (self.format, update) {
             (Format::Json, Update::Phase { phase, seconds }) => {
                 put(&json!({"phase": phase.text(), "seconds": seconds}));
             }
-            // `migrate` says how it went.
+            // `migrate` prints its result.
             (
                 Format::Text,
                 Update::Phase {
@@ -82,7 +82,6 @@ impl Screen {
         }
     }
 
-    /// A remark.
     pub fn note(&self, text: &str) {
         match self.format {
             Format::Json => put(&json!({"note": text})),
@@ -93,7 +92,7 @@ impl Screen {
         }
     }
 
-    /// Lines of the launcher's log.
+    /// Prints lines of the launcher's log.
     pub fn log(&self, text: &str) {
         text.lines().for_each(|line| self.line(line));
     }
@@ -107,7 +106,7 @@ impl Screen {
         }
     }
 
-    /// The guest has written this to the same terminal.
+    /// Notes the guest's output to the same terminal.
     pub fn guest_wrote(&self, bytes: &[u8]) {
         self.in_guest_line
             .set(bytes.last().is_some_and(|last| *last != b'\n'));
@@ -116,7 +115,7 @@ impl Screen {
     fn line(&self, text: &str) {
         let end = if self.terminal { "\r\n" } else { "\n" };
         let before = if self.in_guest_line.take() { end } else { "" };
-        // That it cannot be written any more must not end the VM.
+        // A write error must not end the VM.
         let text = visible::line(text);
         let _ = write!(std::io::stderr(), "{before}{text}{end}");
     }

@@ -15,7 +15,8 @@ use crate::view::output::{Format, answer, print_bytes};
 /// The arguments of `screenshot`.
 #[derive(Debug, Args)]
 pub struct ScreenshotArgs {
-    /// Where the picture is written, a name that ends in .png; a QEMU before 7.1 only makes .ppm. `-` is standard output
+    /// Where the picture is written, a name that ends in .png; a QEMU before 7.1 only makes .ppm.
+    /// `-` is standard output
     file: PathBuf,
     /// Overwrite FILE if it is there
     #[arg(long)]
@@ -24,11 +25,11 @@ pub struct ScreenshotArgs {
     target: Target,
 }
 
-/// The file's name says another format than that of the picture.
-/// `screenshot`.
+/// The file's name says another format than that of the picture. `screenshot`.
 ///
 /// # Errors
-/// If the file is there, its name says another format, the launcher has no picture, such as of a guest without a screen, or the file cannot be written.
+/// If the file is there, its name says another format, the launcher has no picture, such as of a
+/// guest without a screen, or the file cannot be written.
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
     let (mime, picture) = args.target.connect().await?.screenshot().await?;

@@ -1,4 +1,4 @@
-//! `shutdown`: asks the guest to shut down, and waits for it where that is wanted: a preStop handler of a pod.
+//! `shutdown`: asks the guest to shut down, and waits on request: a pod's preStop handler.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use client::{CallError, Client, DomainChanges, is_down};
 /// The guest is not down.
 #[derive(Debug, thiserror::Error)]
 pub enum ShutdownError {
-    /// The guest has been asked to shut down, and runs on.
+    /// The guest was asked to shut down, but still runs.
     #[error(
         "the guest has not shut down within {} s; launcherctl kill forces it off",
         .0.as_secs()
     )]
     NotDown(Duration, #[source] Option<CallError>),
-    /// A guest that is to be shut down has not started yet.
+    /// The guest to shut down has not started yet.
     #[error(
         "{0} is still starting after {seconds} s, and was not shut down; launcherctl kill cancels its start",
         seconds = .1.as_secs()
@@ -35,15 +35,15 @@ pub enum ShutdownError {
     StillStarting(String, Duration),
 }
 
-/// How long a guest has whose VMI does not say: KubeVirt's default.
+/// KubeVirt's default grace period, for a VMI without one.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// How long a start that is under way may still take, where no other limit is given: a launcher gives the hooks 20 s, and
-/// QEMU may be slow.
+/// Limit for a start in progress, unless another limit is given: a launcher gives the hooks 20 s,
+/// and QEMU may be slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a VM of `run` may take to go once its guest is down, so that it is not listed any more.
+/// Limit for a VM of `run` to disappear from the list once its guest is down.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two questions whether a start has ended: one that fails causes no event.
+/// Interval of checking whether a start has ended: a failed one causes no event.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Arguments of `shutdown`.
@@ -51,7 +51,8 @@ const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub struct ShutdownArgs {
     #[command(flatten)]
     target: NamedVmiTarget,
-    /// Wait until the guest is down. Succeeds at once where no guest runs, as a preStop handler has to
+    /// Wait until the guest is down. Succeeds at once where no guest runs, as a preStop handler has
+    /// to
     #[arg(long)]
     wait: bool,
     /// Fail if the guest is not down after this many seconds; without it, the VMI's grace period
@@ -62,7 +63,7 @@ pub struct ShutdownArgs {
 /// `shutdown`.
 ///
 /// # Errors
-/// If the launcher refuses, or the guest is not down in time.
+/// The launcher refuses, or the guest is not down in time.
 pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, CtlError> {
     if !args.wait {
         return act(Action::Shutdown, &args.target.target(), format).await;
@@ -82,7 +83,7 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
             format!("the guest of {} is down", vm_name(&vmi))
         }
         Ok((_, None)) => "no guest runs".to_owned(),
-        // It has ended, or does not serve yet: SIGTERM, which follows, ends what it has begun.
+        // It has ended, or does not serve yet: the SIGTERM that follows ends what it has begun.
         Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
         Err(error) => return Err(error),
     };
@@ -105,10 +106,10 @@ fn runs_no_launcher(error: &CtlError) -> bool {
         )
 }
 
-/// Asks until the guest is down; one that is starting, once it has started.
+/// Asks the guest until it is down; a starting one once it has started.
 ///
 /// # Errors
-/// If it is not down after `limit`; without one, after its grace period.
+/// It is not down after `limit`; without one, after its grace period.
 pub async fn shut_down(
     client: &Client,
     vmi: &Value,
@@ -122,7 +123,7 @@ pub async fn shut_down(
         return Ok(());
     };
     check_runs(Some(&domain))?;
-    // A limit is for the start and the shutdown together.
+    // A limit covers the start and the shutdown together.
     let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
     let left = left.unwrap_or_else(|| grace_period(Some(&domain)));
     let (mut request_at, mut failure) = (Instant::now(), None);
@@ -146,7 +147,8 @@ pub async fn shut_down(
     }
 }
 
-/// The domain of a guest that runs, and its changes; of one that is starting, once it has started. None if there is none.
+/// The domain of a running guest and its changes; of a starting one, once it has started. `None`
+/// without a guest.
 async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Value)>, CtlError> {
     loop {
         let mut changes = client.domain_changes().await?;

@@ -1,4 +1,5 @@
-//! `ssh`: a shell or a command in the guest, by the port that `run` has forwarded to its SSH server.
+//! `ssh`: opens a shell or runs a command in the guest, through the port that `run` forwards to its
+//! SSH server.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use os::signals::EndSignals;
 
 /// How long ssh(1) waits for the guest's server, which may be slow without KVM.
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=30";
-/// The status of ssh(1) if it has failed itself.
+/// The exit status of ssh(1) for its own failures.
 const SSH_FAILED: i32 = 255;
 
 /// Arguments of `ssh`.
@@ -36,11 +37,11 @@ pub struct SshArgs {
     command: Vec<String>,
 }
 
-/// `ssh`: runs ssh(1). The guest's host key is kept in the VM's directory, so that it is checked as long as the VM
-/// lives.
+/// `ssh`: runs ssh(1). The VM's directory keeps the guest's host key, which is checked for the VM's
+/// life.
 ///
 /// # Errors
-/// If there is no such VM, its guest does not run, it has no network, or there is no ssh.
+/// There is no such VM, its guest does not run, it has no network, or there is no ssh.
 pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     let (user, name) = match args.vm.rsplit_once('@') {
         Some((user, name)) => (Some(user), name),
@@ -51,7 +52,7 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         ..Target::default()
     };
     let launcher = target.resolve()?;
-    // A paused guest would keep ssh waiting without a word.
+    // A paused guest would silently block ssh.
     let client = launcher.connect().await?;
     check_runs(client.domain().await?.as_ref())?;
     let dir = launcher.into_dir("ssh")?;
@@ -105,7 +106,7 @@ async fn wait(mut ssh: Child, signals: &mut EndSignals) -> std::io::Result<ExitS
     }
 }
 
-/// As a shell has it: 128 and the signal that has ended the program.
+/// As a shell reports it: 128 plus the signal that ended the program.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let signal = status.signal().map(|signal| signal.saturating_add(128));
     let code = status.code().or(signal).unwrap_or(SSH_FAILED);

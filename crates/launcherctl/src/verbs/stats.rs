@@ -1,4 +1,4 @@
-//! `stats`: what the guest uses, as rates, under the names of the VMI.
+//! `stats`: the guest's resource usage as rates, under the VMI's names.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ use crate::json::{list_at, text_at, text_or_dash};
 use crate::view::output::{Format, counted, print};
 use crate::view::size::bytes;
 
-/// The launcher gives out the same statistics for this long, so that rates need a longer interval.
+/// The launcher reuses statistics for this long, so rates need a longer interval.
 const MIN_SECONDS: u64 = 4;
 
-/// Of a device that libvirt does not name.
+/// For a device that libvirt does not name.
 const NO_NAME: &str = "-";
 
 /// The arguments of `stats`.
@@ -34,7 +34,7 @@ pub struct StatsArgs {
     interval: u64,
 }
 
-/// A moment's statistics.
+/// The statistics of one moment.
 struct Sample {
     stats: Value,
     taken: Instant,
@@ -43,7 +43,7 @@ struct Sample {
 /// `stats`. As JSON it is the launcher's own document, at once and without rates.
 ///
 /// # Errors
-/// If the launcher does not answer, or there is no running guest.
+/// The launcher does not answer, or there is no running guest.
 pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
     let launcher = args.target.target().connect().await?;
     let sample = async || -> Result<Sample, CtlError> {
@@ -70,7 +70,7 @@ pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlErro
     }
 }
 
-/// What has happened between two samples of this domain.
+/// The changes between two samples of this domain.
 fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     let seconds = now.taken.duration_since(before.taken).as_secs_f64();
     let mut lines = vec![text_at(&now.stats, "/Name").to_owned()];
@@ -94,7 +94,8 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
     for (index, interface) in devices(&before.stats, &now.stats, "/Net").enumerate() {
         let name = match (interface.name, interfaces.get(index)) {
-            // libvirt lists them in the domain's order; one without a device on the host has no name there.
+            // libvirt lists them in the domain's order; one without a device on the host has no
+            // name there.
             (NO_NAME, Some(interface)) => text_or_dash(interface, "/Alias/Name"),
             (name, _) => name,
         };
@@ -116,7 +117,7 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     lines
 }
 
-/// What the guest has, and what of it is in use, as far as the guest's balloon driver says.
+/// The guest's memory, and how much is in use, as far as the guest's balloon driver tells.
 fn memory(stats: &Value) -> String {
     let kibibytes = |pointer: &str| value(stats, pointer).map(|kib| bytes(kib as f64 * 1024.0));
     let mut text = format!("{} in all", kibibytes("/Memory/Total").unwrap_or_default());
@@ -132,7 +133,7 @@ fn memory(stats: &Value) -> String {
     text
 }
 
-/// A device that is in both samples.
+/// A device in both samples.
 struct Device<'a> {
     name: &'a str,
     before: &'a Value,
@@ -153,13 +154,13 @@ fn devices<'a>(before: &'a Value, now: &'a Value, list: &str) -> impl Iterator<I
     })
 }
 
-/// A value, if its flag says that there is one.
+/// A value, if its flag says that it exists.
 fn value(stats: &Value, pointer: &str) -> Option<u64> {
     let is_set = stats.pointer(&format!("{pointer}Set"))?.as_bool()?;
     stats.pointer(pointer)?.as_u64().filter(|_| is_set)
 }
 
-/// By how much a counter grows in a second. One that was reset counts from zero.
+/// A counter's growth per second. One that was reset counts from zero.
 fn rate(before: &Value, now: &Value, pointer: &str, seconds: f64) -> f64 {
     let now = value(now, pointer).unwrap_or(0);
     let before = value(before, pointer).unwrap_or(now);
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_interface_without_a_device_on_the_host_has_its_name_of_the_vmi() {
-        // As libvirt reports one of passt.
+        // As libvirt reports an interface of passt.
         let net = json!({"Name": "", "Alias": "", "RxBytes": 0, "RxBytesSet": false});
         let sample = || Sample {
             stats: json!({"Name": "default_demo", "Net": [net]}),

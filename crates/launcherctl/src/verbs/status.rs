@@ -1,4 +1,4 @@
-//! `status`: what is known of a VM, on a page.
+//! `status`: prints a VM's status on a page.
 
 use std::process::ExitCode;
 
@@ -14,13 +14,13 @@ use crate::host::status::{FAILED, LOST, VmStatus, collect, last_vmi};
 use crate::view::output::{Format, answer, counted, or_dash};
 use client::Client;
 
-/// How much of a failed VM's log is shown.
+/// How many lines of a failed VM's log are shown.
 const MAX_LOG_LINES: usize = 10;
 
 /// `status`.
 ///
 /// # Errors
-/// If there is no such VM.
+/// There is no such VM.
 pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.target();
     let dir = target.resolve_any()?.into_dir("status")?;
@@ -36,7 +36,7 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
     answer(format, &json!(status), || page(&status, &log_end(&dir)))
 }
 
-/// Of a directory in which nothing was started, or whose VM has ended in order, there is nothing to say.
+/// A directory where nothing was started, or whose VM ended normally, has no status.
 async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
     let is_listed = registry::find_in(dir.root()).is_ok_and(|vm| vm.is_some());
     if is_listed || dir.is_of_run() || Failure::load(dir).is_some() {

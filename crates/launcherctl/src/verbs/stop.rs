@@ -1,4 +1,4 @@
-//! `stop`: ends VMs that `run` has started, and removes what is left of lost ones.
+//! `stop`: ends VMs of `run`, and removes the remains of lost ones.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,12 +26,12 @@ use api::Action;
 use client::Client;
 use os::process::Process;
 
-/// How long a supervisor may take to say how far its VM is, and to end when it is killed.
+/// Limit for a supervisor to report its VM's progress, and to exit when killed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a supervisor may take to end a VM at once: longer than its launcher and its QEMU have together.
+/// Limit for a supervisor to end a VM at once: longer than its launcher and its QEMU have together.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What has become of a VM that had a supervisor.
+/// The result for a VM that had a supervisor.
 const ENDED: &str = "has ended";
 
 /// Arguments of `stop`.
@@ -53,7 +53,7 @@ pub struct StopArgs {
 /// `stop`.
 ///
 /// # Errors
-/// If there is no such VM, or it does not end.
+/// There is no such VM, or it does not end.
 pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vms = chosen(args)?;
     if vms.is_empty() && format == Format::Text {
@@ -68,7 +68,7 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The VMs to stop, with their names: never one that was not meant where one was named.
+/// The VMs to stop, with their names: if one was named, never another one.
 fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     let (target, in_namespace) = (&args.target, args.target.namespace.as_deref());
     if target.socket.is_some() {
@@ -87,7 +87,7 @@ fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     Ok(named)
 }
 
-/// Those of the command line, by name or directory.
+/// The VMs on the command line, by name or directory.
 fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     if let Some(root) = &args.target.root {
         check_is_directory(root)?;
@@ -99,7 +99,7 @@ fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     names.map(find).collect()
 }
 
-/// All that there are, if that is wanted, else the only one.
+/// All VMs if requested, else the only one.
 fn the_only_one(
     all: Vec<(String, VmDir)>,
     args: &StopArgs,
@@ -134,7 +134,7 @@ async fn stop_one(
 ) -> Result<String, CtlError> {
     // The VM may have been started days ago.
     let screen = Screen::new(format).without_times();
-    // A supervisor that ends in order removes the name.
+    // A supervisor that ends normally removes the name.
     let has_ended = || registry::find(name).is_err();
     let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await else {
         if has_ended() {
@@ -174,7 +174,7 @@ async fn stop_one(
     }
 }
 
-/// Shows what the supervisor reports until its last update; none if it has ended without one.
+/// Shows the supervisor's reports until its last update; `None` if it ended without one.
 async fn last_update(control: &mut ControlClient, screen: &Screen) -> Option<Update> {
     loop {
         match control.next().await? {
@@ -184,7 +184,7 @@ async fn last_update(control: &mut ControlClient, screen: &Screen) -> Option<Upd
     }
 }
 
-/// Kills the supervisor. What it has started, it does not end then.
+/// Kills the supervisor, which then does not end what it has started.
 async fn kill(pid: Option<i32>) {
     let supervisor = pid.and_then(Pid::from_raw).map(Process::open);
     if let Some(Ok(supervisor)) = supervisor {
@@ -193,8 +193,8 @@ async fn kill(pid: Option<i32>) {
     }
 }
 
-/// Ends a VM whose supervisor was killed, or that never had one, by its launcher if that still answers, and removes what is
-/// left. What happened.
+/// Ends a VM whose supervisor was killed, or that never had one, through its launcher if that still
+/// answers, and removes the remains. Returns what happened.
 async fn stop_unsupervised(
     name: &str,
     dir: &VmDir,
@@ -224,7 +224,8 @@ async fn stop_unsupervised(
     Ok(what.to_owned())
 }
 
-/// Asks the guest to shut down, and waits for the grace period; false if it is not down then.
+/// Asks the guest to shut down, and waits for the grace period. Returns false if it is not down
+/// then.
 async fn shut_down_by_launcher(dir: &VmDir, screen: &Screen) -> bool {
     let (Ok(client), Ok(vmi)) = (Client::connect(&dir.cmd_socket()).await, dir.load_vmi()) else {
         return false;

@@ -1,4 +1,4 @@
-//! Which running launcher a verb is about, and which VMI.
+//! Finds the running launcher of a verb, and the VMI.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -67,15 +67,13 @@ impl NamedVmiTarget {
     }
 }
 
-/// A launcher to call.
 #[derive(Debug)]
 pub struct Launcher {
     /// Its directory, unless only its socket is known.
     pub dir: Option<VmDir>,
-    /// Its cmd socket.
     pub socket: PathBuf,
-    /// Volumes in which the VMI of a file differs from the one that is sent, as only a restart of the guest brings them;
-    /// each as a plan has it.
+    /// Volumes in which a file's VMI differs from the sent one, as only a restart of the guest
+    /// applies them; in a plan's format.
     pub restart: Vec<Value>,
 }
 
@@ -83,7 +81,7 @@ impl Target {
     /// Finds the launcher.
     ///
     /// # Errors
-    /// If there is none, or more than one.
+    /// There is none, or more than one.
     pub fn resolve(&self) -> Result<Launcher, CtlError> {
         self.resolve_by(|namespace| {
             let (name, vm) = the_only_one(namespace)?;
@@ -94,10 +92,10 @@ impl Target {
         })
     }
 
-    /// As [`Self::resolve`]; without a name also the only VM there is, if it does not run.
+    /// Like [`Self::resolve`]; without a name also finds the only VM, if it does not run.
     ///
     /// # Errors
-    /// If there is none, or more than one.
+    /// There is none, or more than one.
     pub fn resolve_any(&self) -> Result<Launcher, CtlError> {
         self.resolve_by(|namespace| Ok(the_only_one(namespace)?.1))
     }
@@ -133,7 +131,7 @@ impl Target {
     /// Connects to the launcher.
     ///
     /// # Errors
-    /// If there is none, or it does not answer.
+    /// There is none, or it does not answer.
     pub async fn connect(&self) -> Result<Client, CtlError> {
         self.resolve()?.connect().await
     }
@@ -143,7 +141,7 @@ impl Launcher {
     /// Connects to it.
     ///
     /// # Errors
-    /// If it does not answer; of a VM of `run`, why.
+    /// It does not answer; for a VM of `run`, with the reason.
     pub async fn connect(&self) -> Result<Client, CtlError> {
         Client::connect(&self.socket).await.map_err(|error| {
             let why = self.dir.as_ref().and_then(|dir| {
@@ -154,10 +152,11 @@ impl Launcher {
         })
     }
 
-    /// The VMI that was sent last: stored by `run`, else asked of the launcher, as in a pod. None if neither has one.
+    /// The VMI last sent: stored by `run`, else from the launcher, as in a pod. `None` if neither
+    /// has one.
     ///
     /// # Errors
-    /// If it cannot be read, or the launcher does not answer.
+    /// It is unreadable, or the launcher does not answer.
     pub async fn last_vmi(&self, client: &Client) -> Result<Option<Value>, CtlError> {
         match &self.dir {
             Some(dir) if dir.is_of_run() => Ok(Some(dir.load_vmi()?)),
@@ -165,10 +164,10 @@ impl Launcher {
         }
     }
 
-    /// Keeps a VMI that was sent, where `run` has kept the one before.
+    /// Stores a sent VMI, if `run` stored the previous one.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// It cannot be written.
     pub fn store_vmi(&self, vmi: &Value) -> Result<(), CtlError> {
         match &self.dir {
             Some(dir) if dir.is_of_run() => Ok(dir.store_vmi(vmi)?),
@@ -176,10 +175,10 @@ impl Launcher {
         }
     }
 
-    /// Keeps which fields of the VMI that was sent wait for a new start, for a later plan.
+    /// Stores which fields of the sent VMI wait for a restart, for a later plan.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// They cannot be written.
     pub fn store_restart(&self) -> Result<(), CtlError> {
         match &self.dir {
             Some(dir) if dir.is_of_run() => Ok(dir.store_restart(&self.restart)?),
@@ -190,18 +189,18 @@ impl Launcher {
     /// Its directory.
     ///
     /// # Errors
-    /// If only its socket is known; `verb` says what needs more.
+    /// Only its socket is known; `verb` names the verb that needs more.
     pub fn into_dir(self, verb: &'static str) -> Result<VmDir, TargetError> {
         self.dir.ok_or(TargetError::NeedsRoot(verb))
     }
 }
 
 impl VmiTarget {
-    /// As [`Self::connect`]; where the VMI is not known, as in a pod whose launcher has been replaced, one that only says
-    /// whose it is. None if there is no domain either.
+    /// Like [`Self::connect`]. If the VMI is unknown, as in a pod with a replaced launcher, returns
+    /// one with the VM's identity only; `None` if there is no domain either.
     ///
     /// # Errors
-    /// If there is no launcher, or the file is of another VM.
+    /// There is no launcher, or the file is of another VM.
     pub async fn connect_by_identity(&self) -> Result<(Client, Option<Value>), CtlError> {
         match self.connect().await {
             Ok((_, client, vmi)) => Ok((client, Some(vmi))),
@@ -217,10 +216,10 @@ impl VmiTarget {
         }
     }
 
-    /// Connects to the launcher; the VMI from the file, else the one that was sent last.
+    /// Connects to the launcher. Returns the file's VMI, else the last sent one.
     ///
     /// # Errors
-    /// If there is no launcher or no VMI, or the file is of another VM.
+    /// There is no launcher or no VMI, or the file is of another VM.
     pub async fn connect(&self) -> Result<(Launcher, Client, Value), CtlError> {
         let update = self.vmi.as_deref().map(read_manifest).transpose()?;
         let mut launcher = self.target.resolve()?;
@@ -241,14 +240,14 @@ impl VmiTarget {
     }
 }
 
-/// Whose a VMI is: `namespace/name`.
+/// A VMI's `namespace/name`.
 #[must_use]
 pub fn vm_name(vmi: &Value) -> String {
     let part = |name| text_at(vmi, name);
     format!("{}/{}", part("/metadata/namespace"), part("/metadata/name"))
 }
 
-/// A VMI that only says whose it is: that is enough for all but a sync.
+/// A VMI with the VM's identity only, which is enough for all but a sync.
 fn identity(domain: &Value) -> Value {
     let part = |name| copy_at(domain, &format!("/ObjectMeta/{name}"));
     json!({"metadata": {"name": part("name"), "namespace": part("namespace"), "uid": part("uid")}})
@@ -257,15 +256,15 @@ fn identity(domain: &Value) -> Value {
 /// Reads a manifest; `-` is standard input.
 ///
 /// # Errors
-/// If the file cannot be read or has no VM.
+/// The file is unreadable or has no VM.
 pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
     read_manifest_in(file, None)
 }
 
-/// As [`read_manifest`]; in `namespace`, where the manifest has none.
+/// Like [`read_manifest`], in `namespace` if the manifest has none.
 ///
 /// # Errors
-/// As [`read_manifest`], or if it has another namespace.
+/// Those of [`read_manifest`], or another namespace.
 pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
     let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
@@ -275,12 +274,12 @@ pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest
 /// The text of a manifest; `-` is standard input.
 ///
 /// # Errors
-/// If the file cannot be read; of a VM's name in its place, that it is one.
+/// The file is unreadable; for a VM's name in its place, the error says so.
 pub fn read_manifest_text(file: &Path) -> Result<String, CtlError> {
     read_text(file).map_err(|error| not_a_file(file, error))
 }
 
-/// The name of a VM where a file is expected.
+/// Explains a VM's name given in place of a file.
 fn not_a_file(file: &Path, error: FileError) -> CtlError {
     let is_missing = error.source.kind() == std::io::ErrorKind::NotFound;
     match file.to_str() {
@@ -291,14 +290,14 @@ fn not_a_file(file: &Path, error: FileError) -> CtlError {
     }
 }
 
-/// Says on standard error which fields of a manifest are dropped.
+/// Prints on standard error which fields of a manifest are dropped.
 pub fn warn_of_unknown_fields(file: &Path, text: &str) {
     for field in manifest::unknown_fields(text) {
         say(&format!("warning: {}:{field}", display_name(file)));
     }
 }
 
-/// The VMI of a manifest; as a later version of the one that was sent, if there is one.
+/// A manifest's VMI, as a later version of the sent one, if there is one.
 fn update_of(
     manifest: Manifest,
     launcher: &mut Launcher,
@@ -331,14 +330,14 @@ fn update_of(
     Ok(update.into_value())
 }
 
-/// As a plan has it.
+/// In a plan's format.
 fn restart_of_volume(name: &str, why: &str) -> Value {
     let field = format!("spec.volumes[{name}]");
     let why = format!("needs a restart: {field}{why}");
     json!({"field": field, "needs": "restart", "why": why})
 }
 
-/// Why the launcher of a VM of `run` does not answer; none of another launcher, as in a pod.
+/// Why the launcher of a VM of `run` does not answer; `None` for another launcher, as in a pod.
 fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
     if let Some(Failure { name, reason, .. }) = Failure::load(dir) {
         return Some(TargetError::Failed { name, reason });
@@ -354,19 +353,19 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
     })
 }
 
-/// The VM of `--root`: as the registry has it, whose path may be a shorter one; else by the absolute path.
+/// The VM of `--root`: as in the registry, whose path may be shorter; else by the absolute path.
 fn vm_in(root: &Path) -> Result<VmDir, TargetError> {
     check_is_directory(root)?;
     // A pod may have no registry.
     if let Ok(Some((_, vm))) = registry::find_in(root) {
         return Ok(vm);
     }
-    // Not the canonical path: that of /proc/PID/root is another root.
+    // The canonical path does not work: that of /proc/PID/root is another root.
     let absolute = std::path::absolute(root);
     Ok(VmDir::at(absolute.unwrap_or_else(|_| root.to_owned())))
 }
 
-/// A root that this user may not read is not refused here.
+/// Accepts a root that this user may not read.
 pub(super) fn check_is_directory(root: &Path) -> Result<(), TargetError> {
     let is_missing = match std::fs::metadata(root) {
         Ok(metadata) => !metadata.is_dir(),
@@ -378,7 +377,7 @@ pub(super) fn check_is_directory(root: &Path) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Whether the VM is in this namespace; true where the VMI is not stored here, as in a pod.
+/// Whether the VM is in this namespace; true if the VMI is not stored here, as in a pod.
 pub(super) fn is_in(dir: &VmDir, namespace: &str) -> bool {
     if let Some(failure) = Failure::load(dir) {
         return failure.namespace == namespace;
@@ -389,12 +388,12 @@ pub(super) fn is_in(dir: &VmDir, namespace: &str) -> bool {
     }
 }
 
-/// The only VM that runs, else the only one that there is, with its name.
+/// The only running VM, else the only VM, with its name.
 fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
     let pod = || in_pod().map(|dir| (String::new(), dir));
     let mut all = match (registry::all(), pod()) {
         (Ok(all), _) => all,
-        // A pod may have no directory that can be written.
+        // A pod may have no writable directory.
         (Err(_), Some(pod)) => return Ok(pod),
         (Err(error), None) => return Err(error.into()),
     };
@@ -424,8 +423,8 @@ fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
     .into())
 }
 
-/// The pod's launcher, whose root is `/`. In a pod, process 1 is the monitor, or a launcher without one. Files cannot tell:
-/// a killed launcher leaves its socket in any `/var/run`.
+/// The pod's launcher, whose root is `/`. In a pod, process 1 is the monitor, or a launcher without
+/// one. Files cannot tell: a killed launcher leaves its socket in any `/var/run`.
 fn in_pod() -> Option<VmDir> {
     let first = os::procfs::arguments(Pid::INIT).ok()?;
     let program = Path::new(first.first()?).file_name()?;

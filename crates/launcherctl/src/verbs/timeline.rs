@@ -1,4 +1,4 @@
-//! `timeline`: the steps of a launcher's start, with their times, as text, JSON or a picture.
+//! `timeline`: prints the steps of a launcher's start with their times, as text, JSON or a picture.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,10 +26,10 @@ pub struct TimelineArgs {
     svg: Option<PathBuf>,
 }
 
-/// `timeline`: prints the steps of the start.
+/// `timeline`.
 ///
 /// # Errors
-/// If the launcher does not answer, or the picture cannot be written.
+/// The launcher does not answer, or the picture cannot be written.
 pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, CtlError> {
     let client = args.vm.target().connect().await?;
     let timeline = client.timeline().await?;
@@ -46,7 +46,7 @@ pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, C
     })
 }
 
-/// Why the steps of the guest's start are missing, of a guest that this launcher has not started.
+/// Why the steps of the guest's start are missing, if this launcher has not started the guest.
 fn missing_start(timeline: &TimelineResponse, domain: Option<&Value>) -> Option<&'static str> {
     let domain = domain.filter(|_| timeline.attempts == 0)?;
     Some(if has_arrived(domain) {
@@ -56,7 +56,7 @@ fn missing_start(timeline: &TimelineResponse, domain: Option<&Value>) -> Option<
     })
 }
 
-/// For programs: times in microseconds after the launcher's beginning.
+/// For programs: times in microseconds after the launcher's start.
 #[must_use]
 pub fn document(timeline: &TimelineResponse) -> Value {
     let step = |step: &Step| json!({"part": step.part, "name": step.name, "beganMicros": step.began_micros, "tookMicros": step.took_micros});
@@ -92,7 +92,7 @@ pub fn table(timeline: &TimelineResponse) -> Vec<String> {
     lines
 }
 
-/// How long a step took, in milliseconds: nothing for a moment, and dots while it goes on.
+/// A step's duration in milliseconds: empty for a moment, dots while it goes on.
 fn took(step: &Step) -> String {
     match step.took_micros {
         None => "...".to_owned(),
@@ -101,8 +101,8 @@ fn took(step: &Step) -> String {
     }
 }
 
-/// As a picture: a panel for each part of the start, each with a scale of its own, since a pod takes milliseconds and a
-/// guest takes seconds.
+/// As a picture: a panel with its own scale for each part of the start, since a pod takes
+/// milliseconds and a guest seconds.
 #[must_use]
 pub fn draw(timeline: &TimelineResponse) -> String {
     let mut picture = Picture::default();
@@ -143,7 +143,7 @@ fn began(timeline: &TimelineResponse) -> String {
         .to_string()
 }
 
-/// For display: what is lost is below a microsecond.
+/// For display: only fractions of a microsecond are lost.
 #[allow(clippy::cast_precision_loss)]
 fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1000.0

@@ -1,4 +1,4 @@
-//! `upgrade`: another executable takes over from a running launcher; the guest runs on.
+//! `upgrade`: lets another executable take over from a running launcher; the guest keeps running.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,9 +14,10 @@ use crate::error::CtlError;
 use crate::view::output::{Format, print};
 use client::Client;
 
-/// For the next launcher to serve: longer than the monitor waits for the new one, and then for the old one.
+/// Limit for the next launcher to serve: longer than the monitor waits for the new one, and then
+/// for the old one.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Between two attempts to find out which launcher serves: a queue of connections has no event.
+/// Interval of checking which launcher serves: a queue of connections has no event.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Arguments of `upgrade`.
@@ -32,12 +33,12 @@ pub struct UpgradeArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum UpgradeError {
     /// The path can't be used.
-    #[error("can't use {}", .0.display())]
+    #[error("cannot use {}", .0.display())]
     Executable(PathBuf, #[source] std::io::Error),
-    /// The monitor has gone back.
+    /// The monitor has gone back to the previous one.
     #[error("the new launcher did not come up, and {} is back; see the monitor's log", .0.display())]
     WentBack(PathBuf),
-    /// None serves.
+    /// No launcher serves.
     #[error("no launcher serves {} s after the hand-over; see the monitor's log", UPGRADE_TIMEOUT.as_secs())]
     TimedOut,
 }
@@ -45,7 +46,7 @@ pub enum UpgradeError {
 /// `upgrade`: hands over, and waits until the next launcher serves.
 ///
 /// # Errors
-/// If the launcher refuses, or the new one does not come up.
+/// The launcher refuses, or the new one does not serve in time.
 // D-sup-17 (docs/differences.md).
 pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, CtlError> {
     let executable = &args.executable;
@@ -77,8 +78,8 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
     Err(UpgradeError::TimedOut.into())
 }
 
-/// The program of a process, as the monitor has called it. Its `/proc/PID/exe` may be kept from us: the launcher has a
-/// capability that `kubectl exec` does not give.
+/// A process's program, as the monitor called it. Its `/proc/PID/exe` may be unreadable: the
+/// launcher has a capability that `kubectl exec` lacks.
 fn program(pid: i32) -> PathBuf {
     let arguments = Pid::from_raw(pid).map(os::procfs::arguments);
     let arguments = arguments.and_then(Result::ok).unwrap_or_default();

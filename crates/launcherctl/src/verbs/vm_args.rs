@@ -1,4 +1,5 @@
-//! Verbs about the VMs of this machine, by their names: `console`, `list`, `logs`, `status`, `dumpxml`, `vnc`, `stop`.
+//! Verbs about this machine's VMs, by name: `console`, `list`, `logs`, `status`, `dumpxml`, `vnc`,
+//! `stop`.
 
 use clap::Args;
 use serde_json::Value;
@@ -20,7 +21,7 @@ pub struct VmArgs {
 }
 
 impl VmArgs {
-    /// As the other verbs have it.
+    /// In the other verbs' form.
     #[must_use]
     pub fn target(&self) -> Target {
         Target {
@@ -33,9 +34,7 @@ impl VmArgs {
 /// A VM whose launcher answers.
 #[derive(Debug)]
 pub struct RunningVm {
-    /// Its directory.
     pub dir: VmDir,
-    /// Its Domain JSON.
     pub domain: Value,
 }
 
@@ -43,7 +42,7 @@ impl RunningVm {
     /// Finds it; `verb` is for the error.
     ///
     /// # Errors
-    /// If there is no such VM, or it has no domain.
+    /// There is no such VM, or it has no domain.
     pub async fn find(target: &Target, verb: &'static str) -> Result<Self, CtlError> {
         let launcher: Launcher = target.resolve()?;
         let client = launcher.connect().await?;
@@ -54,13 +53,11 @@ impl RunningVm {
         })
     }
 
-    /// The VM's name.
     #[must_use]
     pub fn name(&self) -> &str {
         text_at(&self.domain, "/ObjectMeta/name")
     }
 
-    /// The VM's UID.
     #[must_use]
     pub fn uid(&self) -> &str {
         text_at(&self.domain, "/ObjectMeta/uid")

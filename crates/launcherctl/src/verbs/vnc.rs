@@ -1,4 +1,4 @@
-//! `vnc`: the guest's screen in a viewer, or at an address for one.
+//! `vnc`: shows the guest's screen in a viewer, or prints an address for one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -31,10 +31,11 @@ pub struct VncArgs {
     port: u16,
 }
 
-/// `vnc`: until the viewer ends, or a signal. Each connection to the address is one to QEMU's socket.
+/// `vnc`: runs until the viewer ends, or a signal. Each connection to the address is one to QEMU's
+/// socket.
 ///
 /// # Errors
-/// If the VM has no screen, or the port is in use.
+/// The VM has no screen, or the port is in use.
 pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "vnc").await?;
     let socket = vm.dir.path(&PodPaths::default().vnc_socket(vm.uid()));
@@ -91,7 +92,7 @@ async fn forward(listener: TcpListener, socket: &Path) {
     }
 }
 
-/// A viewer, and how it takes an address.
+/// A viewer, and the format of its address argument.
 struct Viewer {
     program: PathBuf,
     address: fn(SocketAddr) -> String,
@@ -111,7 +112,7 @@ impl Viewer {
     }
 }
 
-/// The first viewer of the search path, where there is a display; in virtctl's order.
+/// The first viewer on the search path, if there is a display; in virtctl's order.
 fn find_viewer() -> Option<Viewer> {
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"]
         .iter()

@@ -1,13 +1,11 @@
-//! Why a volume cannot be added to a running VM, or removed.
-
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A volume cannot be added to a running VM, or removed.
+/// Why a volume cannot be added to a running VM, or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// The name is not one that Kubernetes takes for a volume.
+    /// Kubernetes does not accept the volume's name.
     #[error(
         "invalid volume name {0:?}: at most 63 characters of a to z, 0 to 9 and '-', and no '-' at its beginning or end"
     )]
@@ -30,55 +28,50 @@ pub enum VolumeError {
         "by the guest agent's last report, which is up to five minutes old, {name} is mounted at {directory}: unmount it there (umount {directory}), or what is not written yet is lost; --force detaches it all the same"
     )]
     Mounted {
-        /// The volume.
         name: String,
-        /// Where in the guest.
+        /// The mount point in the guest.
         directory: String,
     },
-    /// A medium for a VM whose changes are tracked.
+    /// A medium for a VM with tracked changes.
     #[error(
         "no medium can be put into the CD-ROM drive {0} while the guest runs: the VM was started with --track-changes, and libvirt tracks the changes of qcow2 disks only; name the medium in the VMI before the start, or start the VM without --track-changes"
     )]
     TrackedDrive(String),
-    /// An option for a disk, where a medium is put into a drive.
+    /// An option for a disk, given for a medium.
     #[error(
         "{0} is a CD-ROM drive of the VMI, which says its bus, cache and serial: leave out --bus, --cache and --serial"
     )]
     OptionOfDrive(String),
-    /// A disk of this VM is the same file.
+    /// Another disk of this VM uses the same file.
     #[error("{file} is attached already, as volume {volume} ({target})", file = file.display())]
     AlreadyAttached {
-        /// The image.
         file: PathBuf,
-        /// The volume that has it.
         volume: String,
-        /// Where the guest has it, e.g. `sda`.
+        /// The guest's target, e.g. `sda`.
         target: String,
     },
-    /// The guest still has a disk of that name, which the VMI has no more.
+    /// The guest still has a disk of that name, which the VMI no longer has.
     #[error(
         "the guest still has a disk of volume {0:?}, which was taken out of the VMI: it goes when the guest releases it, or with a restart; choose another name"
     )]
     StillAttached(String),
-    /// The launcher accepted the VMI and did not attach the disk.
+    /// The launcher accepted the VMI but did not attach the disk.
     #[error("{name} was not attached: {}", why.as_deref().map_or_else(|| format!("can the launcher read {}?", image.display()), str::to_owned))]
     NotAttached {
-        /// The launcher's reason, if it gives one.
+        /// The launcher's reason, if known.
         why: Option<String>,
-        /// The volume.
         name: String,
         /// Its image, as the launcher sees it.
         image: PathBuf,
     },
-    /// It was there when the guest started.
+    /// The volume existed when the guest started.
     #[error(
         "the VM has had volume {0:?} since its start; only a hotplugged volume can be removed while the guest runs"
     )]
     NotHotplugged(String),
-    /// It is not there.
+    /// No such volume.
     #[error("the VM has no volume {name:?}; it has {known}")]
     Unknown {
-        /// The name.
         name: String,
         /// The VM's volumes, and the one that was probably meant.
         known: String,
@@ -96,9 +89,8 @@ pub enum VolumeError {
     NotReleased {
         /// The medium of a CD-ROM drive.
         is_medium: bool,
-        /// The volume.
         name: String,
-        /// How long it was waited for.
+        /// How long it was awaited.
         timeout: Duration,
     },
 }

@@ -1,4 +1,5 @@
-//! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, by the names that libvirt has for them.
+//! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, with libvirt's
+//! names.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -26,13 +27,13 @@ fn find_disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
         .find(|disk| text_at(disk, "/Alias/Name") == name)
 }
 
-/// As [`find_disk`], unless it is a CD-ROM drive without a medium.
+/// Like [`find_disk`], except for a CD-ROM drive without a medium.
 #[must_use]
 pub fn find_attached<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     find_disk(domain, name).filter(|disk| !drives::is_empty(disk))
 }
 
-/// The disk that reads or writes this very file, under whatever name.
+/// The disk that uses this very file, under any name.
 #[must_use]
 pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value> {
     let identity = |path: &Path| {
@@ -88,11 +89,11 @@ struct DiskRow {
     serial: String,
 }
 
-/// What is in it.
+/// The disk's image.
 #[derive(Debug, Serialize)]
 struct ImageRow {
     source: String,
-    /// In bytes, as the guest sees it; none if the image cannot be read.
+    /// In bytes, as the guest sees it; `None` if the image is unreadable.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
 }
@@ -122,7 +123,7 @@ impl Row {
 
 impl ImageRow {
     fn new(root: &Root, disk: &Value) -> Self {
-        // A disk whose changes are tracked has its data below its overlay.
+        // A disk with tracked changes has its data below its overlay.
         let (source, format) = match disk.pointer("/Source/DataStore/Source") {
             Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
             _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
@@ -133,7 +134,7 @@ impl ImageRow {
     }
 }
 
-/// The rows as text, below a headline.
+/// The rows as text, with a headline.
 #[must_use]
 pub fn table(rows: &[Row]) -> Vec<String> {
     let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {

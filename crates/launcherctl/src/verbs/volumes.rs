@@ -1,5 +1,5 @@
-//! `addvolume`, `removevolume` and `volumes`: hotplug of disks, as `virtctl` does it in a cluster. A volume with the name of
-//! a CD-ROM drive of the VMI is put into that drive.
+//! `addvolume`, `removevolume` and `volumes`: hotplug of disks, as `virtctl` does it in a cluster.
+//! A volume with the name of a CD-ROM drive of the VMI goes into that drive.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -29,7 +29,7 @@ use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::Client;
 
-/// How long a guest may take to release a disk.
+/// Limit for a guest to release a disk.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `addvolume`.
@@ -60,8 +60,8 @@ pub struct RemoveArgs {
     /// Name of the volume
     #[arg(id = "volume", value_name = "NAME")]
     name: String,
-    /// Also if the guest agent reports a mounted file system on a disk with the volume's serial, which loses what is not written
-    /// yet. It does not report all: unmount the volume before
+    /// Also if the guest agent reports a mounted file system on a disk with the volume's serial,
+    /// which loses what is not written yet. It does not report all: unmount the volume before
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub struct RemoveArgs {
 /// `addvolume`: attaches a disk to the running guest.
 ///
 /// # Errors
-/// If the name is taken, the file is not an image, or the launcher refuses.
+/// The name is taken, the file is not an image, or the launcher refuses.
 pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_name(&args.name)?;
     let vm = Vm::connect(&args.target).await?;
@@ -134,8 +134,8 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends the VMI, and returns the disk if the domain has it then. Its target may be that of a disk that the guest is about to
-/// release, which is waited for.
+/// Sends the VMI. Returns the disk if the domain then has it. If its target is that of a disk that
+/// the guest is about to release, waits for that.
 async fn attach(vm: &Vm, vmi: &Value, name: &str) -> Result<Option<Value>, CtlError> {
     let client = &vm.client;
     client.sync(vmi, vm.options.clone()).await?;
@@ -161,13 +161,13 @@ async fn why_not(client: &Client, vmi: &Value, name: &str) -> Option<String> {
     Some(text_at(reasons.next()?, "/why").to_owned())
 }
 
-/// Gives a drive its medium. The guest only reads it, so that a copy will do.
+/// Gives a drive its medium. The guest only reads it, so a copy will do.
 fn insert_image(file: &Path, image: &Path) -> Result<(), ImageError> {
     check_content(file, Accepts::Raw)?;
     hard_link_image(file, image, true)
 }
 
-/// A disk of the domain that the VMI has no more.
+/// A disk of the domain that the VMI no longer has.
 fn leaving(domain: &Value, vmi: &Value) -> Option<String> {
     let lists = ["/spec/volumes", "/spec/domain/devices/disks"];
     let is_wanted = |name: &str| {
@@ -181,11 +181,12 @@ fn leaving(domain: &Value, vmi: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// `removevolume`: detaches a hotplugged disk, and waits until the guest has released it. Of a CD-ROM drive only the medium
-/// goes.
+/// `removevolume`: detaches a hotplugged disk, and waits until the guest has released it. Of a
+/// CD-ROM drive it removes only the medium.
 ///
 /// # Errors
-/// If there is no such hotplugged volume, the launcher refuses, or the guest does not release the disk.
+/// There is no such hotplugged volume, the launcher refuses, or the guest does not release the
+/// disk.
 pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm = Vm::connect(&args.target).await?;
     let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
@@ -203,11 +204,12 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
         check_not_mounted(client, &args.name, domain.as_ref()).await?;
     }
     client.sync(&vmi, vm.options.clone()).await?;
-    // Stored once the guest has released it: until then the same command can be tried again.
+    // Stored once the guest has released it: until then the same command can be repeated.
     let release = until_released(client, &args.name, is_medium);
     with_progress("the guest to release the disk", release).await?;
     vm.store(&vmi)?;
-    // Only the hard link is removed; the user's own file stays. In a pod, what virt-handler has mounted is its own.
+    // Removes only the hard link; the user's own file stays. In a pod, virt-handler owns its
+    // mounts.
     let image = image_path(dir, &args.name);
     match fs::remove_file(&image) {
         Err(error) if dir.is_of_run() && error.kind() != ErrorKind::NotFound => {
@@ -224,10 +226,10 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     })
 }
 
-/// `volumes`: the VM's disks as they are, and its empty CD-ROM drives.
+/// `volumes`: lists the VM's current disks and its empty CD-ROM drives.
 ///
 /// # Errors
-/// If the launcher does not answer.
+/// The launcher does not answer.
 pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let vm = Vm::connect(target).await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
@@ -240,12 +242,12 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     answer(format, &json!(rows), || table(&rows))
 }
 
-/// A launcher, its directory, and what it was sent last.
+/// A launcher, its directory, and its last sync's input.
 struct Vm {
     dir: VmDir,
     client: Client,
     vmi: Value,
-    /// With which every further sync comes, so that it changes nothing else.
+    /// Sent with each further sync, so that it changes nothing else.
     options: VirtualMachineOptions,
 }
 
@@ -270,7 +272,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Whether this is a pod, and virt-handler serves the notify socket.
+    /// Whether this is a pod where virt-handler serves the notify socket.
     fn has_virt_handler(&self) -> bool {
         let socket = self.dir.path(&notify_socket());
         !self.dir.is_of_run() && std::os::unix::net::UnixStream::connect(socket).is_ok()
@@ -293,7 +295,7 @@ fn image_path(dir: &VmDir, name: &str) -> PathBuf {
     dir.path(&PodPaths::default().hotplug_image(name))
 }
 
-/// Kubernetes' rule for names of volumes, which become names of files.
+/// Kubernetes' rule for volume names, which become file names.
 fn check_name(name: &str) -> Result<(), VolumeError> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if (1..=63).contains(&name.len())
@@ -306,7 +308,7 @@ fn check_name(name: &str) -> Result<(), VolumeError> {
     Err(VolumeError::InvalidName(name.to_owned()))
 }
 
-/// A volume of this name is a new one.
+/// Checks that no volume has this name.
 fn check_free(name: &str, vmi: &Value) -> Result<(), VolumeError> {
     let volumes = list_at(vmi, "/spec/volumes");
     if !volumes.iter().any(|it| text_at(it, "/name") == name) {
@@ -320,7 +322,8 @@ fn check_free(name: &str, vmi: &Value) -> Result<(), VolumeError> {
     })
 }
 
-/// A medium has no options of its own. libvirt takes none whose changes are tracked, as it tracks those of qcow2 only.
+/// A medium has no options of its own. libvirt accepts none with tracked changes, as it tracks
+/// those of qcow2 only.
 fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), VolumeError> {
     if !text_at(vmi, "/status/changedBlockTracking/state").is_empty() {
         return Err(VolumeError::TrackedDrive(args.name.clone()));
@@ -331,7 +334,7 @@ fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), VolumeError> {
     Err(VolumeError::OptionOfDrive(args.name.clone()))
 }
 
-/// Only what was plugged in while the guest ran can be unplugged.
+/// Only a volume plugged in while the guest ran can be unplugged.
 fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(), VolumeError> {
     let volumes = list_at(vmi, "/spec/volumes");
     match volumes.iter().find(|it| text_at(it, "/name") == name) {
@@ -343,7 +346,7 @@ fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(
             }
             Err(VolumeError::NotHotplugged(name.to_owned()))
         }
-        // Asked for before, and not released by the guest yet.
+        // Requested before, and not released by the guest yet.
         None if domain.is_some_and(|domain| find_attached(domain, name).is_some()) => Ok(()),
         None if is_drive(vmi, name) => Err(VolumeError::DriveEmpty(name.to_owned())),
         None => {
@@ -357,7 +360,7 @@ fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(
     }
 }
 
-/// An image that two disks write to is damaged. QEMU's lock would blame another VM.
+/// Two disks that write to one image damage it. QEMU's lock would blame another VM.
 fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result<(), VolumeError> {
     if domain.is_some_and(|domain| find_attached(domain, name).is_some()) {
         return Err(VolumeError::StillAttached(name.to_owned()));
@@ -372,7 +375,7 @@ fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result
     }
 }
 
-/// A guest gives back a disk that it has mounted, and loses what it has not written yet.
+/// A guest also releases a mounted disk, and loses unwritten data.
 async fn check_not_mounted(
     client: &Client,
     name: &str,
@@ -394,7 +397,7 @@ async fn check_not_mounted(
     }
 }
 
-/// Where the guest has mounted a file system of the disk with this serial.
+/// The guest's mount point of a file system on the disk with this serial.
 fn mounted_at<'a>(filesystems: &'a Value, serial: &str) -> Option<&'a str> {
     let is_on_disk = |filesystem: &&Value| {
         let mut disks = list_at(filesystem, "/disk").iter();

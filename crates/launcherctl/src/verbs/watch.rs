@@ -39,7 +39,7 @@ pub struct WatchArgs {
 /// `watch`: prints the events of a launcher.
 ///
 /// # Errors
-/// If there is no such VM, it does not run any more, or the notify socket cannot be served.
+/// There is no such VM, it no longer runs, or the notify socket cannot be served.
 pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let (sender, mut events) = mpsc::channel(MAX_QUEUED);
@@ -60,7 +60,8 @@ pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlErro
     Ok(ExitCode::SUCCESS)
 }
 
-/// Connects to the supervisor of a VM of `run`, which serves the notify socket; else serves the notify socket and returns its path.
+/// Connects to the supervisor of a VM of `run`, which serves the notify socket; else serves the
+/// notify socket and returns its path.
 ///
 /// # Errors
 /// If there is no such VM, it does not run any more, or the socket cannot be served.
@@ -75,7 +76,7 @@ async fn listen(
                 tokio::spawn(forward_events(ControlClient::new(stream), events));
                 return Ok(None);
             }
-            // A launcher that is not of run may be started later.
+            // A launcher that `run` did not start may be started later.
             if dir.is_of_run() || Failure::load(dir).is_some() {
                 launcher.connect().await?;
             }

@@ -1,4 +1,4 @@
-//! What is printed: text for people, JSON for programs.
+//! Output: text for people, JSON for programs.
 
 pub mod output;
 pub mod picture;

@@ -1,5 +1,5 @@
-//! What a verb prints: text for people, JSON for programs. All text passes through here, but for what `verbs::screen` and
-//! the output of `migrate` print while they wait; [`visible`] makes it harmless.
+//! A verb's output: text for people, JSON for programs. All text passes through here, except what
+//! `verbs::screen` and `migrate`'s output print while they wait; [`visible`] makes it harmless.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -16,21 +16,18 @@ use crate::error::CtlError;
 use crate::files::FileError;
 use client::refusal::split_remedy;
 
-/// What takes longer than this says what it waits for.
+/// Work longer than this prints what it waits for.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
-/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text for people.
     Text,
-    /// JSON for programs.
     Json,
 }
 
-/// Text for people: a line, or several. A line end inside of one is somebody else's.
+/// Text for people, as one or more lines. A newline inside a line is somebody else's text.
 pub trait IntoLines {
-    /// Each without its end.
+    /// Without their newlines.
     fn into_lines(self) -> Vec<String>;
 }
 
@@ -46,7 +43,7 @@ impl IntoLines for Vec<String> {
     }
 }
 
-/// Prints the JSON or the text, whichever is wanted, and ends the line.
+/// Prints the JSON or the text, and ends the line.
 pub fn print<T: IntoLines>(format: Format, json: &Value, text: impl FnOnce() -> T) {
     let shown = match format {
         Format::Json => json.to_string(),
@@ -69,20 +66,20 @@ pub fn answer<T: IntoLines>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lines as one text that a terminal may get.
+/// The lines as one text, safe for a terminal.
 #[must_use]
 pub fn joined(lines: &[String]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| visible::line(line)).collect();
     lines.join("\n")
 }
 
-/// Says something to people, on standard error.
+/// Prints a line for people on standard error.
 pub fn say(text: &str) {
-    // Whoever reads it may have gone.
+    // The reader may be gone.
     let _ = writeln!(std::io::stderr(), "{}", visible::line(text));
 }
 
-/// How many there are, with the noun in its number: `1 vCPU`, `2 vCPUs`.
+/// The count with the noun in singular or plural: `1 vCPU`, `2 vCPUs`.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let ending = if count == N::from(1) { "" } else { "s" };
@@ -107,10 +104,10 @@ pub fn answer_document(format: Format, member: &str, text: &str) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a document: as it is, unless it goes to a terminal.
+/// Prints a document: unchanged, unless it goes to a terminal.
 ///
 /// # Errors
-/// If standard output cannot be written.
+/// Standard output cannot be written.
 pub fn print_document(text: &str) -> Result<(), FileError> {
     if std::io::stdout().is_terminal() {
         return print_bytes(visible::document(text).as_bytes());
@@ -118,10 +115,10 @@ pub fn print_document(text: &str) -> Result<(), FileError> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints it as it is. A pipe that its reader has closed (`| head`) is not an error.
+/// Prints it unchanged. A pipe that its reader has closed (`| head`) is not an error.
 ///
 /// # Errors
-/// If standard output cannot be written.
+/// Standard output cannot be written.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -130,7 +127,8 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
     }
 }
 
-/// Prints why a verb has failed, on standard error: lines for people, or the object of `launcherctl --help`.
+/// Prints a verb's failure on standard error: lines for people, or the object of `launcherctl
+/// --help`.
 pub fn print_error(format: Format, error: &str, details: &[String]) {
     match format {
         Format::Json => {
@@ -142,7 +140,8 @@ pub fn print_error(format: Format, error: &str, details: &[String]) {
     }
 }
 
-/// Only the first line begins at the margin: a message of others cannot look like another error.
+/// Only the first line starts at the margin: somebody else's message cannot look like another
+/// error.
 fn error_lines(error: &str, details: &[String]) -> Vec<String> {
     let more = details.iter().flat_map(|detail| detail.lines());
     let mut lines = error.lines().chain(more);
@@ -156,7 +155,7 @@ fn error_json(error: &str, details: &[String]) -> Value {
     json!({"error": error, "hint": hint, "details": details})
 }
 
-/// Whether a command line asks for JSON, also where it cannot be understood otherwise.
+/// Whether a command line asks for JSON, even if it is otherwise invalid.
 #[must_use]
 pub fn wants_json(arguments: &[OsString]) -> bool {
     let words = arguments.iter().map(|word| word.to_string_lossy());
@@ -168,8 +167,7 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
             .any(|pair| matches!(pair, [name, value] if (name == "-o" || name == "--output") && value == "json"))
 }
 
-/// Waits, and says for what if that takes longer than a second and a person watches: on standard error, if that is a
-/// terminal.
+/// Waits, and after a second prints for what, if standard error is a terminal.
 pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
     let say = |text: &str| {
         if std::io::stderr().is_terminal() {

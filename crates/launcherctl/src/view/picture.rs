@@ -5,7 +5,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 900.0;
 /// Where bars begin; names and values are left of it.
 const LEFT: f64 = 150.0;
-/// Where they end; longer texts beside bars have the rest.
+/// Where they end; longer texts beside bars use the rest.
 const RIGHT: f64 = 780.0;
 const LINE_HEIGHT: f64 = 22.0;
 const COLOUR: &str = "#4c78a8";
@@ -24,18 +24,17 @@ pub struct Bar<'a> {
     pub name: &'a str,
     pub from: f64,
     pub to: f64,
-    /// Stands right of the bar.
+    /// Right of the bar.
     pub label: String,
 }
 
 impl Picture {
-    /// A line of text.
     pub fn line(&mut self, text: &str) {
         self.y += LINE_HEIGHT;
         self.text((10.0, self.y), "start", text);
     }
 
-    /// A row for each bar.
+    /// Draws a row for each bar.
     pub fn bars(&mut self, bars: &[Bar<'_>]) {
         let began = bars.iter().map(|bar| bar.from).fold(f64::MAX, f64::min);
         let ended = bars.iter().map(|bar| bar.to).fold(began, f64::max);
@@ -58,7 +57,7 @@ impl Picture {
         self.y += 12.0;
     }
 
-    /// The file.
+    /// The file's text.
     #[must_use]
     pub fn finish(self) -> String {
         let (body, height) = (self.body, self.y + 16.0);
@@ -68,7 +67,7 @@ impl Picture {
         )
     }
 
-    /// `anchor` is the end of the text that is at the point.
+    /// `anchor` is the end of the text at the point.
     fn text(&mut self, (x, y): (f64, f64), anchor: &str, text: &str) {
         let text = text.replace('&', "&amp;").replace('<', "&lt;");
         let _ = writeln!(

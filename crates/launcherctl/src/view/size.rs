@@ -1,6 +1,6 @@
 //! Sizes and amounts for people.
 
-/// A size in the largest unit of which it has at least one, with a decimal unless it is whole.
+/// A size in the largest unit with a value of at least 1, with a decimal unless it is whole.
 #[must_use]
 pub fn human_size(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];

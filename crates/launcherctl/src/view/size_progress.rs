@@ -1,4 +1,4 @@
-//! How much of a file is written, while it is: for a person at a terminal.
+//! Shows how much of a file is written, for a person at a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::output::Format;
 use super::size::human_size;
 
-/// Between two updates.
+/// Interval of updates.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A line on standard error, which goes when this does.
+/// A line on standard error, removed on drop.
 #[derive(Debug)]
 pub struct SizeProgress {
     is_shown: bool,
@@ -19,7 +19,7 @@ pub struct SizeProgress {
 }
 
 impl SizeProgress {
-    /// Shown on a terminal, with text.
+    /// Shown only on a terminal and as text.
     #[must_use]
     pub fn new(format: Format) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl SizeProgress {
         }
     }
 
-    /// So many bytes are written.
+    /// Shows the number of written bytes.
     pub fn show(&mut self, bytes: u64) {
         if self.is_shown && Instant::now() >= self.next {
             let _ = write!(std::io::stderr(), "\r{:>12}\x1b[K", human_size(bytes));

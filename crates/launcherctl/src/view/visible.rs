@@ -1,5 +1,5 @@
-//! Text of others (a guest, its agent, a sidecar, another launcher) as a terminal may get it: nothing in it moves the
-//! cursor, begins a line, or changes the order of what is shown.
+//! Makes text from others (a guest, its agent, a sidecar, another launcher) safe for a terminal:
+//! nothing in it moves the cursor, starts a line, or changes the display order.
 
 /// One line: of the control characters, it keeps tabs only.
 #[must_use]
@@ -7,13 +7,13 @@ pub fn line(text: &str) -> String {
     escape(text, |c| c == '\t')
 }
 
-/// A document, whose line ends are its own.
+/// A document, which keeps its newlines.
 #[must_use]
 pub fn document(text: &str) -> String {
     escape(text, |c| matches!(c, '\t' | '\n'))
 }
 
-/// As Rust writes such characters in a literal: `\u{1b}`, `\n`.
+/// In the form of Rust literals: `\u{1b}`, `\n`.
 fn escape(text: &str, is_kept: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

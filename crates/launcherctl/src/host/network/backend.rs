@@ -1,4 +1,4 @@
-//! What carries the guest's packets.
+//! The program that carries the guest's packets.
 
 use std::path::PathBuf;
 
@@ -20,18 +20,17 @@ pub enum Wanted {
     None,
 }
 
-/// What is used.
+/// The chosen backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// passt.
     Passt,
     /// QEMU's user network.
     User,
 }
 
 impl Wanted {
-    /// The backend to use, and why it is not the better one.
+    /// Chooses the backend, with the reason if it is not the better one.
     pub(super) fn backend(self) -> Result<(Backend, Option<&'static str>), NetworkError> {
         let is_installed = find_passt().is_some();
         let is_root = rustix::process::geteuid().is_root();
@@ -40,7 +39,7 @@ impl Wanted {
             Self::Passt if !is_installed => Err(NetworkError::NoPasst),
             Self::Passt => Ok((Backend::Passt, None)),
             Self::User | Self::None => Ok((Backend::User, None)),
-            // passt changes to the user nobody then, who must not write to the VM's directory.
+            // As root, passt becomes the user nobody, who must not write to the VM's directory.
             Self::Auto if is_root => Ok((Backend::User, None)),
             Self::Auto if !is_installed => Ok((
                 Backend::User,
@@ -70,7 +69,7 @@ fn has_default_route() -> bool {
     is_default_in(&read("/proc/net/route"), &read("/proc/net/ipv6_route"))
 }
 
-/// Whether a table of the kernel has a route to everything, by an interface other than lo.
+/// Whether a routing table of the kernel has a default route on an interface other than lo.
 fn is_default_in(ipv4: &str, ipv6: &str) -> bool {
     let ipv4 = ipv4.lines().skip(1).any(|line| {
         let mut columns = line.split_whitespace().skip(1);

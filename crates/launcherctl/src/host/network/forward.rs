@@ -1,4 +1,4 @@
-//! Ports of this machine that lead to the guest.
+//! Ports of this machine that are forwarded to the guest.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::str::FromStr;
@@ -8,13 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::NetworkError;
 
-/// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
 }
 
@@ -29,20 +26,19 @@ impl Protocol {
     }
 }
 
-/// A port of this machine, and the guest's.
+/// A forwarded port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
-    /// Of this machine.
+    /// This machine's address.
     pub address: IpAddr,
-    /// Of this machine.
+    /// This machine's port.
     pub host: u16,
-    /// Of the guest.
+    /// The guest's port.
     pub guest: u16,
-    /// Of both.
     pub protocol: Protocol,
 }
 
-/// `--publish` is not as it should be.
+/// Invalid `--publish`.
 #[derive(Debug, thiserror::Error)]
 #[error("expected [ADDRESS:]HOST:GUEST[/tcp|/udp], e.g. 8080:80, with ports from 1 to 65535")]
 pub struct InvalidForward;
@@ -58,7 +54,7 @@ impl FromStr for Forward {
         };
         let (front, guest) = ports.rsplit_once(':').ok_or(InvalidForward)?;
         let (address, host) = match front.rsplit_once(':') {
-            // IPv6 addresses in brackets, as everywhere with a port.
+            // IPv6 addresses are in brackets, as usual with a port.
             Some((address, host)) => {
                 let address = address.trim_start_matches('[').trim_end_matches(']');
                 (address.parse().map_err(|_| InvalidForward)?, host)
@@ -90,7 +86,7 @@ impl fmt::Display for Forward {
     }
 }
 
-/// Checks that the ports are free, and adds a free one for SSH unless there is one.
+/// Checks that the ports are free, and adds one for SSH unless there is one.
 pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forward>, NetworkError> {
     for (index, forward) in forwards.iter().enumerate() {
         let mut earlier = forwards.iter().take(index);
@@ -124,7 +120,7 @@ impl Forward {
         SocketAddr::new(self.address, self.host)
     }
 
-    /// Whether both listen on the same port of this machine.
+    /// Whether both use the same port of this machine.
     fn has_port_of(&self, other: &Self) -> bool {
         let shares_address = self.address == other.address
             || self.address.is_unspecified()
@@ -132,7 +128,7 @@ impl Forward {
         (self.protocol, self.host) == (other.protocol, other.host) && shares_address
     }
 
-    /// Whether this machine has the port free now.
+    /// Checks that the port is free now.
     fn check(&self) -> io::Result<()> {
         self.bind(self.host).map(drop)
     }
@@ -142,7 +138,7 @@ impl Forward {
         self.bind(0)
     }
 
-    /// Listens on a port for a moment; 0 is any that is free. The port.
+    /// Binds a port for a moment and returns it; 0 means any free one.
     fn bind(&self, port: u16) -> io::Result<u16> {
         let address = (self.address, port);
         let bound = match self.protocol {

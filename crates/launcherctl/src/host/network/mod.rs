@@ -38,7 +38,7 @@ fn note_of_left_out(names: &[String]) -> Option<String> {
     })
 }
 
-/// What the interfaces of passt's and of QEMU's own network cannot be.
+/// Link properties that passt and QEMU's user network do not support.
 pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
     let note = |name: String| {
         format!(
@@ -48,31 +48,29 @@ pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
     manifest.links_down().into_iter().map(note)
 }
 
-/// Why a guest cannot have its network.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another program has the port, or it is privileged.
+    /// Another program uses the port, or it is privileged.
     #[error(
         "cannot listen on {address}; choose another port with --publish",
         address = .0.listen_address()
     )]
     Port(Forward, #[source] std::io::Error),
-    /// Two of `--publish` have the same port of this machine.
+    /// Two `--publish` options use the same port of this machine.
     #[error("--publish has {0} twice; give each of the guest's ports another one of this machine")]
     PortTwice(std::net::SocketAddr),
-    /// `--publish` of a VM without interfaces.
+    /// `--publish` for a VM without interfaces.
     #[error(
         "--publish needs a network interface; the VMI has none, or --network none takes it away"
     )]
     NoInterface,
-    /// `--network passt` without the program.
+    /// `--network passt` without passt installed.
     #[error("passt is not installed (Debian's package passt); --network user needs nothing")]
     NoPasst,
-    /// `--network passt` of root.
+    /// `--network passt` as root.
     #[error("passt does not run as root; start the VM as another user, or with --network user")]
     PasstAsRoot,
     /// The stored network cannot be read.
@@ -96,16 +94,16 @@ pub struct NetworkArgs {
 pub struct Network {
     backend: Backend,
     cards: Vec<Card>,
-    /// Of the first card.
+    /// For the first card.
     forwards: Vec<Forward>,
 }
 
 impl Network {
-    /// Makes the manifest's interfaces those of a network binding plugin; none if it has none. Second, what to tell the
-    /// user.
+    /// Turns the manifest's interfaces into those of a network binding plugin; `None` without
+    /// interfaces. Also returns notes for the user.
     ///
     /// # Errors
-    /// If a port is in use, or passt is missing.
+    /// A port is in use, or passt is missing.
     pub fn of(
         manifest: &mut Manifest,
         args: &NetworkArgs,
@@ -138,17 +136,17 @@ impl Network {
     /// Stores it for the supervisor, `ssh` and `status`.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// It cannot be written.
     pub fn store(&self, dir: &VmDir) -> Result<(), NetworkError> {
         let file = dir.path(NETWORK_FILE);
         let text = serde_json::json!(self).to_string();
         Ok(std::fs::write(&file, text).map_err(FileError::on("write", file))?)
     }
 
-    /// Takes other ports of this machine, which are free now. Old and new ones.
+    /// Switches to other free ports of this machine. Returns old and new ports.
     ///
     /// # Errors
-    /// If no port is free.
+    /// No port is free.
     pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, NetworkError> {
         let mut ports = BTreeMap::new();
         for forward in &mut self.forwards {
@@ -161,15 +159,15 @@ impl Network {
         Ok(ports)
     }
 
-    /// Forgets that of another VM.
+    /// Removes another VM's stored network.
     pub fn remove(dir: &VmDir) {
         let _ = std::fs::remove_file(dir.path(NETWORK_FILE));
     }
 
-    /// The network of the VM, if it has one.
+    /// The VM's network, if it has one.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// It cannot be read.
     pub fn load(dir: &VmDir) -> Result<Option<Self>, NetworkError> {
         let file = dir.path(NETWORK_FILE);
         match std::fs::read(&file) {
@@ -181,7 +179,6 @@ impl Network {
         }
     }
 
-    /// The ports that are forwarded.
     #[must_use]
     pub fn forwards(&self) -> &[Forward] {
         &self.forwards

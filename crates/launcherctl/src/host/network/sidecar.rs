@@ -1,4 +1,4 @@
-//! The hook sidecar by which the cards reach the domain, as those of a network binding plugin do.
+//! The hook sidecar that adds the cards to the domain, as a network binding plugin does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub fn socket(dir: &VmDir) -> PathBuf {
 /// Serves the sidecar below the VM's root until this process ends.
 ///
 /// # Errors
-/// If the socket cannot be made.
+/// The socket cannot be made.
 pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
     let hooks = dir.path(HOOKS_DIR);
     std::fs::create_dir_all(&hooks).map_err(FileError::on("make", &hooks))?;
@@ -64,7 +64,7 @@ impl Info for Sidecar {
                 name: HookPoint::OnDefineDomain.name().to_owned(),
                 priority: 0,
             }],
-            // It has no use for what later versions add.
+            // It does not need what later versions added.
             versions: vec![Version::V1alpha1.name().to_owned()],
         }))
     }

@@ -14,12 +14,14 @@ use domain::interfaces::{
 
 const END_OF_DEVICES: &str = "</devices>";
 const END_OF_DOMAIN: &str = "</domain>";
-/// Of `<qemu:commandline>`: arguments that libvirt passes on unread.
+/// Namespace of `<qemu:commandline>`: arguments that libvirt passes on unread.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
-/// libvirt, which does not know these cards, takes slots of the root bus from the lower end, and from 0x1d on.
+/// libvirt does not know these cards, and takes slots of the root bus from the lower end, and from
+/// 0x1d on.
 const FIRST_SLOT: usize = 0x14;
 
-/// Adds the cards to the domain; none if it is not one. A domain that has them already stays as it is.
+/// Adds the cards to the domain; `None` if the text is not a domain. A domain that already has them
+/// is unchanged.
 pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<String> {
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
@@ -57,7 +59,7 @@ fn insert(domain: &str, before: &str, xml: &str) -> Option<String> {
     Some([front, xml, before, back].concat())
 }
 
-/// A card whose passt libvirt starts.
+/// A card with passt, which libvirt starts.
 fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
     let forward = |it: &Forward| InterfacePortForward {
         proto: it.protocol.name().to_owned(),
@@ -106,7 +108,7 @@ fn user(index: usize, card: &Card, forwards: &[Forward]) -> [String; 4] {
                 std::net::IpAddr::V4(address) => {
                     format!(",hostfwd={protocol}:{address}:{host}-:{guest}")
                 }
-                // The guest's side is IPv4 all the same.
+                // The guest's side is IPv4 in any case.
                 std::net::IpAddr::V6(address) => {
                     format!(",hostfwd={protocol}:[{address}]:{host}-:{guest}")
                 }

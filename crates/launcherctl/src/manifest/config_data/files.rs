@@ -1,4 +1,5 @@
-//! The files of a ConfigMap or Secret: from a document or a path, and into the VM's directory.
+//! Reads a ConfigMap's or Secret's files from a document or a path, and writes them into the VM's
+//! directory.
 
 use std::fs;
 use std::io::Write;
@@ -16,9 +17,9 @@ use crate::json::{copy_at, text_at};
 use crate::manifest::type_error::TypeError;
 use os::logging::chain;
 
-/// Kubernetes has no larger ConfigMaps and Secrets.
+/// Kubernetes' limit of a ConfigMap or Secret.
 const MAX_BYTES: u64 = 1 << 20;
-/// Of a key, in Kubernetes.
+/// Kubernetes' limit of a key.
 const MAX_KEY_BYTES: usize = 253;
 
 /// The files in a ConfigMap or Secret of the manifest.
@@ -62,7 +63,7 @@ fn of_entry(
         })
 }
 
-/// All that is wrong with a document that is a ConfigMap or Secret, each with its field; nothing of another one.
+/// All problems of a ConfigMap or Secret document, each with its field; none for other documents.
 #[must_use]
 pub fn document_problems(document: &Value) -> Vec<(String, String)> {
     let Some(kind) = Kind::of_document(document) else {
@@ -120,7 +121,7 @@ pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, ConfigDataError> 
     Ok(files)
 }
 
-/// Kubernetes' rule for keys, which also keeps a key from leading to another directory.
+/// Kubernetes' rule for keys, which also prevents a key from leading to another directory.
 fn check_key(kind: Kind, name: &str, key: &str) -> Result<(), ConfigDataError> {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
     let is_path = key == "." || key.starts_with("..");
@@ -134,7 +135,7 @@ fn check_key(kind: Kind, name: &str, key: &str) -> Result<(), ConfigDataError> {
     })
 }
 
-/// Writes the files, which only this user may read, and nothing else remains in the directory.
+/// Writes the files, private to this user, and removes everything else from the directory.
 pub fn write(directory: &Path, files: &Files) -> Result<(), FileError> {
     let parent = directory.parent().unwrap_or(directory);
     fs::create_dir_all(parent).map_err(FileError::on("make", parent))?;

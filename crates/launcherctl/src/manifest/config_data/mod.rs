@@ -27,9 +27,7 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 /// `NAME=PATH` of an option.
 #[derive(Debug, Clone)]
 pub struct NamedPath {
-    /// The name.
     pub name: String,
-    /// The path.
     pub path: PathBuf,
 }
 

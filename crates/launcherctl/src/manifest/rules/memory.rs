@@ -1,4 +1,4 @@
-//! Rules for memory and for what is requested of the node.
+//! Rules for memory and for the resources requested of the node.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,7 +13,7 @@ const GUEST: &str = "spec.domain.memory.guest";
 const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
 
 impl Found {
-    /// The guest's memory and what is requested are within the limits.
+    /// The guest's memory and requests are within the limits.
     pub(super) fn memory(&mut self, vmi: &Value) {
         for (resource, smaller) in [
             ("memory", GUEST),
@@ -31,7 +31,7 @@ impl Found {
         }
     }
 
-    /// The memory consists of whole pages.
+    /// The memory is a whole number of pages.
     pub(super) fn huge_pages(&mut self, vmi: &Value) {
         let Some(page) = bytes(vmi, PAGE_SIZE) else {
             return;
@@ -67,8 +67,8 @@ impl Found {
     }
 }
 
-/// Why a guest cannot be meant to have so little memory: its unit is missing, or a wrong one. None if it is enough, or not a
-/// size.
+/// Explains an implausibly small memory: its unit is missing or wrong. `None` if it is enough, or
+/// not a size.
 #[must_use]
 pub fn too_little_memory(value: &Value) -> Option<String> {
     let bytes = quantity(value).ok()?;

@@ -1,6 +1,7 @@
-//! The rules of KubeVirt's admission that manifests break most often, for `launcherctl check`; the conversion has more.
-//! Their source is the reference's validating webhook (`pkg/virt-api/webhooks/validating-webhook/admitters`,
-//! `pkg/storage/admitters`, `pkg/network/admitter`).
+//! The most often broken rules of KubeVirt's admission, for `launcherctl check`; the conversion has
+//! more. Source: the reference's validating webhook
+//! (`pkg/virt-api/webhooks/validating-webhook/admitters`, `pkg/storage/admitters`,
+//! `pkg/network/admitter`).
 
 mod memory;
 mod relations;
@@ -16,16 +17,14 @@ pub use memory::too_little_memory;
 use table::RULES;
 pub use types::of_text_map;
 
-/// A rule that a VMI breaks.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Path of the field in the VMI.
     pub field: String,
-    /// What is wrong with it.
     pub message: String,
 }
 
-/// The rules that a VMI breaks, as its user wrote it: without defaults.
+/// The rules broken by a VMI as its user wrote it, without defaults.
 #[must_use]
 pub fn violations(vmi: &Value) -> Vec<Violation> {
     let mut found = Found(Vec::new());
@@ -56,10 +55,10 @@ pub fn violations(vmi: &Value) -> Vec<Violation> {
     found.0
 }
 
-/// The type of the machine that QEMU is.
+/// The machine type that QEMU has.
 pub const MACHINE: &str = "spec.domain.machine.type";
 
-/// Why no machine of the VMI's type can be started, which the conversion does not look at.
+/// Why no machine of the VMI's type can start, which the conversion does not check.
 #[must_use]
 pub fn unsupported_machine(vmi: &Value) -> Option<String> {
     let machine = text_at(vmi, "/spec/domain/machine/type");
@@ -74,7 +73,7 @@ pub fn unsupported_machine(vmi: &Value) -> Option<String> {
 struct Found(Vec<Violation>);
 
 impl Found {
-    /// Adds a rule that is broken, unless there are more already than are shown.
+    /// Adds a broken rule, unless there are already more than are shown.
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         if self.0.len() > MAX_PROBLEMS {
             return;
@@ -86,7 +85,7 @@ impl Found {
     }
 }
 
-/// The values at a path of the table that are there, each with its own path.
+/// The existing values at a table's path, each with its own path.
 fn each<'v>(vmi: &'v Value, path: &str) -> Vec<(String, &'v Value)> {
     let mut found = vec![(String::new(), vmi)];
     for part in path.split('.') {
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The fields that are refused in a VMI with this spec, sorted.
+    /// The refused fields of a VMI with this spec, sorted.
     pub(super) fn refused(spec: Value) -> Vec<String> {
         let found = violations(&json!({"spec": spec}));
         let mut fields: Vec<String> = found.into_iter().map(|it| it.field).collect();
@@ -140,7 +139,7 @@ mod tests {
         refused(json!({"volumes": [volume]}))
     }
 
-    /// Each has its volume.
+    /// Gives each disk its volume.
     fn of_disks(disks: Value) -> Vec<String> {
         let volumes = list_at(&disks, "")
             .iter()

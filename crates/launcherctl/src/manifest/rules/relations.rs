@@ -1,4 +1,4 @@
-//! Rules about several values: names that refer to each other, places that are taken once, what needs something else.
+//! Rules about several values: references by name, places taken only once, dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ fn names<'v>(vmi: &'v Value, list: &str) -> BTreeSet<&'v str> {
 }
 
 impl Found {
-    /// Each name is there, and only once in its list.
+    /// Each name exists, and only once in its list.
     pub(super) fn names(&mut self, vmi: &Value) {
         let filesystems = "spec.domain.devices.filesystems[]";
         for list in [VOLUMES, DISKS, filesystems, NETWORKS, INTERFACES] {
@@ -41,7 +41,7 @@ impl Found {
         }
     }
 
-    /// Each place in the boot order is taken once, by a disk or an interface.
+    /// Each place in the boot order is taken only once, by a disk or an interface.
     pub(super) fn boot_orders(&mut self, vmi: &Value) {
         let mut first: BTreeMap<u64, String> = BTreeMap::new();
         let devices = [DISKS, INTERFACES]
@@ -83,7 +83,7 @@ impl Found {
         }
     }
 
-    /// Interfaces and networks belong together, and one network at most is the pod's.
+    /// Interfaces and networks match, and at most one network is the pod's.
     pub(super) fn networks(&mut self, vmi: &Value) {
         let (interfaces, networks) = (names(vmi, INTERFACES), names(vmi, NETWORKS));
         let mut pod = None;
@@ -118,7 +118,7 @@ impl Found {
         }
     }
 
-    /// The ports of the interface can be forwarded from the pod.
+    /// The pod can forward the interface's ports.
     fn ports(&mut self, path: &str, interface: &Value) {
         let mut names = BTreeSet::new();
         for (index, port) in list_at(interface, "/ports").iter().enumerate() {
@@ -151,7 +151,7 @@ impl Found {
         }
     }
 
-    /// A probe by network needs the pod's network, which a VMI without any has.
+    /// A network probe needs the pod network, which a VMI without networks has.
     pub(super) fn probes(&mut self, vmi: &Value) {
         let networks = each(vmi, NETWORKS);
         let is_attached = copy_at(vmi, "/spec/domain/devices/autoattachPodInterface") != false;
@@ -167,7 +167,7 @@ impl Found {
         }
     }
 
-    /// A key that cloud-init brings needs cloud-init's volume.
+    /// A key set by cloud-init needs cloud-init's volume.
     pub(super) fn credentials(&mut self, vmi: &Value) {
         for (method, volume) in [
             ("noCloud", "cloudInitNoCloud"),

@@ -12,19 +12,19 @@ use Check::{AtMostOne, ExactlyOne, Has, OneOf, Text, Wrong};
 
 type Object = Map<String, Value>;
 
-/// What a value has to be. One that is missing or null is right.
+/// A condition on a value. A missing or null value passes.
 pub(super) enum Check {
     /// The text is one of these.
     OneOf(&'static [&'static str]),
-    /// The text is valid; and what a valid one is.
+    /// The text is valid; with a description of valid texts.
     Text(fn(&str) -> bool, &'static str),
-    /// Not more than one of these fields is there.
+    /// At most one of these fields is set.
     AtMostOne(&'static [&'static str]),
-    /// One of these fields is there.
+    /// Exactly one of these fields is set.
     ExactlyOne(&'static [&'static str]),
-    /// The field is there, and not empty.
+    /// The field is set and not empty.
     Has(&'static str),
-    /// The function says what is wrong with it.
+    /// The function returns the problem.
     Wrong(fn(&Value) -> Option<String>),
 }
 
@@ -49,7 +49,8 @@ const VOLUME_SOURCES: &[&str] = &[
 const USER_DATA: &[&str] = &["secretRef", "userDataBase64", "userData"];
 const NETWORK_DATA: &[&str] = &["networkDataSecretRef", "networkDataBase64", "networkData"];
 
-/// A path, in which `[]` is each item of a list and `a|b` both fields, and what its value has to be.
+/// Paths, in which `[]` means each item of a list and `a|b` both fields, with the conditions on
+/// their values.
 #[rustfmt::skip]
 pub(super) const RULES: &[(&str, Check)] = &[
     ("metadata.namespace", Text(is_label, LABEL)),
@@ -123,7 +124,7 @@ fn without_data(source: &Value) -> Option<String> {
     (!is_there).then(|| "it has no data, such as userData: …".to_owned())
 }
 
-/// Missing, or without content. An object may be empty: `noCloud: {}` says something.
+/// Missing or empty. An object may be empty: `noCloud: {}` has a meaning.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -134,7 +135,7 @@ fn is_empty(value: Option<&Value>) -> bool {
 }
 
 impl Check {
-    /// The field below the value that is wrong, which may be empty, and what is wrong with it.
+    /// The wrong field below the value, which may be empty, and the problem.
     pub(super) fn problem(&self, value: &Value) -> Option<(&'static str, String)> {
         let text = value.as_str().unwrap_or_default();
         let set = |fields: &[&'static str]| {
@@ -150,7 +151,7 @@ impl Check {
             Text(is_valid, valid) => (!text.is_empty() && !is_valid(text))
                 .then(|| format!("{} is not valid: {valid}", shortened(text))),
             Wrong(wrong) => wrong(value),
-            // Another rule says that it is not an object.
+            // Another rule reports that it is not an object.
             AtMostOne(_) | ExactlyOne(_) if !value.is_object() => None,
             ExactlyOne(fields) if set(fields).is_empty() => {
                 Some(format!("it has none of {}", fields.join(", ")))
@@ -164,7 +165,7 @@ impl Check {
     }
 }
 
-/// A text for a message.
+/// Shortens a text for a message.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),

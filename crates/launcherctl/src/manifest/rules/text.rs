@@ -1,4 +1,4 @@
-//! Which texts are valid, and what a valid one is, for messages.
+//! Validity of texts, with descriptions for messages.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +23,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| is_outer(c) || c == '-')
 }
 
-/// A DNS label, as volumes, disks and hosts are named.
+/// A DNS label: names of volumes, disks and hosts.
 pub(super) fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_name(name)
 }
@@ -32,7 +32,7 @@ pub(super) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_name)
 }
 
-/// As IANA has the names of services.
+/// IANA's rule for service names.
 pub(super) fn is_port_name(name: &str) -> bool {
     name.len() <= 15
         && is_name(name)
@@ -45,7 +45,7 @@ pub(super) fn is_serial(text: &str) -> bool {
     text.len() <= 256 && text.chars().all(is_allowed)
 }
 
-/// Six bytes, in one of the three ways that Kubernetes takes.
+/// Six bytes, in one of the three formats that Kubernetes accepts.
 pub(super) fn is_mac(text: &str) -> bool {
     [(':', 6, 2), ('-', 6, 2), ('.', 3, 4)]
         .iter()
@@ -58,12 +58,12 @@ pub(super) fn is_mac(text: &str) -> bool {
         })
 }
 
-/// Line breaks in it are allowed.
+/// Line breaks are allowed.
 pub(super) fn is_base64(text: &str) -> bool {
     STANDARD.decode(text.replace(['\r', '\n'], "")).is_ok()
 }
 
-/// Data of cloud-init in the VMI itself.
+/// Cloud-init data in the VMI itself.
 pub(super) fn may_be_cloud_init(text: &str) -> bool {
     text.len() <= 2048
 }

@@ -1,4 +1,4 @@
-//! Which type a value has, in words of YAML.
+//! Names a value's type in YAML's words.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::manifest::TypeError;
 
 type Object = Map<String, Value>;
 
-/// What is wrong with a field that should have names, each with a text.
+/// Problems of a field that should map names to texts.
 #[must_use]
 pub fn of_text_map(document: &Value, field: &str) -> Vec<Violation> {
     let map = copy_at(document, &pointer(field));
@@ -30,7 +30,7 @@ pub fn of_text_map(document: &Value, field: &str) -> Vec<Violation> {
         .collect()
 }
 
-/// Why a value does not have a type. One that is missing or null has each.
+/// Why a value does not have a type. A missing or null value has any type.
 pub(super) fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
     if value.is_null() {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
     Some(TypeError::new(&error, value).to_string())
 }
 
-/// As [`wrong_type`], of a list of objects.
+/// Like [`wrong_type`], for a list of objects.
 pub(super) fn list_of_objects(value: &Value) -> Option<String> {
     let items = list_at(value, "").iter();
     let of_item = items.filter_map(wrong_type::<Object>).next();

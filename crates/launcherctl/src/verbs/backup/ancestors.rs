@@ -1,4 +1,4 @@
-//! Whether the backups below an incremental one are still there: without one of them it cannot be restored.
+//! Checks that an incremental backup's ancestors exist: without one of them it cannot be restored.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use super::error::BackupError;
 use super::record::{Record, Records};
 
-/// How a qcow2 file begins.
+/// The beginning of a qcow2 file.
 const QCOW2_MAGIC: [u8; 4] = *b"QFI\xfb";
 
 /// Checks the images of `volumes` in `parent`, and in all backups that it needs.
 ///
 /// # Errors
-/// [`BackupError::BrokenChain`] at the first one that is missing, or is not an image.
+/// [`BackupError::BrokenChain`] for the first that is missing or not an image.
 pub fn check(records: &Records, parent: &Record, volumes: &[String]) -> Result<(), BackupError> {
     let broken = |path: PathBuf, problem| BackupError::BrokenChain {
         parent: parent.checkpoint.clone(),
@@ -47,7 +47,7 @@ pub fn check(records: &Records, parent: &Record, volumes: &[String]) -> Result<(
     Err(broken(directory, "needs itself".to_owned()))
 }
 
-/// What is wrong with an image; none if it begins as a qcow2 file does.
+/// An image's problem; `None` if it begins like a qcow2 file.
 fn problem_of(image: &Path) -> Option<String> {
     let mut start = [0; QCOW2_MAGIC.len()];
     let read = File::open(image).and_then(|mut file| file.read_exact(&mut start));
@@ -70,7 +70,7 @@ mod tests {
     use super::super::record::tests::record;
     use super::*;
 
-    /// A full backup and two on top of it; checked as by the next one.
+    /// A full backup and two on top of it, damaged and checked as by the next backup.
     fn checked(damage: impl FnOnce(&Path)) -> Result<(), String> {
         let dir = tempfile::tempdir().unwrap();
         let vm = dir.path().join("vm");

@@ -1,10 +1,7 @@
-//! Why there is no backup.
-
 use std::path::PathBuf;
 
 use client::CallError;
 
-/// An error of `backup`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -21,23 +18,22 @@ pub enum BackupError {
         "another backup of this VM, begun at {0}, is in progress; make this one when that has ended (launcherctl domain shows it under Backup)"
     )]
     InProgress(String),
-    /// The directory is something else.
+    /// The path is not a directory.
     #[error("{} is not a directory", .0.display())]
     NotADirectory(PathBuf),
-    /// There is nothing to build on.
+    /// No earlier backup to build on.
     #[error(
         "{directory} has no complete backup of this VM to build on; make one without --incremental first",
         directory = .0.display()
     )]
     NoParent(PathBuf),
-    /// No backup has this name.
+    /// No backup has this checkpoint.
     #[error("{directory} has no backup {name:?} of this VM; it has {known}", directory = directory.display())]
     UnknownCheckpoint {
-        /// Where it was searched for.
+        /// The searched directory.
         directory: PathBuf,
-        /// The checkpoint's name.
         name: String,
-        /// Those that are there.
+        /// The existing ones.
         known: String,
     },
     /// A disk was plugged in since.
@@ -45,12 +41,11 @@ pub enum BackupError {
         "volume {volume:?} is not in the backup {parent}; make one without --incremental, which has all volumes"
     )]
     NewVolume {
-        /// The volume.
         volume: String,
         /// The last backup.
         parent: String,
     },
-    /// A backup that this one would need is not there any more.
+    /// A backup that this one needs is missing.
     #[error(
         "the incremental backup cannot build on {parent}: {path} {problem}; put it back, or make a full backup, without --incremental",
         path = path.display()
@@ -58,17 +53,16 @@ pub enum BackupError {
     BrokenChain {
         /// The backup below the incremental one.
         parent: String,
-        /// The directory or file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// libvirt does not begin an incremental backup.
+    /// libvirt does not start an incremental backup.
     #[error(
         "the incremental backup has not begun. If the VM was started anew or migrated since {0}, make a full backup, without --incremental. The launcher says"
     )]
     Incremental(String, #[source] CallError),
-    /// QEMU or libvirt could not.
+    /// QEMU or libvirt failed.
     #[error("the backup has failed, and its files are removed: {0}")]
     Failed(String),
     /// By a signal.
@@ -80,16 +74,16 @@ pub enum BackupError {
         directory = .0.display()
     )]
     Left(PathBuf),
-    /// The guest or the launcher has ended.
+    /// The guest or the launcher ended.
     #[error(
         "the guest or its launcher has ended during the backup; {directory} is not complete: remove it, and make another backup when the VM runs again",
         directory = .0.display()
     )]
     GuestEnded(PathBuf),
-    /// The launcher reports nothing that can be read.
+    /// The launcher's report is unreadable.
     #[error("the launcher's list of the backup's volumes is not valid JSON")]
     Volumes(#[source] serde_json::Error),
-    /// An image cannot be put on top of the one before it.
+    /// An image cannot be put on top of the previous one.
     #[error("the incremental backup cannot be put on top of the last one")]
     Chain(#[source] os::command::CommandError),
     /// The machine's clock is out of range.

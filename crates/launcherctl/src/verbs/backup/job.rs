@@ -16,26 +16,26 @@ use api::backup::BackupOptions;
 use client::{CallError, Client, DomainChanges};
 use os::signals::EndSignals;
 
-/// Between two updates of how much is written.
+/// Interval of updates on the written size.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A backup that the launcher makes.
 pub struct Job {
     pub client: Client,
     pub vmi: Value,
-    /// Those of its start.
+    /// The options of its start.
     pub options: BackupOptions,
     pub changes: DomainChanges,
     pub stop: EndSignals,
-    /// Where the files are.
+    /// The directory of its files.
     pub directory: PathBuf,
 }
 
 impl Job {
-    /// Starts it and follows it to its end; what the launcher reports of it.
+    /// Starts it and follows it to its end. Returns the launcher's report.
     ///
     /// # Errors
-    /// If it does not begin, fails, or is cancelled.
+    /// It does not start, fails, or is cancelled.
     pub async fn run(mut self, format: Format) -> Result<Value, CtlError> {
         if let Err(error) = self.client.backup(&self.vmi, &self.options).await
             && !self.has_begun().await
@@ -46,14 +46,14 @@ impl Job {
         let ended = self.follow(format).await;
         let error = ended.as_ref().err().and_then(CtlError::of);
         if let Some(BackupError::Failed(_) | BackupError::Cancelled) = error {
-            // What QEMU has left is of no use.
+            // What QEMU has left is useless.
             let _ = fs::remove_dir_all(&self.directory);
             remove_if_empty(self.directory.parent());
         }
         ended
     }
 
-    /// A start that takes longer than the call goes on.
+    /// A start that takes longer than the call continues.
     async fn has_begun(&self) -> bool {
         let domain = self.client.domain().await.ok().flatten();
         domain.is_some_and(|domain| self.report(&domain).is_some())
@@ -96,7 +96,7 @@ impl Job {
         }
     }
 
-    /// Its end follows; or this is the end, where it was over already.
+    /// Aborts it. Returns the report if it was already over; otherwise its end follows.
     async fn abort(&self) -> Result<Option<Value>, CtlError> {
         let abort = BackupOptions {
             cmd: "Abort".into(),
@@ -118,7 +118,7 @@ impl Job {
         }
     }
 
-    /// What the domain says of this backup.
+    /// The domain's report on this backup.
     fn report(&self, domain: &Value) -> Option<Value> {
         let report = copy_at(domain, "/Spec/Metadata/KubeVirt/Backup");
         let is_ours = text_at(&report, "/Name") == self.options.backup_name
@@ -138,7 +138,8 @@ fn outcome(report: Value, is_cancelled: bool) -> Result<Value, CtlError> {
     Err(BackupError::Failed(text_at(&report, "/BackupMsg").to_owned()).into())
 }
 
-/// The VM's directory, which the launcher makes for its first backup, if there is no other backup in it.
+/// Removes the VM's directory, which the launcher makes for its first backup, if it has no other
+/// backup.
 fn remove_if_empty(directory: Option<&Path>) {
     if let Some(directory) = directory {
         let _ = fs::remove_dir(directory);

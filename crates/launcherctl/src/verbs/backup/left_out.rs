@@ -1,4 +1,4 @@
-//! The disks of a guest that a backup does not have, and why.
+//! The disks of a guest that a backup leaves out, and why.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::json::{is_object_at, list_at, text_at};
 use crate::manifest::config_data::GENERATED;
 
-/// What is said of a volume by its kind in the VMI, whose data the guest does not write, or loses at its end.
+/// Remarks by kind of volume, for data that the guest does not write, or loses at its end.
 const KINDS: [(&str, &str); 3] = [
     (
         "containerDisk",
@@ -25,14 +25,14 @@ const KINDS: [(&str, &str); 3] = [
 /// A disk without a file in the backup.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Name of the volume in the VMI.
+    /// The volume's name in the VMI.
     pub volume: String,
-    /// Name of the disk in the guest's domain, such as `vda`.
+    /// The disk's name in the domain, such as `vda`.
     pub target: String,
     pub reason: &'static str,
 }
 
-/// The disks of the domain whose changes are not tracked, in its order. The VMI may be without its volumes.
+/// The disks of the domain without tracked changes, in its order. The VMI may lack its volumes.
 pub fn left_out(domain: &Value, vmi: &Value) -> Vec<LeftOut> {
     let disks = list_at(domain, "/Spec/Devices/Disks").iter();
     let untracked = disks.filter(|disk| !is_tracked(disk));
@@ -104,7 +104,7 @@ mod tests {
             ("plain", "its changes are not tracked"),
         ];
         assert_eq!(reasons, expected);
-        // In a pod whose VMI is not known.
+        // In a pod with an unknown VMI.
         assert_eq!(
             left_out(&domain, &Value::Null)[0].reason,
             "its changes are not tracked"

@@ -5,7 +5,8 @@
 //!                        backup.json             written when all is complete
 //! ```
 //!
-//! QEMU does the work (push), so DIR is the launcher's: in a pod a path there, else reached by a link below its root.
+//! QEMU does the work (push), so DIR is the launcher's: in a pod a path there, else reached by a
+//! link below its root.
 
 mod ancestors;
 mod error;
@@ -41,9 +42,9 @@ use left_out::{is_tracked, left_out};
 use os::signals::EndSignals;
 use record::{Record, Records};
 
-/// The quiesce status of a backup of a guest that was frozen before it.
+/// The quiesce status if the guest was already frozen.
 const ALREADY_FROZEN: &str = "AlreadyFrozen";
-/// What backups are called; the time tells them apart.
+/// Name of backups; the time tells them apart.
 const NAME: &str = "backup";
 
 /// The arguments of `backup`.
@@ -64,10 +65,12 @@ it would give the same files."
 pub struct BackupArgs {
     /// Directory for the backup, as the launcher sees it; it is made if its parent is there
     dir: PathBuf,
-    /// Only what has changed since the last complete backup in DIR, or since CHECKPOINT, which is the name of one
+    /// Only what has changed since the last complete backup in DIR, or since CHECKPOINT, which is
+    /// the name of one
     #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     incremental: Option<String>,
-    /// Do not freeze the guest's file systems while the backup begins. Without this they are, if the guest agent can
+    /// Do not freeze the guest's file systems while the backup begins. Without this they are, if
+    /// the guest agent can
     #[arg(long)]
     skip_quiesce: bool,
     #[command(flatten)]
@@ -77,7 +80,8 @@ pub struct BackupArgs {
 /// `backup`.
 ///
 /// # Errors
-/// If no guest runs, no disk is tracked, another job is in progress, or the backup fails or is cancelled. Then there is none.
+/// If no guest runs, no disk is tracked, another job is in progress, or the backup fails or is
+/// cancelled. Then there is none.
 pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm_dir = args.target.target.resolve()?.into_dir("backup")?;
     let (client, vmi) = args.target.connect_by_identity().await?;
@@ -125,7 +129,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         backup_start_time: Some(id.started.0.to_string()),
         incremental: parent.map(|parent| parent.checkpoint.clone()),
         target_path: Some(target.pod_path()),
-        // A freeze of the launcher's own ends with a thaw, which would be that of somebody else's freeze.
+        // If the launcher froze the guest itself, its thaw would end somebody else's freeze.
         skip_quiesce: args.skip_quiesce || is_frozen,
         ..BackupOptions::default()
     };
@@ -163,7 +167,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     )
 }
 
-/// By its name, such a directory may be the last backup.
+/// By its name, such a directory may look like the last backup.
 fn warn_of_incomplete(records: &Records) {
     for directory in records.incomplete() {
         say(&format!(
@@ -173,19 +177,19 @@ fn warn_of_incomplete(records: &Records) {
     }
 }
 
-/// When the backup that is in progress was begun, if there is one.
+/// The start time of a backup in progress.
 fn in_progress(domain: &Value) -> Option<&str> {
     let backup = domain.pointer("/Spec/Metadata/KubeVirt/Backup")?;
     let began = text_at(backup, "/StartTimestamp");
     (!began.is_empty() && text_at(backup, "/EndTimestamp").is_empty()).then_some(began)
 }
 
-/// Whether somebody has frozen the guest's file systems.
+/// Whether the guest's file systems are frozen.
 fn is_frozen(domain: &Value) -> bool {
     text_at(domain, "/Status/FSFreezeStatus/Status") == "frozen"
 }
 
-/// The volumes whose changes are tracked.
+/// The volumes with tracked changes.
 fn tracked_volumes(domain: &Value) -> Vec<String> {
     let disks = list_at(domain, "/Spec/Devices/Disks").iter();
     disks
@@ -194,8 +198,8 @@ fn tracked_volumes(domain: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The backup's name and time, in whole seconds: one that there is not yet. The launcher takes a backup of the same time
-/// as its last one for that one.
+/// An unused name and time for the backup, in whole seconds. The launcher takes a backup with its
+/// last one's time for that one.
 fn new_id(records: &Records, domain: &Value) -> Result<BackupId, BackupError> {
     let last = text_at(domain, "/Spec/Metadata/KubeVirt/Backup/StartTimestamp").parse();
     let next = last.map_or(0, |last: Timestamp| last.as_second().saturating_add(1));
@@ -216,9 +220,9 @@ fn new_id(records: &Records, domain: &Value) -> Result<BackupId, BackupError> {
 /// The directory for the backup.
 struct Target {
     dir: PathBuf,
-    /// Was not there before.
+    /// Whether it was made for this backup.
     is_new: bool,
-    /// Where the launcher has another root.
+    /// Used if the launcher has another root.
     link: Option<VmLink>,
 }
 
@@ -244,7 +248,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Its path as the launcher has it.
+    /// The path for the launcher.
     fn pod_path(&self) -> String {
         let link = self.link.as_ref().map(VmLink::pod_path);
         link.unwrap_or_else(|| self.dir.display().to_string())
@@ -254,7 +258,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if self.is_new {
-            // Without a backup it is empty, else it stays.
+            // Succeeds only if it is empty, without a backup.
             let _ = fs::remove_dir(&self.dir);
         }
     }

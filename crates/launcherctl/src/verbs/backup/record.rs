@@ -1,4 +1,5 @@
-//! `backup.json`: what a backup has, written when it is complete; and those of the backups that there are.
+//! `backup.json`, the content of a backup, written when it is complete; and the records of existing
+//! backups.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ use os::command::{self, Limits};
 /// The unit of `st_blocks`.
 const BYTES_PER_BLOCK: u64 = 512;
 const RECORD_FILE: &str = "backup.json";
-/// What the directories of backups begin with.
+/// Prefix of backups' directories.
 const NAME_PREFIX: &str = "backup-";
 /// For `qemu-img rebase`, which writes a header.
 const REBASE_LIMITS: Limits = Limits {
@@ -32,39 +33,39 @@ const REBASE_LIMITS: Limits = Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Its checkpoint, from which an incremental backup can count. The directory has the same name.
+    /// Its checkpoint, on which an incremental backup can build. The directory has the same name.
     pub checkpoint: String,
-    /// When it was begun, RFC 3339.
+    /// Start time, RFC 3339.
     pub started: String,
-    /// The backup below it, if it has only what has changed since.
+    /// The backup below it, if it is incremental.
     pub parent: Option<String>,
-    /// `Succeeded` if the guest's file systems were frozen, `AlreadyFrozen` if they were so before, else `Failed` or `Skipped`.
+    /// `Succeeded` if the guest's file systems were frozen, `AlreadyFrozen` if they were frozen
+    /// before, else `Failed` or `Skipped`.
     pub quiesce_status: String,
-    /// What the launcher remarks.
+    /// The launcher's remark.
     pub message: String,
     /// A file for each volume.
     pub files: Vec<RecordFile>,
 }
 
-/// The file of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordFile {
-    /// Name of the volume in the VMI.
+    /// The volume's name in the VMI.
     pub volume: String,
-    /// Name of the disk in the guest's domain, such as `vda`.
+    /// The disk's name in the domain, such as `vda`.
     pub target: String,
     /// Its name in the backup's directory.
     pub file: String,
-    /// What it takes on the disk, without its holes.
+    /// Its size on the disk, without its holes.
     pub bytes: u64,
 }
 
 impl Record {
-    /// Of what the launcher reports, and the files that are there.
+    /// From the launcher's report and the existing files.
     ///
     /// # Errors
-    /// If one is not there.
+    /// A file is missing.
     pub fn of(directory: &Path, report: &Value, parent: Option<&Self>) -> Result<Self, CtlError> {
         let volumes: Vec<BackupVolumeInfo> =
             serde_json::from_str(text_at(report, "/Volumes")).map_err(BackupError::Volumes)?;
@@ -90,17 +91,17 @@ impl Record {
         })
     }
 
-    /// Puts the images on top of the last ones, so that each can be read as a whole disk.
+    /// Puts the images on top of the last ones, so that each is readable as a whole disk.
     ///
     /// # Errors
-    /// If `qemu-img` cannot.
+    /// `qemu-img` fails.
     pub fn chain_images(&self, directory: &Path, parent: Option<&Self>) -> Result<(), BackupError> {
         let Some(parent) = parent else { return Ok(()) };
         for file in &self.files {
             let Some(below) = parent.file_of(&file.volume) else {
                 continue;
             };
-            // By a relative path: the directories may be moved together.
+            // A relative path: the directories may be moved together.
             let below = format!("../{}/{}", parent.checkpoint, below.file);
             let image = directory.join(&file.file);
             let image = image.to_string_lossy();
@@ -113,10 +114,10 @@ impl Record {
         Ok(())
     }
 
-    /// Says that the backup is complete.
+    /// Writes the record, which marks the backup as complete.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// It cannot be written.
     pub fn store(&self, directory: &Path) -> Result<(), CtlError> {
         let path = directory.join(RECORD_FILE);
         let json = serde_json::to_vec_pretty(self).map_err(|error| InFile::new(&path, error))?;
@@ -125,14 +126,14 @@ impl Record {
         Ok(file.complete()?)
     }
 
-    /// The file of a volume, if the backup has one.
+    /// A volume's file, if the backup has one.
     #[must_use]
     pub fn file_of(&self, volume: &str) -> Option<&RecordFile> {
         self.files.iter().find(|file| file.volume == volume)
     }
 }
 
-/// The complete backups of a VM in a directory, in the order in which they were made.
+/// The complete backups of a VM in a directory, oldest first.
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
@@ -140,7 +141,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Those in `dir`; what cannot be read is not a backup.
+    /// Reads those in `dir`; an unreadable one is not a backup.
     #[must_use]
     pub fn read(dir: &Path, vm: &str) -> Self {
         let directory = dir.join(vm);
@@ -155,7 +156,7 @@ impl Records {
         Self { directory, records }
     }
 
-    /// The directories of backups that are not complete, such as of a `backup` that was killed.
+    /// The directories of incomplete backups, such as of a killed `backup`.
     #[must_use]
     pub fn incomplete(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory)
@@ -174,16 +175,17 @@ impl Records {
         found
     }
 
-    /// Where the backup of this name is.
+    /// The directory of the backup of this name.
     #[must_use]
     pub fn directory(&self, dated_name: &str) -> PathBuf {
         self.directory.join(dated_name)
     }
 
-    /// The backup below an incremental one of these volumes: with this checkpoint, or the last one.
+    /// The backup on which an incremental one of these volumes builds: the one with this
+    /// checkpoint, or the last one.
     ///
     /// # Errors
-    /// If there is none, or it lacks a volume.
+    /// There is none, or it lacks a volume.
     pub fn parent(&self, checkpoint: &str, volumes: &[String]) -> Result<&Record, BackupError> {
         let no_parent = || BackupError::NoParent(self.directory.clone());
         let last = self.records.last().ok_or_else(no_parent)?;
@@ -207,7 +209,6 @@ impl Records {
         self.records.iter().find(|it| it.checkpoint == checkpoint)
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.records.len()
@@ -259,7 +260,7 @@ pub(super) mod tests {
             fs::create_dir_all(&directory).unwrap();
             record.store(&directory).unwrap();
         }
-        // Not complete, or moved to another name.
+        // Incomplete, or renamed.
         fs::create_dir(dir.path().join("vm/backup-11")).unwrap();
         let moved = dir.path().join("vm/moved");
         fs::create_dir(&moved).unwrap();

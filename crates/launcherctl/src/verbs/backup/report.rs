@@ -1,4 +1,4 @@
-//! What is printed of a backup, and how it is restored.
+//! Prints a backup and how to restore it.
 
 use std::path::Path;
 
@@ -82,7 +82,7 @@ fn restore(directory: &Path, file: &RecordFile) -> String {
     format!("qemu-img convert -O raw {image} {disk}")
 }
 
-/// A word of a shell's command.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%+-,".contains(c);
     if word.chars().all(is_plain) {

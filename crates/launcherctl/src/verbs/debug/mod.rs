@@ -1,4 +1,5 @@
-//! `debug`: an archive for a bug report: log, timeline, metrics, domain, context, versions and states, without secrets.
+//! `debug`: an archive for a bug report: log, timeline, metrics, domain, context, versions and
+//! states, without secrets.
 
 mod redact;
 
@@ -26,7 +27,7 @@ use client::{CallError, Client};
 
 /// Most of a log that is read, from its end.
 const MAX_LOG_BYTES: u64 = 16 << 20;
-/// The log of a launcher that `run` has started, below its root.
+/// The log of a launcher of `run`, below its root.
 const RUN_LOG: &str = "launcher.log";
 
 /// Arguments of `debug`.
@@ -34,10 +35,12 @@ const RUN_LOG: &str = "launcher.log";
 pub struct DebugArgs {
     #[command(flatten)]
     vm: VmArgs,
-    /// Where to write the archive, `-` for standard output; without it, launcher-debug-TIME.tar.gz here
+    /// Where to write the archive, `-` for standard output; without it, launcher-debug-TIME.tar.gz
+    /// here
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The launcher's log, such as `kubectl logs` prints it; that of a launcher that `run` has started is found
+    /// The launcher's log, such as `kubectl logs` prints it; that of a launcher that `run` has
+    /// started is found
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
@@ -45,7 +48,8 @@ pub struct DebugArgs {
 /// `debug`.
 ///
 /// # Errors
-/// If the launcher does not answer at all, and nothing is left of a VM of `run`; or the archive cannot be written.
+/// The launcher does not answer at all and no VM of `run` has left anything, or the archive cannot
+/// be written.
 pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlError> {
     let launcher = args.vm.target().resolve_any()?;
     let mut report = Report::default();
@@ -97,7 +101,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     })
 }
 
-/// What is in the archive, by the names of its files.
+/// The archive's content, by file name.
 #[derive(Debug, Default)]
 struct Report {
     files: Vec<(&'static str, String)>,
@@ -113,7 +117,7 @@ impl Report {
         self.add(name, format!("{:#}\n", redact::json(value)));
     }
 
-    /// A JSON file that need not be there.
+    /// Adds a JSON file, which may be missing.
     fn add_json_file(&mut self, name: &'static str, file: &Path) {
         let value = std::fs::read(file)
             .ok()
@@ -123,7 +127,7 @@ impl Report {
         }
     }
 
-    /// What the launcher answers, as far as it does.
+    /// Adds the launcher's answers, as far as it answers.
     async fn ask(&mut self, client: &Client) {
         let versions = client.versions().await;
         let versions = json!({
@@ -159,7 +163,8 @@ impl Report {
         }
     }
 
-    /// Of a VM of `run` whose launcher does not answer: its state and what is on disk besides the launcher's log.
+    /// Adds the state and files, besides the launcher's log, of a VM of `run` whose launcher does
+    /// not answer.
     async fn add_what_is_left(&mut self, dir: &VmDir) {
         let (name, uid) = match Failure::load(dir) {
             Some(failure) => (failure.name, failure.uid),
@@ -176,7 +181,7 @@ impl Report {
             let text = read_tail(file, MAX_LOG_BYTES)?;
             Ok::<_, std::io::Error>(redact::log(&String::from_utf8_lossy(&text)))
         };
-        // Of a failed VM it is kept elsewhere.
+        // A failed VM has it elsewhere.
         let console = dir.path(&PodPaths::default().serial_log(&uid));
         match log(&console_log_file(dir)).or_else(|_| log(&console)) {
             Ok(text) => self.add("console.log", text),
@@ -192,7 +197,7 @@ impl Report {
         self.problems.push(lost.to_owned());
     }
 
-    /// The answer, or a problem more.
+    /// Returns the answer, or records a problem.
     fn found<T>(&mut self, answer: Result<T, CallError>) -> Option<T> {
         answer
             .map_err(|error| self.problems.push(os::logging::chain(&error)))
@@ -221,7 +226,7 @@ impl Report {
     }
 }
 
-/// A report on hooks without what they did to cloud-init data.
+/// A report on hooks without their changes to cloud-init data.
 fn without_cloud_init(mut report: Value) -> Value {
     let sidecars = report
         .pointer_mut("/sidecars")

@@ -1,13 +1,13 @@
-//! Takes secrets out of what goes into a bug report. It rather takes out too much.
+//! Removes secrets from a bug report. In doubt it removes too much.
 
 use serde_json::Value;
 
 use domain::xml::secrets::without_secrets;
 
-/// What stands in a secret's place.
+/// Replaces a secret.
 pub const REMOVED: &str = "[removed]";
 
-/// Parts of names, in lower case and without separators, whose values are secrets.
+/// Parts of names with secret values, in lower case and without separators.
 const SECRET_NAMES: [&str; 14] = [
     "passw",
     "passphrase",
@@ -24,12 +24,12 @@ const SECRET_NAMES: [&str; 14] = [
     "apikey",
     "ignition",
 ];
-/// How base64 of an SSH public key, and of a JSON web token, begins.
+/// Beginnings of the base64 of an SSH public key and of a JSON web token.
 const SECRET_BEGINNINGS: [&str; 2] = ["AAAA", "eyJ"];
 /// Shorter words are not keys.
 const MIN_KEY_LENGTH: usize = 20;
 
-/// Whether the value of this name is a secret.
+/// Whether the value of this name is secret.
 fn is_secret_name(name: &str) -> bool {
     let name: String = name
         .chars()
@@ -67,7 +67,7 @@ pub fn xml(document: &str) -> String {
     text(&without_secrets(document))
 }
 
-/// A log without its secrets, line by line. Lines of the launcher are JSON objects.
+/// A log without its secrets, line by line. The launcher's lines are JSON objects.
 #[must_use]
 pub fn log(log: &str) -> String {
     let mut clean = String::with_capacity(log.len());
@@ -78,7 +78,7 @@ pub fn log(log: &str) -> String {
         }
         clean.push('\n');
     }
-    // A key that is spread over lines.
+    // For a key that spans several lines.
     without_pem(&clean)
 }
 
@@ -103,7 +103,7 @@ fn log_line(mut line: Value) -> Value {
     json(line)
 }
 
-/// Text without what looks like a key, a token, or the value of a secret's name.
+/// Text without anything that looks like a key, a token, or a secret name's value.
 #[must_use]
 pub fn text(text: &str) -> String {
     let text = without_pem(text);
@@ -114,7 +114,7 @@ pub fn text(text: &str) -> String {
         let word = part.trim_end_matches(is_separator);
         let end = part.get(word.len()..).unwrap_or_default();
         if word.is_empty() {
-            // Between a name and its value; the end of the line is the end of the value.
+            // Between a name and its value; the line's end ends the value.
             hide_next &= end != "\n" && end != ",";
             clean.push_str(end);
             continue;
@@ -127,14 +127,14 @@ pub fn text(text: &str) -> String {
         clean.push_str(if hides { REMOVED } else { word });
         clean.push_str(end);
         let names_secret = is_secret_name(word) && matches!(end, "=" | ":" | "\"" | "'");
-        // The scheme stands before the secret.
+        // The scheme precedes the secret.
         let is_scheme = matches!(word, "Bearer" | "Basic");
         hide_next = names_secret || is_scheme;
     }
     clean
 }
 
-/// Text without PEM blocks, their begin lines included.
+/// Text without PEM blocks and their begin lines.
 fn without_pem(text: &str) -> String {
     let (begin, end, dashes) = ("-----BEGIN ", "-----END ", "-----");
     let mut clean = String::with_capacity(text.len());
@@ -142,7 +142,7 @@ fn without_pem(text: &str) -> String {
     while let Some((before, block)) = rest.split_once(begin) {
         clean.push_str(before);
         clean.push_str(REMOVED);
-        // Without an end all the rest may be the key.
+        // Without an end, all the rest may be the key.
         let after = block
             .split_once(end)
             .and_then(|(_, end)| end.split_once(dashes));
@@ -214,7 +214,7 @@ mod tests {
         let lines = [
             json!({"msg": "Domain XML generated. Base64 dump aHVudGVyMg=="}),
             json!({"msg": "the domain to define", "xml": "<a passwd='hunter2'/>"}),
-            json!({"msg": "a hook sidecar has run", "point": "PreCloudInitIso", "changed": "UserData: hunter2"}),
+            json!({"msg": "A hook sidecar has run", "point": "PreCloudInitIso", "changed": "UserData: hunter2"}),
             json!({"msg": "what the conversion has seen", "context": "{\"userData\":\"hunter2\",\"cpuSet\":[1]}"}),
         ];
         let text = lines.map(|line| line.to_string()).join("\n") + "\nplain password=hunter2\n";

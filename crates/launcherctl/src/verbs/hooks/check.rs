@@ -1,4 +1,5 @@
-//! `hooks check`: whether a sidecar program does what a launcher expects of it, as text, JSON and JUnit.
+//! `hooks check`: checks that a sidecar program meets a launcher's expectations; text, JSON and
+//! JUnit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +20,14 @@ use crate::view::output::{Format, print, with_progress};
 use domain::xml::tree::Element;
 use hooks::conformance::{CheckResult, Conformance, Limits, Outcome, Subject, check};
 
-/// A VMI that has what sidecars most often change: disks, an interface, cloud-init.
+/// A VMI with the parts that sidecars change most often: disks, an interface, cloud-init.
 const DEFAULT_VMI: &str = include_str!("check_vmi.yaml");
 
 /// Arguments of `hooks check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// VMI or VM manifest that the sidecar gets, such as one with its annotations; without it, a small one
+    /// VMI or VM manifest that the sidecar gets, such as one with its annotations; without it, a
+    /// small one
     #[arg(long, value_name = "FILE")]
     vmi: Option<PathBuf>,
     /// Write the results as JUnit XML to FILE too
@@ -37,17 +39,17 @@ pub struct CheckArgs {
     /// Show what the sidecar prints
     #[arg(short, long)]
     verbose: bool,
-    /// The sidecar: a program or directory with onDefineDomain or preCloudInitIso, which sidecar-shim calls; or a program
-    /// that serves gRPC itself on a socket in the directory {}, such as: ./watchdog {}; its options stand after --, such as:
-    /// -- ./watchdog --dir {}
+    /// The sidecar: a program or directory with onDefineDomain or preCloudInitIso, which
+    /// sidecar-shim calls; or a program that serves gRPC itself on a socket in the directory {},
+    /// such as: ./watchdog {}; its options stand after --, such as: -- ./watchdog --dir {}
     #[arg(required = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }
 
-/// `hooks check`: exit status 0 if no check failed, 1 if one did.
+/// `hooks check`: exit status 0 if no check failed, 1 otherwise.
 ///
 /// # Errors
-/// If the program is not there, or the VMI cannot be read.
+/// The program is missing, or the VMI is unreadable.
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     let program = SidecarProgram::new(&args.program)?;
     let dirs = Directories::make()?;
@@ -96,8 +98,8 @@ fn inputs_of(file: Option<&Path>) -> Result<(Bytes, String), CtlError> {
     Ok((Bytes::from(value.to_string()), xml))
 }
 
-/// For the sidecar's socket and the shim's links; removed with it. In the directory for temporary files, as a socket's path is
-/// limited to 107 bytes.
+/// For the sidecar's socket and the shim's links; removed on drop. In the directory for temporary
+/// files, as a socket's path is limited to 107 bytes.
 pub(super) struct Directories(PathBuf);
 
 impl Directories {
@@ -125,7 +127,7 @@ impl Drop for Directories {
     }
 }
 
-/// The check's name, with the version in which it was made.
+/// The check's name, with its protocol version.
 fn name(result: &CheckResult) -> String {
     let check = json!(result.check);
     let check = check.as_str().unwrap_or_default();
@@ -168,7 +170,7 @@ fn counted(conformance: &Conformance, counts: impl Fn(&Outcome) -> bool) -> usiz
     outcomes.filter(|outcome| counts(outcome)).count()
 }
 
-/// The results as continuous integration reads them.
+/// The results in JUnit's format.
 fn junit(conformance: &Conformance) -> String {
     let seconds = |milliseconds: u64| format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000);
     let mut suite = Element::new("testsuite")

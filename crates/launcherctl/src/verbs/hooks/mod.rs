@@ -1,5 +1,6 @@
-//! `hooks`: the sidecars of a running launcher and what each did last; `hooks try`: one sidecar
-//! against a VMI, without a launcher; `hooks check`: whether a program is a sidecar that a launcher can rely on.
+//! `hooks`: a running launcher's sidecars and their last calls; `hooks try`: calls one sidecar with
+//! a VMI, without a launcher; `hooks check`: checks that a launcher can rely on a program as a
+//! sidecar.
 
 mod check;
 mod trial;
@@ -24,10 +25,10 @@ pub enum TrialError {
     /// A launcher would refuse the VMI's cloud-init volume.
     #[error("the VMI's cloud-init data")]
     CloudInit(#[source] Box<pod::PodError>),
-    /// No image can be made of the data that a sidecar has returned.
+    /// A sidecar's cloud-init data cannot become an image.
     #[error("the sidecar's cloud-init data has a field that cannot be used")]
     CloudInitData(#[source] serde_json::Error),
-    /// A signal has ended `hooks try` or `hooks check`.
+    /// A signal ended `hooks try` or `hooks check`.
     #[error("cancelled; the sidecar has been killed")]
     Cancelled,
 }
@@ -46,14 +47,15 @@ pub struct HooksArgs {
 enum Action {
     /// Run a sidecar against a VMI, without a launcher, and print what it changes
     Try(trial::TryArgs),
-    /// Check whether a sidecar program does what a launcher expects: answers, bad input, size, time, its end
+    /// Check whether a sidecar program does what a launcher expects: answers, bad input, size,
+    /// time, its end
     Check(check::CheckArgs),
 }
 
 /// `hooks`, `hooks try` and `hooks check`.
 ///
 /// # Errors
-/// If there is no launcher with sidecars, or the sidecar fails.
+/// There is no launcher with sidecars, or the sidecar fails.
 pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlError> {
     match &args.action {
         None => list(&args.target, format).await,
@@ -64,7 +66,7 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
 
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let launcher = target.resolve()?;
-    // The report of a launcher that has ended says nothing of now.
+    // A report left by an ended launcher is out of date.
     launcher.connect().await?;
     let dir = launcher.into_dir("hooks")?;
     let (file, is_of_run) = (dir.path(HOOKS_REPORT), dir.is_of_run());
@@ -76,7 +78,8 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     answer(format, &json!(report), || table(&report, is_of_run))
 }
 
-/// Gives up at Ctrl-C and the like, so that the sidecar and its files do not outlive this program.
+/// Stops at Ctrl-C and other signals, so that the sidecar and its files do not outlive this
+/// program.
 async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     tokio::select! {
@@ -85,7 +88,7 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     }
 }
 
-/// `is_of_run`: with the sidecar by which `run` puts its network interfaces into the domain.
+/// `is_of_run`: includes the sidecar by which `run` adds its network interfaces.
 fn table(report: &Report, is_of_run: bool) -> Vec<String> {
     if report.sidecars.is_empty() {
         return vec!["no sidecars".into()];

@@ -1,4 +1,4 @@
-//! `hooks try`: one sidecar against a VMI, without a launcher.
+//! `hooks try`: calls one sidecar with a VMI, without a launcher.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ use api::vmi::Vmi;
 use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::{Changes, HookPoint};
 
-/// virt-handler gives a whole sync this long.
+/// virt-handler's limit of a whole sync.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Arguments of `hooks try`.
@@ -27,8 +27,9 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct TryArgs {
     #[command(flatten)]
     inputs: Inputs,
-    /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a program or directory with
-    /// onDefineDomain or preCloudInitIso, or "./watchdog {}", which serves gRPC itself on a socket in the directory {}
+    /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a
+    /// program or directory with onDefineDomain or preCloudInitIso, or "./watchdog {}", which
+    /// serves gRPC itself on a socket in the directory {}
     #[arg(long, value_name = "SOCKET|PROGRAM")]
     sidecar: String,
     /// Show what a program that is started prints
@@ -39,7 +40,7 @@ pub struct TryArgs {
 /// `hooks try`: exit status 1 for a sidecar that is not idempotent.
 ///
 /// # Errors
-/// If the VMI cannot be read, or the sidecar does not start, or fails.
+/// The VMI is unreadable, or the sidecar does not start, or fails.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (value, vmi, context) = args.inputs.read()?;
     let dirs = Directories::make()?;
@@ -80,7 +81,8 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
             "cloudInitChanges": cloud_init_changes, "cloudInit": new}),
         || summary(&tried, why_not_called),
     );
-    // A launcher may call a sidecar with its own result: what is not idempotent fails here, so that a script notices.
+    // A launcher may call a sidecar with its own result, so a script should notice one that is not
+    // idempotent.
     Ok(if tried.is_idempotent() {
         ExitCode::SUCCESS
     } else {
@@ -94,7 +96,7 @@ enum CloudInit {
     Missing(&'static str),
 }
 
-/// The data as a launcher reads it, in a pod without Secrets: `empty` is a directory that has none.
+/// The data as a launcher reads it, in a pod without Secrets: `empty` is an empty directory.
 fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<CloudInit, CtlError> {
     let pod_without_secrets = pod::LauncherFlags {
         root: pod::Root::new(empty),
@@ -125,7 +127,7 @@ fn is_socket(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-/// `why_not_called`: of `PreCloudInitIso`.
+/// `why_not_called`: the reason for `PreCloudInitIso`.
 fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
     let list = |prefix: &str, changes: &Changes| -> Vec<String> {
         let more = changes.more.then(|| "and more".to_owned());

@@ -5,10 +5,10 @@ use std::fmt;
 use api::proto::inspect::v1::MigrationEvent;
 use api::proto::inspect::v1::migration_event::Event;
 
-/// How the launcher ends its report of a migration that was cancelled; KubeVirt's text.
+/// The end of the launcher's report on a cancelled migration; KubeVirt's text.
 const ABORTED: &str = "Live migration has been aborted";
 
-/// Who has cancelled it.
+/// The cause of the cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancel {
     /// Ctrl-C, or another signal.
@@ -27,7 +27,8 @@ impl fmt::Display for Cancel {
 }
 
 impl Cancel {
-    /// The launcher reports the cancellation as a call, and its result as an abort. Here the cause is known.
+    /// The launcher reports the cancellation as a call, and its result as an abort. Adds the cause,
+    /// which is known here.
     pub fn explain(self, event: &mut MigrationEvent) {
         match &mut event.event {
             Some(Event::Decision(decision)) if decision.action == "Abort" => {
@@ -85,7 +86,7 @@ mod tests {
             format!("migration is cancelled: {why}")
         );
         assert!(record.summary().ends_with(why), "{}", record.summary());
-        // Another failure is not the cancellation's.
+        // Another failure is not caused by the cancellation.
         let mut other = event(3, ended("no route"));
         Cancel::Signal.explain(&mut other);
         assert_eq!(other, event(3, ended("no route")));

@@ -1,8 +1,6 @@
-//! Why a VM is not migrated by `launcherctl`.
-
 use std::path::PathBuf;
 
-/// A migration does not begin, or has failed.
+/// A migration does not start, or fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrateError {
@@ -18,25 +16,24 @@ pub enum MigrateError {
     /// Source and target are the same launcher.
     #[error("source and target are the same launcher, in {}", .0.display())]
     SameLauncher(PathBuf),
-    /// The source does not report what its migrations do.
+    /// The source does not report its migrations.
     #[error(
         "the source's launcher does not say what a migration does (KubeVirt's does not): it can only be a target"
     )]
     NoReports,
-    /// The launcher has sent no VM, and the VM has not come by `migrate`.
+    /// The launcher has sent no VM, and the VM did not arrive by `migrate`.
     #[error(
         "no migration from here has begun since this launcher was started; one that brought the VM here is known to the launcher that it came from"
     )]
     NoMigration,
-    /// `--copy-volume` with a name that no claim or data volume has.
+    /// No claim or data volume has the name of `--copy-volume`.
     #[error("--copy-volume {name}: the VM has no such claim or data volume; it has {known}")]
     UnknownVolume {
-        /// The name.
         name: String,
         /// The VM's claims and data volumes, and the one that was probably meant.
         known: String,
     },
-    /// The target has no file for a volume that is to be copied.
+    /// The target has no file for a volume to copy.
     #[error(
         "--copy-volume {0}: the target has no file to copy it to, {path}; truncate -s SIZE makes one, as large as the volume",
         path = .1.display()
@@ -45,7 +42,7 @@ pub enum MigrateError {
     /// There is nothing to migrate.
     #[error("the source's launcher has no running guest")]
     NoGuest,
-    /// The guest is on its way.
+    /// A migration is in progress.
     #[error(
         "a migration of this VM is in progress; launcherctl migration --follow shows it to its end"
     )]
@@ -59,7 +56,7 @@ pub enum MigrateError {
         .0.display()
     )]
     NoDaemon(PathBuf),
-    /// One is in a pod, the other has a root of its own.
+    /// One is in a pod, the other has its own root.
     #[error(
         "the files of source and target are at different places ({source_root} and {target_root}): both have to be in pods (root /), or both below a --root of their own"
     )]
@@ -75,20 +72,19 @@ pub enum MigrateError {
         path = path.display(), excess = length - limit
     )]
     PathTooLong {
-        /// The socket.
         path: PathBuf,
-        /// Bytes of its path.
+        /// In bytes.
         length: usize,
-        /// The most that there may be.
+        /// In bytes.
         limit: usize,
     },
     /// A socket that leads to the target cannot be made.
     #[error("cannot make the socket {}", .0.display())]
     Socket(PathBuf, #[source] std::io::Error),
-    /// A signal came before it began.
+    /// A signal came before it started.
     #[error("cancelled before the migration began; the guest runs on where it was")]
     Cancelled,
-    /// The migration has failed, or was cancelled.
+    /// The migration failed or was cancelled.
     #[error("the VM is not migrated, and {guest}: {reason}")]
     Failed {
         /// The launcher's reason.
@@ -96,7 +92,7 @@ pub enum MigrateError {
         /// Where the guest is.
         guest: String,
     },
-    /// The guest has left, and has not arrived in time.
+    /// The guest has left, but has not arrived in time.
     #[error(
         "the guest has left the source, and its arrival at the target in {root} is not reported after {1} s; the target's log says more",
         root = .0.display()

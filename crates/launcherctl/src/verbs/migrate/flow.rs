@@ -1,4 +1,4 @@
-//! The course of a migration: both virt-handlers' calls, in their order, and what becomes of the guest.
+//! The course of a migration: both virt-handlers' calls in order, and the guest's whereabouts.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -26,28 +26,28 @@ use client::refusal;
 use os::logging::chain;
 use os::signals::EndSignals;
 
-/// How long the target may take to report a guest that has left the source.
+/// Limit for the target to report a guest that has left the source.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the source may take to report that its guest runs on.
+/// Limit for the source to report that its guest still runs.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A migration that can begin.
+/// A migration that is ready to start.
 pub struct Migration<'a> {
     source: &'a Side,
     target: &'a Side,
-    /// The VMI as it was sent last, without the migration.
+    /// The VMI as last sent, without the migration.
     sent: &'a Value,
     vmi: Value,
-    /// virt-handler's, as they were sent with the VMI.
+    /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,
     share_paths: bool,
 }
 
 impl<'a> Migration<'a> {
-    /// Finds out what is to be moved.
+    /// Determines what to move.
     ///
     /// # Errors
-    /// If there is no guest, or source and target do not fit.
+    /// There is no guest, or source and target do not match.
     pub async fn new(
         source: &'a Side,
         target: &'a Side,
@@ -72,10 +72,10 @@ impl<'a> Migration<'a> {
         })
     }
 
-    /// Moves the VM. How long that took, in a sentence.
+    /// Moves the VM. Returns the duration, in a sentence.
     ///
     /// # Errors
-    /// [`MigrateError::Failed`], with where the guest is; [`MigrateError::NotArrived`].
+    /// [`MigrateError::Failed`], with the guest's place; [`MigrateError::NotArrived`].
     pub async fn run(
         &self,
         args: &MigrateArgs,
@@ -109,8 +109,9 @@ impl<'a> Migration<'a> {
         Err(MigrateError::Failed { reason, guest }.into())
     }
 
-    /// From the first call to the migration's end, or to that of the source's launcher: how it has ended is in the record.
-    /// The sockets are needed until the guest has arrived, as libvirt's daemon may live on without the launcher.
+    /// Runs from the first call to the end of the migration, or of the source's launcher: the
+    /// record tells how it ended. The sockets are needed until the guest has arrived, as libvirt's
+    /// daemon may outlive the launcher.
     async fn transfer(
         &self,
         args: &MigrateArgs,
@@ -139,7 +140,7 @@ impl<'a> Migration<'a> {
         Ok(proxies)
     }
 
-    /// The source listens on the ports that lead to the guest until it ends, so the target gets others.
+    /// The source listens on the guest's forwarded ports until it ends, so the target gets others.
     fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
         let Some(mut network) = Network::load(&self.source.dir)? else {
             return Ok(BTreeMap::new());
@@ -149,7 +150,7 @@ impl<'a> Migration<'a> {
         Ok(ports)
     }
 
-    /// The ports that lead to the guest now; none between pods, which keep theirs.
+    /// The guest's new ports; `None` between pods, which keep theirs.
     fn target_network(&self) -> Result<Option<Network>, CtlError> {
         if self.share_paths {
             return Ok(None);
@@ -188,7 +189,7 @@ impl<'a> Migration<'a> {
                         output.event(&event);
                         continue;
                     }
-                    // It has ended, or its launcher has.
+                    // It or its launcher has ended.
                     Ok(None) | Err(_) => return Ok(()),
                 },
                 _ = stop.next() => Cancel::Signal,
@@ -232,7 +233,7 @@ impl<'a> Migration<'a> {
         })
     }
 
-    /// The guest is on the target: what virt-handler does then.
+    /// Does virt-handler's part once the guest is on the target.
     async fn finish(&self, record: &Record, output: &Output) -> String {
         let kept = self.keep(record);
         let target = &self.target.client;
@@ -249,7 +250,7 @@ impl<'a> Migration<'a> {
                 output.note(&forward.to_string());
             }
         }
-        // Its launcher ends then. Whoever has started it may have done that already.
+        // This ends its launcher, unless whoever started it already has.
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
         match record.ended() {
             Some(_) => record.summary(),
@@ -258,7 +259,7 @@ impl<'a> Migration<'a> {
         }
     }
 
-    /// What other verbs are to know of a VM below a root of its own: its name leads to the target.
+    /// Updates the VM's name, for other verbs, to lead to the target below its own root.
     fn keep(&self, record: &Record) -> Result<(), CtlError> {
         if self.target.is_pod() {
             return Ok(());
@@ -270,7 +271,7 @@ impl<'a> Migration<'a> {
         Ok(registry::follow(name, source, target)?)
     }
 
-    /// Nothing comes to the target any more. It ends, if it knows that it is meant.
+    /// Nothing arrives at the target any more. It ends, if it knows that it is meant.
     async fn end_target(&self, output: &Output) {
         let ended = self.target.client.end_migration_target(&self.vmi).await;
         let root = self.target.dir.root().display();
@@ -283,7 +284,7 @@ impl<'a> Migration<'a> {
         }
     }
 
-    /// Where the guest is, in a sentence, once the source's has resumed.
+    /// The guest's place in a sentence, once the source's guest has resumed.
     async fn guest_in_source(&self) -> String {
         let root = self.source.dir.root().display();
         let runs = async {

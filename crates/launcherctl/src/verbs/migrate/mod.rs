@@ -1,4 +1,4 @@
-//! `migrate`: a running VM moves to another launcher on this machine. Both virt-handlers' parts are played here.
+//! `migrate`: moves a running VM to another launcher on this machine, acting as both virt-handlers.
 //!
 //! ```text
 //!  target: SyncMigrationTarget ─► sockets ─► source: MigrateVirtualMachine ─► events until it has ended
@@ -7,7 +7,7 @@
 //!      SignalTargetPodCleanup ◄─ the guest runs on in the source ◄──────────────┘ failed, or cancelled
 //! ```
 //!
-//! Where the guest runs, libvirt and QEMU decide; whatever is interrupted here, it runs on one side.
+//! libvirt and QEMU decide where the guest runs; whatever is interrupted here, it runs on one side.
 
 mod cancel;
 pub mod error;
@@ -46,9 +46,9 @@ use side::Side;
 pub struct MigrateArgs {
     #[command(flatten)]
     source: NamedVmiTarget,
-    /// The launcher that is to get the VM: its root directory (of a pod: /proc/PID/root), or its cmd socket. Without it, a
-    /// new launcher is started here, and a terminal then has the VM's console, as with `run`; without a terminal it is as
-    /// with --detach
+    /// The launcher that is to get the VM: its root directory (of a pod: /proc/PID/root), or its
+    /// cmd socket. Without it, a new launcher is started here, and a terminal then has the VM's
+    /// console, as with `run`; without a terminal it is as with --detach
     #[arg(long, value_name = "ROOT|SOCKET")]
     to: Option<PathBuf>,
     /// The launcher to start, if not the one beside this program
@@ -77,12 +77,12 @@ pub struct MigrationArgs {
     follow: bool,
 }
 
-/// `migrate`: moves the VM, and prints what happens.
+/// `migrate`: moves the VM and prints the progress.
 ///
 /// # Errors
-/// If it is not moved.
+/// It is not moved.
 pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
-    // From here on a signal cancels the migration, and does not leave it to itself.
+    // From here on a signal cancels the migration instead of abandoning it.
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let (source, vmi) = Side::source(&args.source.target()).await?;
     check_copied(&args.copied, &vmi)?;
@@ -97,7 +97,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
             vmi: &vmi,
             emulate: source.is_emulated().await,
             launcher: args.launcher.clone(),
-            // Nobody would leave a console that is not on a terminal.
+            // Nobody could leave a console that is not on a terminal.
             detach: args.detach || !is_terminal(),
         };
         return receive(&incoming, format, &mut stop, async |dir, stop| {
@@ -130,17 +130,17 @@ async fn move_to(
     Ok(())
 }
 
-/// `migration`: prints what the last migration from the launcher has done, or the one by which its VM has come. The exit
-/// status is 1 if it has failed.
+/// `migration`: prints the last migration from the launcher, or the one by which its VM arrived.
+/// The exit status is 1 if it failed.
 ///
 /// # Errors
-/// If there was none, or the launcher does not answer.
+/// There was none, or the launcher does not answer.
 pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode, CtlError> {
     let launcher = args.vm.target().resolve()?;
     let client = launcher.connect().await?;
     let (mut record, output) = (Record::default(), Output::new(format));
     match client.migration_events(!args.follow).await {
-        // The stream ends with the launcher as well.
+        // The stream also ends with the launcher.
         Ok(mut events) => {
             while let Ok(Some(event)) = events.message().await {
                 record.add(&event);
@@ -171,7 +171,7 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
     })
 }
 
-/// Whether the VM has the claims of `--copy-volume`.
+/// Checks that the VM has the claims of `--copy-volume`.
 fn check_copied(copied: &[String], vmi: &Value) -> Result<(), MigrateError> {
     let volumes = list_at(vmi, "/spec/volumes").iter();
     let claims = volumes.filter(|volume| vmi::is_claim(volume));

@@ -1,4 +1,4 @@
-//! How the VM is to be migrated: the options of the command line, as virt-handler would send them.
+//! The options of a migration on the command line, as virt-handler would send them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::json::set;
 use api::vmi::Quantity;
 
-/// The smallest limit of the bandwidth, in bytes a second: libvirt's unit.
+/// The smallest limit of the bandwidth, in bytes per second: libvirt's unit.
 const MIN_BANDWIDTH: u64 = 1 << 20;
-/// The longest downtime that QEMU takes, in milliseconds.
+/// The longest downtime that QEMU accepts, in milliseconds.
 const MAX_DOWNTIME_MS: u64 = 2_000_000;
 
 /// The options of the migration.
@@ -23,10 +23,12 @@ pub struct MigrationLimits {
     /// How long the guest may stand still at the end, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(..=MAX_DOWNTIME_MS))]
     max_downtime: u64,
-    /// Seconds for each GiB of memory and copied disks; after that the migration is cancelled, or helped where that is allowed. 0 is no limit
+    /// Seconds for each GiB of memory and copied disks; after that the migration is cancelled, or
+    /// helped where that is allowed. 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(i64).range(0..))]
     completion_timeout: i64,
-    /// Cancel the migration when less and less has not been left for this many seconds; 0 is no limit
+    /// Cancel the migration when less and less has not been left for this many seconds; 0 is no
+    /// limit
     #[arg(long, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(i64).range(0..))]
     progress_timeout: i64,
     /// Slow the guest's CPUs down if it changes its memory too fast
@@ -38,7 +40,8 @@ pub struct MigrationLimits {
     /// When time is up, pause the guest until its memory is transferred
     #[arg(long)]
     allow_pause: bool,
-    /// Act when the migration stalls (KubeVirt's stall detector with its defaults), and not only when time is up
+    /// Act when the migration stalls (KubeVirt's stall detector with its defaults), and not only
+    /// when time is up
     #[arg(long)]
     stall_detector: bool,
     /// Connections that QEMU uses at the same time
@@ -58,13 +61,13 @@ enum Compression {
     Zstd,
 }
 
-/// A limit that libvirt can keep.
+/// Checks that libvirt can apply the limit.
 fn bandwidth(text: &str) -> Result<String, String> {
     let quantity = Quantity(text.to_owned());
     match quantity.bytes() {
         Err(error) => Err(error.to_string()),
         Ok(bytes) if bytes >= MIN_BANDWIDTH => Ok(quantity.0),
-        // A part of a byte counts as none, and would be no limit.
+        // Part of a byte would round to 0, which means no limit.
         Ok(0) if is_zero(&quantity) => Ok(quantity.0),
         Ok(_) => Err("the smallest limit is 1Mi (1 MiB a second); 0 is no limit".to_owned()),
     }
@@ -75,8 +78,8 @@ fn is_zero(quantity: &Quantity) -> bool {
 }
 
 impl MigrationLimits {
-    /// `MigrationOptions` as virt-handler writes them; `target_root` is for a target with a root of its own, and `ports` are
-    /// those that are others there.
+    /// `MigrationOptions` as virt-handler writes them; `target_root` is for a target with its own
+    /// root, and `ports` maps the ports that differ there.
     #[must_use]
     pub fn to_json(&self, target_root: Option<&str>, ports: &BTreeMap<u16, u16>) -> Value {
         // KubeVirt's defaults.
@@ -90,7 +93,7 @@ impl MigrationLimits {
             "ProgressTimeout": self.progress_timeout,
             "CompletionTimeoutPerGiB": self.completion_timeout,
             "MaxDowntimeMs": self.max_downtime,
-            // Launchers that share a machine share its page cache, so no cache mode of a disk is unsafe.
+            // Launchers on one machine share its page cache, so no cache mode of a disk is unsafe.
             "UnsafeMigration": self.allow_unsafe || target_root.is_some(),
             "AllowAutoConverge": self.auto_converge,
             "AllowPostCopy": self.post_copy,

@@ -1,5 +1,5 @@
-//! What `migrate` prints: on a terminal a line that changes in its place, elsewhere a line every second; for programs each
-//! event as JSON.
+//! Output of `migrate`: a line updated in place on a terminal, elsewhere a line every second; for
+//! programs each event as JSON.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
@@ -12,17 +12,17 @@ use crate::view::visible;
 use api::proto::inspect::v1::MigrationEvent;
 use api::proto::inspect::v1::migration_event::Event;
 
-/// Where there is no terminal, one sample in this many microseconds has a line.
+/// Without a terminal, interval of printed samples, in microseconds.
 const LINE_INTERVAL_MICROS: u64 = 1_000_000;
 
-/// Prints a migration while it goes on.
+/// Prints a migration in progress.
 #[derive(Debug)]
 pub struct Output {
     format: Format,
     terminal: bool,
-    /// The line that changes is on the terminal.
+    /// Whether the updated line is on the terminal.
     in_line: Cell<bool>,
-    /// From when on the next sample has a line of its own.
+    /// When the next sample gets its own line.
     next_line: Cell<u64>,
 }
 
@@ -38,7 +38,6 @@ impl Output {
         }
     }
 
-    /// A remark.
     pub fn note(&self, text: &str) {
         match self.format {
             Format::Json => put(&json!({"note": text})),
@@ -46,7 +45,6 @@ impl Output {
         }
     }
 
-    /// Something has happened.
     pub fn event(&self, event: &MigrationEvent) {
         if self.format == Format::Json {
             return put(&to_json(event));
@@ -67,7 +65,7 @@ impl Output {
         }
     }
 
-    /// The line that changes stays as it is; what follows begins another one.
+    /// Keeps the updated line; further output starts another one.
     pub fn end_line(&self) {
         if self.in_line.take() {
             let _ = writeln!(std::io::stderr());
@@ -80,12 +78,12 @@ impl Output {
     }
 
     fn changing_line(&self, text: &str) {
-        // Some terminals do not say how wide they are.
+        // Some terminals do not report their width.
         let width = match rustix::termios::tcgetwinsize(std::io::stderr()) {
             Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
             _ => 80,
         };
-        // One that wraps could not be written over.
+        // A wrapped line could not be overwritten.
         let text = visible::line(text);
         let shown: String = text.chars().take(width.saturating_sub(1)).collect();
         let _ = write!(std::io::stderr(), "\r\x1b[K{shown}");

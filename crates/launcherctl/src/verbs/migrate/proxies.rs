@@ -1,4 +1,5 @@
-//! The sockets by which the source reaches the target, as the virt-handlers of two nodes make them.
+//! The sockets through which the source reaches the target, as the virt-handlers of two nodes make
+//! them.
 //!
 //! ```text
 //!  pods:            source's libvirt, QEMU ─► sockets in the source's pod ─► this program ─► sockets in the target's pod
@@ -23,12 +24,12 @@ use api::pod_paths::{
 use os::accept::Acceptor;
 
 const PORTS: [u16; 2] = [MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT];
-/// Connections of one socket at a time.
+/// Limit of one socket's concurrent connections.
 const MAX_CONNECTIONS: usize = 256;
 /// `sizeof(sun_path)` without its final 0.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The sockets, until this is dropped.
+/// The sockets, removed on drop.
 #[derive(Debug, Default)]
 pub struct Proxies {
     servers: Vec<AbortHandle>,
@@ -36,8 +37,8 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// Makes the sockets in the source's pod or below its root, and leads them to the target's. `share_paths` is for pods,
-    /// in which QEMU's sockets have the same paths.
+    /// Makes the sockets in the source's pod or below its root, which lead to the target's.
+    /// `share_paths` is for pods, in which QEMU's sockets have the same paths.
     ///
     /// # Errors
     /// [`MigrateError::Socket`], [`MigrateError::PathTooLong`].
@@ -95,7 +96,7 @@ impl Drop for Proxies {
     }
 }
 
-/// virt-handler makes the directory, for the pod's user.
+/// virt-handler makes the directory for the pod's user.
 fn make_dir(dir: &Path, owner: &Path) -> Result<(), MigrateError> {
     if dir.is_dir() {
         return Ok(());
@@ -104,7 +105,7 @@ fn make_dir(dir: &Path, owner: &Path) -> Result<(), MigrateError> {
     made.map_err(|source| MigrateError::Socket(dir.to_owned(), source))
 }
 
-/// Listens, also where the path is longer than an address.
+/// Listens, even if the path is longer than an address.
 fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
     match std::fs::remove_file(dir.join(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -115,7 +116,7 @@ fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
     UnixListener::bind(short)
 }
 
-/// The pod's user has to reach it: the one to whom the launcher's socket belongs.
+/// Gives the socket to the pod's user, who owns the launcher's socket.
 fn give_to_owner_of(owner: &Path, path: &Path) -> io::Result<()> {
     let (wanted, own) = (std::fs::metadata(owner)?, std::fs::metadata(path)?);
     if (wanted.uid(), wanted.gid()) == (own.uid(), own.gid()) {
@@ -124,7 +125,7 @@ fn give_to_owner_of(owner: &Path, path: &Path) -> io::Result<()> {
     chown(path, Some(wanted.uid()), Some(wanted.gid()))
 }
 
-/// QEMU makes and opens this socket by its whole path.
+/// QEMU makes and opens this socket by its full path.
 fn check_length(path: &Path) -> Result<(), MigrateError> {
     let length = path.as_os_str().len();
     if length <= MAX_SOCKET_PATH_BYTES {
@@ -137,7 +138,7 @@ fn check_length(path: &Path) -> Result<(), MigrateError> {
     })
 }
 
-/// Passes connections on; with this task all of them end.
+/// Forwards connections; all of them end with this task.
 async fn forward(listener: UnixListener, to: PathBuf) {
     let mut acceptor = Acceptor::new(listener, "a migration's proxy");
     let mut connections = JoinSet::new();
@@ -151,7 +152,8 @@ async fn forward(listener: UnixListener, to: PathBuf) {
     }
 }
 
-/// Copies until both sides have ended. An end is passed on, which is how libvirt and QEMU learn that the other is gone.
+/// Copies until both sides have ended. Forwards an end, which tells libvirt and QEMU that the peer
+/// is gone.
 async fn connect(mut near: UnixStream, to: PathBuf) {
     const BUFFER_BYTES: usize = 256 << 10;
     if let Ok(mut far) = os::grpc::connect_stream(&to).await {

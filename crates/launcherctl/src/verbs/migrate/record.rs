@@ -13,8 +13,8 @@ use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample};
 use client::refusal;
 
-/// Where the events are, below the VM's root: protobuf messages, each after its length. The launcher knows of migrations
-/// away from it only.
+/// Where the events are, below the VM's root: protobuf messages, each after its length. The
+/// launcher knows of migrations away from it only.
 const EVENTS_FILE: &str = "/migration.events";
 /// Events that are kept; then every second sample goes.
 const MAX_EVENTS: usize = 8192;
@@ -94,7 +94,8 @@ impl Record {
     }
 }
 
-/// The events of the migration by which the VM has come; none if it has not, or they cannot be read.
+/// The events of the migration by which the VM arrived; `None` if it has not, or they are
+/// unreadable.
 #[must_use]
 pub fn load(dir: &VmDir) -> Option<Vec<MigrationEvent>> {
     let bytes = fs::read(file(dir)).ok()?;
@@ -125,21 +126,21 @@ pub fn seconds(event: &MigrationEvent) -> f64 {
     event.at_micros as f64 / 1e6
 }
 
-/// Bytes a second that the guest writes to its memory, where that is known: QEMU counts them from one pass over the memory
-/// to the next, and says 0 in the first one.
+/// The guest's writes to its memory in bytes per second, if known: QEMU counts them from one pass
+/// over the memory to the next, and reports 0 in the first.
 fn guest_writes(sample: &MigrationSample) -> Option<u64> {
     let is_counted = sample.iteration > Some(1);
     sample.dirty_rate.filter(|rate| *rate > 0 || is_counted)
 }
 
-/// The downtime if the migration ended now, in milliseconds, where it was measured: QEMU computes it from what the guest
-/// writes, and says 300 before.
+/// The downtime if the migration ended now, in milliseconds, if measured: QEMU computes it from the
+/// guest's writes, and reports 300 before.
 fn measured_downtime(sample: &MigrationSample) -> Option<u64> {
     let is_computed = sample.dirty_rate > Some(0);
     sample.expected_downtime_ms.filter(|_| is_computed)
 }
 
-/// A sample for people, in a line.
+/// A sample as a line for people.
 #[must_use]
 pub fn line(sample: &MigrationSample) -> String {
     let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), bytes);

@@ -14,27 +14,25 @@ use crate::verbs::target_error::TargetError;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths, VIRTQEMUD_SOCKET};
 use client::Client;
 
-/// The root of a pod, as its launcher sees it.
+/// A pod's root, as its launcher sees it.
 const POD_ROOT: &str = "/";
 
-/// A launcher.
 #[derive(Debug)]
 pub struct Side {
     /// Its root, as this program sees it.
     pub dir: VmDir,
-    /// Calls to it.
     pub client: Client,
-    /// Its root, as it sees it itself.
+    /// Its root, as the launcher sees it.
     pub root: String,
     /// The name of its pod; empty if it has none.
     pub pod_name: String,
 }
 
 impl Side {
-    /// The launcher that the VM is in, and its VMI.
+    /// The VM's launcher, and its VMI.
     ///
     /// # Errors
-    /// If there is no launcher, or its VMI is not known.
+    /// There is no launcher, or its VMI is unknown.
     pub async fn source(target: &VmiTarget) -> Result<(Self, Value), CtlError> {
         let (mut target, vmi) = (target.target.clone(), target.vmi.clone());
         if let Some(socket) = &target.socket {
@@ -54,13 +52,13 @@ impl Side {
         Ok((side, vmi))
     }
 
-    /// The launcher that is to get it. `path` is its root, or its socket.
+    /// The launcher that should receive it. `path` is its root, or its socket.
     ///
     /// # Errors
-    /// If there is no launcher, or it cannot receive a VM.
+    /// There is no launcher, or it cannot receive a VM.
     pub async fn target(path: &Path) -> Result<Self, CtlError> {
         let unusable = || MigrateError::Target(path.to_owned());
-        // Not the canonical path: that of /proc/PID/root is another root.
+        // The canonical path does not work: that of /proc/PID/root is another root.
         let absolute = std::path::absolute(path).map_err(|_| unusable())?;
         let root = if absolute.is_dir() {
             absolute
@@ -88,10 +86,10 @@ impl Side {
         Ok(side)
     }
 
-    /// The domain of the guest that is to leave.
+    /// The domain of the guest that should leave.
     ///
     /// # Errors
-    /// If no guest runs.
+    /// No guest runs.
     pub async fn guest(&self) -> Result<Value, CtlError> {
         let domain = self.client.domain().await?;
         let is_there =
@@ -99,10 +97,10 @@ impl Side {
         Ok(domain.filter(is_there).ok_or(MigrateError::NoGuest)?)
     }
 
-    /// Whether the guest is not on its way already.
+    /// Checks that the guest is not migrating already.
     ///
     /// # Errors
-    /// [`MigrateError::InProgress`] if it is.
+    /// [`MigrateError::InProgress`].
     pub async fn check_not_migrating(&self) -> Result<(), CtlError> {
         let domain = self.client.domain().await?;
         if is_migrating(domain.as_ref()) {
@@ -111,7 +109,7 @@ impl Side {
         Ok(())
     }
 
-    /// Where this program sees a path of the launcher's.
+    /// The place of a launcher's path for this program.
     pub fn path(&self, path: &str) -> PathBuf {
         if self.is_pod() {
             self.dir.path(path)
@@ -140,7 +138,7 @@ impl Side {
 /// Whether the sockets of source and target have the same paths.
 ///
 /// # Errors
-/// If one is in a pod and the other is not, or they are the same launcher.
+/// One is in a pod and the other is not, or they are the same launcher.
 pub fn share_paths(source: &Side, target: &Side) -> Result<bool, MigrateError> {
     if source.dir.root() == target.dir.root() {
         return Err(MigrateError::SameLauncher(source.dir.root().to_owned()));
@@ -154,7 +152,7 @@ pub fn share_paths(source: &Side, target: &Side) -> Result<bool, MigrateError> {
     })
 }
 
-/// The root that a cmd socket is below, at its usual path.
+/// The root above a cmd socket at its usual path.
 fn root_of_socket(socket: &Path) -> Option<&Path> {
     let below = PodPaths::default().shared(COMMAND_SOCKET);
     let below = Path::new(below.trim_start_matches('/'));

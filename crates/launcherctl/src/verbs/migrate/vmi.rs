@@ -1,4 +1,4 @@
-//! The VMI as both virt-handlers would see it while it migrates.
+//! The VMI as both virt-handlers would see it during the migration.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::manifest::random_uuid;
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 
-/// The VMI in migration to the pod of this name. `copied` are claims whose data the target does not have.
+/// The VMI migrating to the pod of this name. `copied` are claims whose data the target lacks.
 #[must_use]
 pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool, copied: &[String]) -> Value {
     let mut vmi = vmi.clone();
@@ -46,10 +46,10 @@ pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool, copied: &[Strin
     vmi
 }
 
-/// Whether there is a file or device at the target for each of the `copied`.
+/// Checks that the target has a file or device for each of the `copied`.
 ///
 /// # Errors
-/// If not.
+/// One is missing.
 pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), MigrateError> {
     let paths = PodPaths::default();
     for name in copied {
@@ -68,14 +68,14 @@ pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), MigrateErro
     Ok(())
 }
 
-/// Whether the volume is one that `--copy-volume` names: a claim.
+/// Whether `--copy-volume` may name the volume: it is a claim.
 #[must_use]
 pub fn is_claim(volume: &Value) -> bool {
     let mut kinds = ["/persistentVolumeClaim", "/dataVolume"].iter();
     kinds.any(|kind| is_object_at(volume, kind))
 }
 
-/// Whether there are disks whose data libvirt has to copy, as virt-handler decides it.
+/// Whether libvirt has to copy disks, as virt-handler decides it.
 fn has_local_disks(vmi: &Value, copied: &[String]) -> bool {
     let is_shared = |volume: &Value| {
         is_claim(volume) || volume.pointer("/hostDisk/shared") == Some(&json!(true))
@@ -86,7 +86,8 @@ fn has_local_disks(vmi: &Value, copied: &[String]) -> bool {
             .any(|it| !is_shared(it))
 }
 
-/// Says how large the images are that the source's launcher has generated; `path` is where a path of the launcher's is.
+/// Adds the sizes of the images that the source's launcher has generated; `path` locates a
+/// launcher's path.
 pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> PathBuf) {
     let is_generated = |name: &str| {
         let mut volumes = list_at(vmi, "/spec/volumes").iter();
@@ -121,7 +122,7 @@ pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> P
     }
 }
 
-/// virt-handler's options, where they are not known: there is a tap device for each interface that gets one.
+/// virt-handler's options, if unknown: a tap device for each interface that gets one.
 #[must_use]
 pub fn target_options(vmi: &Value) -> VirtualMachineOptions {
     let interfaces = list_at(vmi, "/spec/domain/devices/interfaces").iter();

@@ -1,4 +1,4 @@
-//! A terminal at a VM: shows what its supervisor reports, and is its console.
+//! Attaches a terminal to a VM: shows its supervisor's reports, and is its console.
 
 use std::process::ExitCode;
 
@@ -12,24 +12,24 @@ use crate::host::registry::VmDir;
 use crate::verbs::screen::Screen;
 use os::signals::EndSignals;
 
-/// Why a supervisor's VM has not come to its end.
+/// Why a supervisor's VM did not end normally.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {
     /// The supervisor reports a failure; its causes are in the message.
     #[error("{0}")]
     Failed(String),
-    /// The supervisor was killed, or has crashed.
+    /// The supervisor was killed or crashed.
     #[error(
         "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
     )]
     Lost(String),
-    /// The supervisor is stopped, or hangs.
+    /// The supervisor is stopped or hangs.
     #[error(
         "the process that supervises {0} does not answer; launcherctl stop {0} --force kills it, its launcher and its guest"
     )]
     Hangs(String),
-    /// Its QEMU does not end, even when it is killed.
+    /// Its QEMU does not exit, even when killed.
     #[error(
         "the guest of {0} does not end when its QEMU, process {1}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {0} tries again"
     )]
@@ -41,22 +41,21 @@ pub enum SupervisorError {
 pub enum Outcome {
     /// The VM has ended.
     Ended(ExitCode),
-    /// The VM runs on.
+    /// The VM keeps running.
     Detached,
 }
 
-/// When and with what to be at the VM.
+/// How to attach, and when to detach.
 #[derive(Debug, Clone, Copy)]
 pub struct AttachOptions {
-    /// Shows the console, and passes on what is typed.
+    /// Shows the console, and forwards the input.
     pub console: bool,
     /// Leaves the VM once it has reached this phase.
     pub detach_at: Option<Phase>,
-    /// Shows the launcher's log.
     pub log: bool,
 }
 
-/// A terminal at a VM.
+/// A terminal attached to a VM.
 #[derive(Debug)]
 pub struct Attachment<'a> {
     name: &'a str,
@@ -68,12 +67,12 @@ pub struct Attachment<'a> {
     log: Option<LogFollower>,
     /// The guest was started.
     is_running: bool,
-    /// The VM is being stopped: the next request of this terminal forces it off.
+    /// The VM is being stopped: this terminal's next request forces it off.
     is_stopping: bool,
 }
 
 impl<'a> Attachment<'a> {
-    /// Not yet with the console.
+    /// Not connected to the console yet.
     #[must_use]
     pub fn new(name: &'a str, dir: &'a VmDir, control: ControlClient, screen: &'a Screen) -> Self {
         Self {
@@ -89,10 +88,10 @@ impl<'a> Attachment<'a> {
         }
     }
 
-    /// Stays until the VM has ended, or the terminal leaves it. A signal stops the VM.
+    /// Stays attached until the VM has ended or the terminal leaves it. A signal stops the VM.
     ///
     /// # Errors
-    /// If the VM could not be started, or was lost.
+    /// The VM could not be started, or was lost.
     pub async fn attend(
         mut self,
         options: AttachOptions,
@@ -151,7 +150,7 @@ impl<'a> Attachment<'a> {
         Ok(None)
     }
 
-    /// What a phase means for this terminal.
+    /// Applies a phase to this terminal.
     fn note_phase(&mut self, update: &Update) {
         match update {
             Update::Phase {
@@ -172,7 +171,7 @@ impl<'a> Attachment<'a> {
         }
     }
 
-    /// Shuts the guest down, the second time at once.
+    /// Shuts the guest down; the second time forces it off.
     async fn stop(&mut self) {
         if std::mem::replace(&mut self.is_stopping, true) {
             self.control.request(Request::Force).await;

@@ -1,12 +1,13 @@
-//! A VM of `run` that comes from another launcher on this machine: a second launcher is started for it, with a supervisor of
-//! its own, as `run` starts them.
+//! A VM of `run` that arrives from another launcher on this machine: starts a second launcher for
+//! it, with its own supervisor, as `run` does.
 //!
 //! ```text
 //!  migrate:     link images ─► start the supervisor ─► ready ─► migrate ─► console (--detach: leave)
 //!  supervisor:                  start launcher ─► ready ─► wait for the guest ─► as for any VM of run
 //! ```
 //!
-//! The second launcher runs libvirt with a daemon: the driver in the launcher's own process can send a VM, but not receive one.
+//! The second launcher runs libvirt with a daemon: the driver in the launcher's own process can
+//! send a VM, but not receive one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,26 +34,24 @@ use crate::view::output::Format;
 use api::pod_paths::{PodPaths, cbt_dir};
 use os::signals::EndSignals;
 
-/// How long the supervisor may take to end a launcher that gets no VM.
+/// Limit for the supervisor to end a launcher that gets no VM.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The VM that comes, and how its launcher is started.
+/// The arriving VM, and how to start its launcher.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// The directory of the launcher that has it.
+    /// The directory of its current launcher.
     pub source: &'a VmDir,
-    /// Its VMI.
     pub vmi: &'a Value,
-    /// The guest's processor is emulated.
+    /// Whether the guest's processor is emulated.
     pub emulate: bool,
-    /// The launcher's program, if it is not the one beside this one.
+    /// The launcher's program, if not the one beside this program.
     pub launcher: Option<PathBuf>,
-    /// Return once the VM has come, and leave it running.
+    /// Return once the VM has arrived, and leave it running.
     pub detach: bool,
 }
 
 impl Incoming<'_> {
-    /// The supervisor's arguments.
     fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![OsString::from("--incoming")];
         if self.emulate {
@@ -65,10 +64,11 @@ impl Incoming<'_> {
     }
 }
 
-/// Starts a launcher, lets `migrate` move the VM to it, and stays at its console until it ends or the terminal leaves it.
+/// Starts a launcher, lets `migrate` move the VM to it, and stays at its console until it ends or
+/// the terminal leaves it.
 ///
 /// # Errors
-/// If the VM is not moved, or is lost later.
+/// The VM is not moved, or is lost later.
 pub async fn receive(
     incoming: &Incoming<'_>,
     format: Format,
@@ -94,11 +94,11 @@ pub async fn receive(
     };
     match moved.await {
         Ok(()) => {}
-        // The guest may be here, and must not be ended then.
+        // The guest may be here, and must then not be ended.
         Err(error) if matches!(error.of(), Some(MigrateError::NotArrived(..))) => {
             screen.note(&error.chain());
         }
-        // It has removed what there was, but the log.
+        // It has removed everything but the log.
         Err(error) if matches!(error.of(), Some(SupervisorError::Failed(_))) => return Err(error),
         Err(error) => {
             end(supervisor, control).await;
@@ -117,7 +117,7 @@ pub async fn receive(
     super::has_ended(supervisor, outcome).await
 }
 
-/// Places the VM's files and starts the supervisor of the launcher that gets it.
+/// Places the VM's files and starts the supervisor of its new launcher.
 fn prepare(
     incoming: &Incoming<'_>,
     manifest: &Manifest,
@@ -131,7 +131,7 @@ fn prepare(
     super::start_supervisor(dir, &incoming.to_arguments())
 }
 
-/// Shows what the supervisor reports until its launcher is ready.
+/// Shows the supervisor's reports until its launcher is ready.
 async fn wait_until_ready(
     name: &str,
     control: &mut ControlClient,
@@ -159,7 +159,7 @@ async fn wait_until_ready(
     }
 }
 
-/// Ends a supervisor whose launcher gets no VM. What it says about that is not the reason.
+/// Ends a supervisor whose launcher gets no VM. Its report on that is not the reason.
 async fn end(mut supervisor: Child, mut control: ControlClient) {
     control.request(Request::Stop).await;
     let ended = async {
@@ -169,7 +169,7 @@ async fn end(mut supervisor: Child, mut control: ControlClient) {
     let _ = timeout(ABORT_TIMEOUT, ended).await;
 }
 
-/// Gives the new launcher the images that the old one has.
+/// Gives the old launcher's images to the new one.
 fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), CtlError> {
     let paths = PodPaths::default();
     for (index, (name, volume)) in manifest.volumes().enumerate() {
@@ -187,9 +187,10 @@ fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), C
     Ok(())
 }
 
-/// Gives the new launcher the overlays that track changed blocks: they are the same files for both, as the claims are.
+/// Gives the new launcher the overlays that track changed blocks: like the claims, both use the
+/// same files.
 fn link_overlays(source: &VmDir, dir: &VmDir) -> Result<(), FileError> {
-    // A VM without tracked volumes has none.
+    // Missing if no volume is tracked.
     let Ok(overlays) = fs::read_dir(source.path(cbt_dir(false))) else {
         return Ok(());
     };
@@ -207,7 +208,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The guest may write to its disk what the beginning of another file is.
+    /// A guest may write the beginning of another format to its disk.
     #[test]
     fn an_image_is_linked_as_the_guest_has_left_it() {
         let (root, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

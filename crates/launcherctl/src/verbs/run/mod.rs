@@ -1,14 +1,14 @@
-//! `run`: a VM on this machine.
+//! `run`: runs a VM on this machine.
 //!
 //! ```text
 //!  manifest ─► place images ─► start the supervisor ─► its updates, the console ─► the VM has ended
 //!                                                       │ Ctrl-], --detach
 //!                                                       ▼
-//!                                              the VM runs on; console · list · logs · status · stop
+//!                                              the VM keeps running; console · list · logs · status · stop
 //! ```
 //!
-//! The VM belongs to its supervisor ([`supervise`]), another process. It stops the VM when `run` ends without having left
-//! it on purpose, even by kill -9.
+//! The VM belongs to its supervisor ([`supervise`]), another process. The supervisor stops the VM
+//! when `run` ends without leaving it on purpose, even by kill -9.
 
 pub mod attach;
 mod incoming;
@@ -42,7 +42,7 @@ use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
 pub use incoming::{Incoming, receive};
 use os::signals::EndSignals;
 
-/// How long the supervisor may take to exit after its last update.
+/// Limit for the supervisor to exit after its last update.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `run`.
@@ -62,8 +62,8 @@ pub struct RunArgs {
     /// Return once the VM runs (with --until: once the guest is up), and leave it running
     #[arg(short, long)]
     detach: bool,
-    /// Track which blocks of claims, data volumes and host disks change, so that launcherctl backup can back them up. Each
-    /// run begins anew: its first backup is a full one
+    /// Track which blocks of claims, data volumes and host disks change, so that launcherctl backup
+    /// can back them up. Each run begins anew: its first backup is a full one
     #[arg(long)]
     track_changes: bool,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct RunArgs {
 /// Runs the VM until it ends, or until the terminal leaves it.
 ///
 /// # Errors
-/// If it cannot be started, or the launcher ends on its own.
+/// It cannot be started, or the launcher ends on its own.
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut manifest = read_manifest_in(&args.manifest, args.namespace.as_deref())?;
     let screen = Screen::new(format);
@@ -96,12 +96,12 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
-    // From here on, what is started must not outlive this program by accident.
+    // From here on, nothing started may outlive this program by accident.
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
     let name = manifest.text("/metadata/name").to_owned();
     let earlier = Earlier::find(&name)?;
-    // By the end of this function the VM has a supervisor, or there is none.
+    // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
     let arguments = match prepare(args, &manifest, network.as_ref(), &dir, &screen) {
         Ok(arguments) => arguments,
@@ -116,7 +116,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     if let Some(earlier) = earlier {
         earlier.remove(&dir).await;
     }
-    // A directory of --root may have that of a VM of another name.
+    // A directory of --root may have another VM's.
     crate::host::failure::clear(&dir);
     let result = match start_supervisor(&dir, &arguments) {
         Ok((supervisor, control)) => {
@@ -127,11 +127,11 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         Err(error) => Err(error),
     };
     match &result {
-        // The supervisor has removed what there was.
+        // The supervisor has removed everything.
         Ok(_) => {}
         Err(error) => match error.of() {
             Some(SupervisorError::Failed(_)) => {}
-            // Its guest is not forced off because of that.
+            // Its guest is not forced off for that.
             Some(SupervisorError::Lost(_)) if dir.is_running() => {}
             _ => {
                 orphan_qemu.terminate().await;
@@ -155,7 +155,7 @@ fn attach_options(args: &RunArgs) -> AttachOptions {
     }
 }
 
-/// Places the files of the volumes. One that is missing does not hide the others.
+/// Places the files of the volumes. A missing one does not hide the others.
 fn place_volumes(
     args: &RunArgs,
     manifest: &Manifest,
@@ -184,7 +184,7 @@ fn prepare(
     if args.root.is_none() {
         mark_temporary(dir)?;
     } else {
-        // Those of a VM before, which was killed.
+        // Those of an earlier, killed VM.
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
     }
@@ -192,7 +192,7 @@ fn prepare(
     dir.store_vmi(manifest.value())?;
     match network {
         Some(network) => network.store(dir)?,
-        // A directory of --root may have that of a VM before.
+        // A directory of --root may have an earlier VM's.
         None => Network::remove(dir),
     }
     let mut arguments = args.start.to_arguments();
@@ -202,14 +202,14 @@ fn prepare(
     Ok(arguments)
 }
 
-/// Marks the directory as one that goes with the VM.
+/// Marks the directory to be removed with the VM.
 fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
     let marker = dir.path(TEMPORARY);
     std::fs::File::create(&marker).map_err(FileError::on("make", marker))?;
     Ok(())
 }
 
-/// Starts the process that has the VM of this directory; whoever has the connection owns the VM.
+/// Starts the supervisor of the VM in this directory; the connection's owner owns the VM.
 fn start_supervisor(
     dir: &VmDir,
     arguments: &[OsString],
@@ -233,7 +233,7 @@ fn start_supervisor(
     Ok((child, ControlClient::new(ours)))
 }
 
-/// Waits for the supervisor's exit, unless the VM runs on.
+/// Waits for the supervisor's exit, unless the VM keeps running.
 async fn has_ended(
     mut supervisor: Child,
     outcome: Result<Outcome, CtlError>,
@@ -247,7 +247,8 @@ async fn has_ended(
     })
 }
 
-/// Removes the files of a VM that is not started, and its name; what a VM before it has left in a directory of `--root` stays.
+/// Removes the files and the name of a VM that is not started; what an earlier VM has left in a
+/// directory of `--root` stays.
 fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
     if args.root.is_none() {
         crate::host::vm_dir::remove(dir, &[]);
