@@ -36,6 +36,8 @@ run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.
 	target/release/pod-tools launcherctl run $(ARGS) $(if $(KVM),,--emulate) \
 		$(if $(findstring --disk,$(ARGS)),,--disk rootdisk=$(GUEST) --until "virt-launcher test guest is up")
 
+# A test waits for its guest more than it computes.
+test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 test: setup guest ## all tests; they boot real guests, so this takes minutes
 	$(CARGO) test --locked --workspace $(TESTARGS)
 
