@@ -1,0 +1,271 @@
+//! `hooks check` and `hooks try`: sidecars without a launcher, and what is left of them.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{in_repository, launcherctl, launcherctl_command, script, stderr, stdout};
+
+#[test]
+fn hooks_check_passes_the_shell_example() {
+    let dir = tempfile::tempdir().unwrap();
+    let junit = dir.path().join("junit.xml").display().to_string();
+    let sidecar = in_repository("examples/sidecars/smbios-shell");
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let output = launcherctl(&[
+        "hooks",
+        "check",
+        "--slowest",
+        "60000",
+        "--vmi",
+        &vmi,
+        "--junit",
+        &junit,
+        &sidecar,
+    ]);
+    let table = stdout(&output);
+    assert!(output.status.success(), "{table}{}", stderr(&output));
+    assert!(table.ends_with("the sidecar passes\n"), "{table}");
+    let junit = std::fs::read_to_string(junit).unwrap();
+    assert!(junit.contains("failures=\"0\""), "{junit}");
+}
+
+#[test]
+fn hooks_check_fails_a_script_that_is_not_idempotent() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#!/bin/sh\nprintf '%s\\n' \"$4\" | sed 's|</devices>|<rng model=\"virtio\"/></devices>|'\n";
+    let script = script(&dir.path().join("append.sh"), text);
+    let output = launcherctl(&["hooks", "check", "--slowest", "60000", &script]);
+    let table = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{table}");
+    let failed = |line: &&str| line.starts_with("FAILED");
+    assert!(
+        table
+            .lines()
+            .filter(failed)
+            .all(|line| line.contains("idempotence"))
+            && table.lines().any(|line| failed(&line)),
+        "{table}"
+    );
+    let missing = launcherctl(&["hooks", "check", "/nonexistent"]);
+    assert!(stderr(&missing).contains("/nonexistent"));
+}
+
+#[test]
+fn options_of_hooks_check_stand_after_the_program_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let junit = dir.path().join("after.xml").display().to_string();
+    let sidecar = in_repository("examples/sidecars/smbios-shell");
+    let after = ["--slowest", "60000", "--junit", &junit, "-o", "json"];
+    let output = launcherctl(&[&["hooks", "check", &sidecar], &after[..]].concat());
+    let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(result["passed"], true, "{result}");
+    assert!(std::fs::read_to_string(&junit).unwrap().contains("tests="));
+    for (extra, said) in [("--blub", "--blub"), ("extra", "gets no arguments")] {
+        let output = launcherctl(&["hooks", "check", &sidecar, extra]);
+        assert!(!output.status.success(), "{extra}");
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn hooks_try_calls_pre_cloud_init_iso() {
+    let dir = tempfile::tempdir().unwrap();
+    let vmi = |name: &str, source: &str| {
+        let text = format!(
+            "kind: VirtualMachineInstance
+metadata: {{name: web}}
+spec:
+  domain:
+    memory: {{guest: 64Mi}}
+    devices: {{disks: [{{name: seed, disk: {{bus: virtio}}}}]}}
+  volumes:
+  - {{name: seed, {source}}}
+"
+        );
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let with = vmi(
+        "with.yaml",
+        "cloudInitNoCloud: {userData: '#cloud-config old'}",
+    );
+    let without = vmi("without.yaml", "emptyDisk: {capacity: 1Mi}");
+    let secret = vmi("secret.yaml", "cloudInitNoCloud: {secretRef: {name: seed}}");
+    let hook = dir.path().join("preCloudInitIso");
+    let sidecar = dir.path().display().to_string();
+    let try_it = |vmi: &str, format: &str| {
+        launcherctl(&[
+            "hooks",
+            "try",
+            "--vmi",
+            vmi,
+            "--sidecar",
+            &sidecar,
+            "-o",
+            format,
+        ])
+    };
+
+    script(
+        &hook,
+        "#!/bin/sh\nprintf '%s' \"$4\" | sed 's/config old/config newer/'\n",
+    );
+    let output = try_it(&with, "text");
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(text.contains("cloud-init data: ~ UserData"), "{text}");
+    let json: Value = serde_json::from_str(&stdout(&try_it(&with, "json"))).unwrap();
+    assert_eq!(json["cloudInit"]["UserData"], "#cloud-config newer");
+    for (vmi, why) in [
+        (&without, "no cloud-init volume"),
+        (&secret, "needs a Secret"),
+    ] {
+        let output = try_it(vmi, "text");
+        let text = stdout(&output);
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(text.contains("PreCloudInitIso was not called: "), "{text}");
+        assert!(text.contains(why), "{text}");
+    }
+
+    for (text, why) in [
+        ("echo '[1,2]'", "not a JSON object"),
+        ("echo no >&2; exit 3", "exit status 3"),
+        (
+            "printf '%s' \"$4\" | sed 's/\"VolumeName\":\"seed\"/\"VolumeName\":[1]/'",
+            "cannot be used",
+        ),
+    ] {
+        script(&hook, &format!("#!/bin/sh\n{text}\n"));
+        let output = try_it(&with, "text");
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn hooks_try_takes_the_answer_of_a_script_that_leaves_a_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    // The process keeps the script's standard output, and has no parent when the script has ended.
+    let text = format!(
+        "#!/bin/sh\n(sleep 1000 & echo $! $! > {})\nprintf '%s' \"$4\"\n",
+        pids.display()
+    );
+    let program = script(&dir.path().join("leaves.sh"), &text);
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_have_ended(&pids);
+
+    let silent = text.replace("printf '%s' \"$4\"", "exit 0");
+    let program = script(&dir.path().join("silent.sh"), &silent);
+    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &program]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(
+        stderr(&output).contains("left running"),
+        "{}",
+        stderr(&output)
+    );
+    assert_have_ended(&pids);
+}
+
+/// A script at which a sidecar's shim waits; it writes its process ID and that of what it starts.
+fn hanging_script(dir: &Path) -> String {
+    let text = format!(
+        "#!/bin/sh\nsleep 1000 &\necho $$ $! > {}/pids\nwait\n",
+        dir.display()
+    );
+    script(&dir.join("hang.sh"), &text)
+}
+
+#[test]
+fn hooks_try_leaves_nothing_of_a_sidecar_that_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = hanging_script(dir.path());
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &script]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert_have_ended(&dir.path().join("pids"));
+}
+
+/// Waits until the processes of a [`hanging_script`] have ended: one that was killed may not be gone at once.
+fn assert_have_ended(pids: &Path) {
+    let pids = std::fs::read_to_string(pids).unwrap();
+    assert_eq!(pids.split_whitespace().count(), 2, "{pids}");
+    for pid in pids.split_whitespace() {
+        let runs = |_| {
+            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let runs = !state.is_empty() && !state.contains(") Z ");
+            std::thread::sleep(Duration::from_millis(if runs { 10 } else { 0 }));
+            runs
+        };
+        assert!(!(0..1000).all(runs), "{pid} runs on");
+    }
+}
+
+#[test]
+fn a_signal_to_hooks_try_and_check_leaves_nothing_of_the_sidecar() {
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    for (verb, signal) in [("try", Signal::INT), ("check", Signal::TERM)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (script, temporary) = (hanging_script(dir.path()), dir.path().join("tmp"));
+        std::fs::create_dir(&temporary).unwrap();
+        let mut command = launcherctl_command(&["hooks", verb, "--vmi", &vmi]);
+        if verb == "try" {
+            command.arg("--sidecar");
+        }
+        let child = command
+            .arg(&script)
+            .env("TMPDIR", &temporary)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pids = dir.path().join("pids");
+        let is_called = |_| {
+            std::thread::sleep(Duration::from_millis(10));
+            std::fs::read_to_string(&pids).is_ok_and(|pids| pids.ends_with('\n'))
+        };
+        assert!((0..6000).any(is_called), "the sidecar was not called");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{verb}");
+        assert!(stderr(&output).contains("cancelled"), "{}", stderr(&output));
+        assert_have_ended(&pids);
+        let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().flatten().collect();
+        assert!(left.is_empty(), "{verb}: {left:?}");
+    }
+}
+
+#[test]
+fn hooks_fails_where_no_launcher_answers() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().display().to_string();
+    for format in ["text", "json"] {
+        let output = launcherctl(&["hooks", "--root", &root, "-o", format]);
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        let error = stderr(&output);
+        assert!(error.contains("no launcher answers on"), "{error}");
+    }
+}
+
+#[test]
+fn hooks_try_takes_a_program_as_hooks_check_does() {
+    let sidecar = in_repository("examples/sidecars/smbios-shell");
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &sidecar]);
+    let changes = stdout(&output);
+    assert!(output.status.success(), "{changes}{}", stderr(&output));
+    assert!(changes.contains("+ sysinfo/baseBoard"), "{changes}");
+    let missing = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", "/nonexistent"]);
+    assert!(
+        stderr(&missing).contains("cannot find /nonexistent"),
+        "{}",
+        stderr(&missing)
+    );
+}

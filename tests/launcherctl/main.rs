@@ -1,0 +1,103 @@
+//! `launcherctl` without a launcher: what it says about manifests and sidecars, and with which exit status.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod hooks;
+mod manifests;
+mod run;
+mod vms;
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn launcherctl(arguments: &[&str]) -> Output {
+    launcherctl_command(arguments).output().unwrap()
+}
+
+fn launcherctl_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    command
+        .arg("launcherctl")
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn in_repository(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    path.display().to_string()
+}
+
+/// Makes an executable file.
+fn script(file: &Path, text: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(file, text).unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    file.display().to_string()
+}
+
+/// Runs it with a registry of its own, and returns the exit status and what it has printed.
+fn in_home(home: &Path, arguments: &[&str]) -> (i32, String) {
+    let mut command = launcherctl_command(arguments);
+    let output = command.env("XDG_RUNTIME_DIR", home).output().unwrap();
+    (
+        output.status.code().unwrap(),
+        stdout(&output) + &stderr(&output),
+    )
+}
+
+/// `-o json`: the last line of standard error.
+fn error_as_json(arguments: &[&str], status: i32) -> Value {
+    let output = launcherctl(arguments);
+    assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+    serde_json::from_str(stderr(&output).lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn errors_are_json_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("sock");
+    let socket = socket.to_str().unwrap();
+    let refused = error_as_json(&["-o", "json", "ping", "--socket", socket], 1);
+    let error = refused["error"].as_str().unwrap();
+    assert!(
+        error.contains(socket) && error.contains("no such socket"),
+        "{error}"
+    );
+    assert!(refused["hint"].is_null() && refused["details"].is_array());
+    // A socket whose launcher was killed.
+    drop(UnixListener::bind(socket).unwrap());
+    let refused = error_as_json(&["ping", "--socket", socket, "-ojson"], 1);
+    assert!(refused["error"].as_str().unwrap().contains("was killed"));
+    let misspelt = error_as_json(&["--output=json", "puase"], 2);
+    let error = misspelt["error"].as_str().unwrap();
+    assert!(error.contains("'puase'"), "{error}");
+}
+
+#[test]
+fn completions_and_man_pages_are_made_of_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = stdout(&launcherctl(&["completion", "bash"]));
+    assert!(script.contains("--detach"));
+    let file = dir.path().join("completion");
+    std::fs::write(&file, script).unwrap();
+    let checked = Command::new("bash").arg("-n").arg(&file).output();
+    assert_eq!(stderr(&checked.unwrap()), "");
+    let written = launcherctl(&["manual", dir.path().to_str().unwrap()]);
+    assert!(written.status.success(), "{}", stderr(&written));
+    let page = std::fs::read_to_string(dir.path().join("launcherctl-run.1")).unwrap();
+    assert!(page.contains("\\-\\-detach"), "{page}");
+    assert!(!dir.path().join("launcherctl-supervise.1").exists());
+}

@@ -1,0 +1,213 @@
+//! VMs by their names, where none runs: those that have failed, and none at all.
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::{in_home, launcherctl, launcherctl_command, stderr, stdout};
+
+/// Enters a VM that has failed in the registry of this user.
+pub fn add_failed(home: &Path, name: &str) {
+    let (registry, root) = (home.join("launcherctl"), home.join(name));
+    std::fs::create_dir_all(&registry).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    let failure =
+        json!({"reason": "no disk", "name": name, "namespace": "default", "uid": "u"}).to_string();
+    std::fs::write(root.join("failure.json"), failure).unwrap();
+    std::fs::write(root.join("launcher.log"), "the log of this VM\n").unwrap();
+    std::os::unix::fs::symlink(&root, registry.join(name)).unwrap();
+}
+
+#[test]
+fn the_only_vm_needs_no_name_though_it_has_failed() {
+    let home = tempfile::tempdir().unwrap();
+    let launcherctl = |arguments: &[&str]| {
+        let mut command = launcherctl_command(arguments);
+        command.env("XDG_RUNTIME_DIR", home.path());
+        command.output().unwrap()
+    };
+    add_failed(home.path(), "web");
+    let status = stdout(&launcherctl(&["status"]));
+    assert!(status.starts_with("web: Failed: no disk\n"), "{status}");
+    assert_eq!(stdout(&launcherctl(&["logs"])), "the log of this VM\n");
+    for verb in ["pause", "ping", "console", "volumes", "watch"] {
+        let error = stderr(&launcherctl(&[verb]));
+        assert!(error.contains("web has failed: no disk"), "{verb}: {error}");
+    }
+    let console = stderr(&launcherctl(&["logs", "--console"]));
+    assert!(console.contains("no log of a serial console"), "{console}");
+    let other = stderr(&launcherctl(&["status", "-n", "other"]));
+    assert!(other.contains("no VM of namespace other"), "{other}");
+
+    add_failed(home.path(), "db");
+    let several = stderr(&launcherctl(&["status"]));
+    assert!(
+        several.contains("none of the VMs here is running (")
+            && several.contains("--name chooses one"),
+        "{several}"
+    );
+}
+
+#[test]
+fn the_socket_of_a_killed_launcher_is_a_pods_only_in_a_pod() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, run) = (dir.path().join("home"), dir.path().join("run"));
+    let sockets = run.join("kubevirt/sockets");
+    std::fs::create_dir_all(&sockets).unwrap();
+    // Nobody serves it any more.
+    drop(UnixListener::bind(sockets.join("launcher-sock")).unwrap());
+    add_failed(&home, "web");
+    let status = |namespaces: &[&str], script: &str| {
+        let output = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount"])
+            .args(namespaces)
+            .args(["bash", "-c", script, env!("CARGO_BIN_EXE_pod-tools")])
+            .arg(&run)
+            .env("XDG_RUNTIME_DIR", &home)
+            .output()
+            .unwrap();
+        stdout(&output) + &stderr(&output)
+    };
+    let script = r#"mount --bind "$1" /var/run && "$0" launcherctl status"#;
+    let outside = status(&[], script);
+    if outside.contains("unshare: ") || outside.contains("mount: ") {
+        eprintln!("skipped: no user namespaces here: {outside}");
+        return;
+    }
+    assert!(outside.starts_with("web: Failed: no disk\n"), "{outside}");
+    // Process 1 is named as the monitor is.
+    let inside = status(
+        &["--pid", "--fork", "--mount-proc"],
+        &format!("exec -a /usr/bin/virt-launcher-monitor bash -c '{script}; exit' \"$0\" \"$1\""),
+    );
+    assert!(inside.contains("was killed"), "{inside}");
+}
+
+#[test]
+fn the_name_of_a_vm_is_not_taken_for_a_file() {
+    let registry = tempfile::tempdir().unwrap();
+    let vm = tempfile::tempdir().unwrap();
+    let names = registry.path().join("launcherctl");
+    std::fs::create_dir(&names).unwrap();
+    std::os::unix::fs::symlink(vm.path(), names.join("demo")).unwrap();
+    for verb in ["plan", "sync", "convert", "explain"] {
+        let mut command = launcherctl_command(&[verb, "demo"]);
+        let output = command.env("XDG_RUNTIME_DIR", registry.path()).output();
+        let error = stderr(&output.unwrap());
+        assert!(
+            error.contains("a VM of this name: the argument is a manifest's file"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn stop_ends_no_vm_but_the_one_that_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    add_failed(home, "web");
+    let path = |name: &str| home.join(name).display().to_string();
+    let (web, empty, missing) = (path("web"), path("empty"), path("missing"));
+    std::fs::create_dir(&empty).unwrap();
+    for (options, status, why) in [
+        (["--root", &missing], 1, "there is no such directory"),
+        (["--root", &empty], 1, "no VM in"),
+        (["--socket", &missing], 1, "not its socket"),
+        (["--name", "db"], 1, "no VM named db"),
+        (["-n", "other"], 1, "no VM of namespace other"),
+    ] {
+        let [option, value] = options;
+        let (code, text) = in_home(home, &["stop", "--force", option, value]);
+        assert!(
+            code == status && text.contains(why),
+            "{options:?}: {code} {text}"
+        );
+    }
+    for line in [
+        ["stop", "web", "--root", &empty].as_slice(),
+        &["stop", "--all", "--root", &empty],
+        &["stop", "web", "--socket", &missing],
+        &["stop", "web", "--name", "db"],
+    ] {
+        assert_eq!(in_home(home, line).0, 2, "{line:?}");
+    }
+    let other = in_home(home, &["stop", "web", "-n", "other"]);
+    assert!(other.1.contains("not in namespace"), "{other:?}");
+    assert_eq!(
+        in_home(home, &["stop", "--all", "-n", "other"]),
+        (0, "there is no VM to stop\n".to_owned())
+    );
+    assert!(
+        in_home(home, &["status", "web"])
+            .1
+            .starts_with("web: Failed")
+    );
+
+    add_failed(home, "db");
+    let (_, several) = in_home(home, &["stop"]);
+    assert!(several.contains("there are several VMs"), "{several}");
+    // By any path; the directory is the user's.
+    let link = home.join("link");
+    std::os::unix::fs::symlink(&web, &link).unwrap();
+    let (code, text) = in_home(home, &["stop", "--root", link.to_str().unwrap()]);
+    let log = home.join("web/launcher.log");
+    let expected = format!("web: had failed; its log stays: {}\n", log.display());
+    assert_eq!((code, text), (0, expected));
+    assert!(log.exists() && !home.join("web/failure.json").exists());
+    assert!(in_home(home, &["status", "db"]).1.starts_with("db: Failed"));
+}
+
+#[test]
+fn status_invents_no_vm() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    for name in ["missing", "."] {
+        let root = home.join(name).display().to_string();
+        let (code, text) = in_home(home, &["status", "--root", &root]);
+        assert!(code == 1 && text.contains("no VM in"), "{name}: {text}");
+    }
+    add_failed(home, "web");
+    let root = home.join("web").display().to_string();
+    let (_, status) = in_home(home, &["status", "--root", &root]);
+    assert!(status.starts_with("web: Failed: no disk\n"), "{status}");
+    assert_eq!(in_home(home, &["stop", "--root", &root]).0, 0);
+    let (code, text) = in_home(home, &["status", "--root", &root]);
+    assert!(code == 1 && text.contains("no VM in"), "{text}");
+}
+
+#[test]
+fn watch_makes_no_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("missing");
+    let (code, text) = in_home(home.path(), &["watch", "--root", root.to_str().unwrap()]);
+    assert!(
+        code == 1 && text.contains("there is no such directory"),
+        "{text}"
+    );
+    assert!(!root.exists());
+}
+
+#[test]
+fn debug_of_a_failed_vm_has_its_logs() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    add_failed(home, "web");
+    std::fs::write(home.join("web/console.log"), "Kernel panic\n").unwrap();
+    let archive = home.join("web.tar.gz").display().to_string();
+    let (code, text) = in_home(home, &["debug", "--name", "web", "--out", &archive]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("missing: web has failed: no disk"), "{text}");
+    let read = |name: &str| {
+        let file = format!("launcher-debug/{name}");
+        let output = Command::new("tar")
+            .args(["-xOzf", &archive, &file])
+            .output();
+        stdout(&output.unwrap())
+    };
+    assert_eq!(read("launcher.log"), "the log of this VM\n");
+    assert_eq!(read("console.log"), "Kernel panic\n");
+    assert!(read("status.json").contains("no disk"));
+    assert!(read("problems.txt").contains("domain XML"));
+}
