@@ -5,14 +5,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
 
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(work)
-}
-
 fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     let mut reply = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
     for number in [option, kind, data.len() as u32] {
@@ -67,49 +59,45 @@ async fn client(sent: &[u8]) -> Result<(Client<DuplexStream>, DuplexStream), Nbd
 }
 
 /// Reads 8 bytes at offset 16; `answer` follows the greeting.
-fn read(answer: &[u8]) -> Result<Vec<u8>, NbdError> {
-    block_on(async {
-        let sent = [greeting(), answer.to_vec()].concat();
-        let (mut client, server) = client(&sent).await?;
-        let (mut server, _end) = tokio::io::split(server);
-        let read = client.read(16, 8).await;
-        drop(client);
-        let mut asked = Vec::new();
-        server.read_to_end(&mut asked).await.unwrap();
-        let request = asked.split_at(asked.len() - 28).1.to_vec();
-        assert_eq!(request[..8], [0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0]);
-        assert_eq!(request[16..], [0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 8]);
-        read
-    })
+async fn read(answer: &[u8]) -> Result<Vec<u8>, NbdError> {
+    let sent = [greeting(), answer.to_vec()].concat();
+    let (mut client, server) = client(&sent).await?;
+    let (mut server, _end) = tokio::io::split(server);
+    let read = client.read(16, 8).await;
+    drop(client);
+    let mut asked = Vec::new();
+    server.read_to_end(&mut asked).await.unwrap();
+    let request = asked.split_at(asked.len() - 28).1.to_vec();
+    assert_eq!(request[..8], [0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0]);
+    assert_eq!(request[16..], [0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 8]);
+    read
 }
 
-#[test]
-fn the_handshake_finds_size_and_contexts() {
-    block_on(async {
-        let (client, _server) = client(&greeting()).await.unwrap();
-        assert_eq!(client.size(), 1 << 20);
-        assert!(client.has_context(0) && !client.has_context(1));
-    });
+#[tokio::test]
+async fn the_handshake_finds_size_and_contexts() {
+    let (client, _server) = client(&greeting()).await.unwrap();
+    assert_eq!(client.size(), 1 << 20);
+    assert!(client.has_context(0) && !client.has_context(1));
 }
 
-#[test]
-fn data_and_holes_are_put_together() {
+#[tokio::test]
+async fn data_and_holes_are_put_together() {
     let data = chunk(0, 1, b"\x00\x00\x00\x00\x00\x00\x00\x14data");
     let hole = chunk(1, 2, b"\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x04");
-    assert_eq!(read(&[data, hole].concat()).unwrap(), b"\0\0\0\0data");
+    assert_eq!(read(&[data, hole].concat()).await.unwrap(), b"\0\0\0\0data");
 }
 
-#[test]
-fn an_error_of_the_server_is_passed_on() {
+#[tokio::test]
+async fn an_error_of_the_server_is_passed_on() {
     let error = chunk(1, 0x8001, b"\x00\x00\x00\x05\x00\x04oops");
-    let error = read(&error).unwrap_err();
+    let error = read(&error).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the NBD server cannot read at offset 16 (error 5): oops"
     );
     let simple = b"\x67\x44\x66\x98\x00\x00\x00\x16\x00\x00\x00\x00\x00\x00\x00\x01";
     assert!(matches!(
-        read(simple),
+        read(simple).await,
         Err(NbdError::Request { code: 22, .. })
     ));
     let refused = [
@@ -117,12 +105,12 @@ fn an_error_of_the_server_is_passed_on() {
         option_reply(8, 1, &[]),
         option_reply(10, 0x8000_0006, b"no such export"),
     ];
-    let error = block_on(client(&refused.concat())).err().unwrap();
+    let error = client(&refused.concat()).await.err().unwrap();
     assert!(error.to_string().contains("no such export"), "{error}");
 }
 
-#[test]
-fn what_the_protocol_does_not_allow_is_refused() {
+#[tokio::test]
+async fn what_the_protocol_does_not_allow_is_refused() {
     let at = |offset: u64, data: &[u8]| [offset.to_be_bytes().to_vec(), data.to_vec()].concat();
     for (what, answer) in [
         ("too little", chunk(1, 1, &at(16, b"data"))),
@@ -147,29 +135,27 @@ fn what_the_protocol_does_not_allow_is_refused() {
         ("no answer", vec![0; 32]),
         ("short error", chunk(1, 0x8001, b"\0")),
     ] {
-        let error = read(&answer).unwrap_err();
+        let error = read(&answer).await.unwrap_err();
         assert!(matches!(error, NbdError::Protocol(_)), "{what}: {error:?}");
     }
 }
 
-#[test]
-fn the_status_of_parts_is_read_for_each_context() {
-    block_on(async {
-        let mut status = vec![0, 0, 0, 7];
-        for number in [65536_u32, 3, 131_072, 0] {
-            status.extend(number.to_be_bytes());
-        }
-        let sent = [greeting(), chunk(1, 5, &status)].concat();
-        let (mut client, _server) = client(&sent).await.unwrap();
-        let found = client.block_status(0, 1 << 20).await.unwrap();
-        let expected = [(65536, 3), (131_072, 0)];
-        let expected = expected.map(|(length, flags)| Extent { length, flags });
-        assert_eq!(found, [expected.to_vec(), Vec::new()]);
-    });
+#[tokio::test]
+async fn the_status_of_parts_is_read_for_each_context() {
+    let mut status = vec![0, 0, 0, 7];
+    for number in [65536_u32, 3, 131_072, 0] {
+        status.extend(number.to_be_bytes());
+    }
+    let sent = [greeting(), chunk(1, 5, &status)].concat();
+    let (mut client, _server) = client(&sent).await.unwrap();
+    let found = client.block_status(0, 1 << 20).await.unwrap();
+    let expected = [(65536, 3), (131_072, 0)];
+    let expected = expected.map(|(length, flags)| Extent { length, flags });
+    assert_eq!(found, [expected.to_vec(), Vec::new()]);
 }
 
-#[test]
-fn a_handshake_that_is_none_is_refused() {
+#[tokio::test]
+async fn a_handshake_that_is_none_is_refused() {
     for sent in [
         b"HTTP/1.1 400 Bad Request\r\n".to_vec(),
         b"NBDMAGICIHAVEOPT\x00\x00".to_vec(),
@@ -190,7 +176,7 @@ fn a_handshake_that_is_none_is_refused() {
         ]
         .concat(),
     ] {
-        let error = block_on(client(&sent)).err().unwrap();
+        let error = client(&sent).await.err().unwrap();
         assert!(matches!(error, NbdError::Protocol(_)), "{error:?}");
     }
 }

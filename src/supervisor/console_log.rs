@@ -66,35 +66,32 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    #[test]
-    fn a_log_that_is_appended_to_stays_below_its_limit() {
+    #[tokio::test]
+    async fn a_log_that_is_appended_to_stays_below_its_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("uid/virt-serial0-log");
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().unwrap().block_on(async {
-            let limiting = tokio::spawn(limit(path.clone()));
-            tokio::task::yield_now().await;
-            std::fs::create_dir(path.parent().unwrap()).unwrap();
-            let mut qemu = File::options()
-                .append(true)
-                .create(true)
-                .open(&path)
-                .unwrap();
-            let length = || path.metadata().unwrap().len();
-            for _ in 0..3 {
-                qemu.write_all(&vec![b'x'; 1 << 20]).unwrap();
-                tokio::time::sleep(INTERVAL * 2).await;
-                assert!(length() <= MAX_BYTES, "a log that is not too long stays");
-                assert!(length() > 0);
-                qemu.write_all(&vec![b'x'; 2 << 20]).unwrap();
-                while length() > 0 {
-                    tokio::task::yield_now().await;
-                }
+        let limiting = tokio::spawn(limit(path.clone()));
+        tokio::task::yield_now().await;
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        let mut qemu = File::options()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .unwrap();
+        let length = || path.metadata().unwrap().len();
+        for _ in 0..3 {
+            qemu.write_all(&vec![b'x'; 1 << 20]).unwrap();
+            tokio::time::sleep(INTERVAL * 2).await;
+            assert!(length() <= MAX_BYTES, "a log that is not too long stays");
+            assert!(length() > 0);
+            qemu.write_all(&vec![b'x'; 2 << 20]).unwrap();
+            while length() > 0 {
+                tokio::task::yield_now().await;
             }
-            qemu.write_all(b"login: ").unwrap();
-            assert_eq!(std::fs::read(&path).unwrap(), b"login: ");
-            limiting.abort();
-        });
+        }
+        qemu.write_all(b"login: ").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"login: ");
+        limiting.abort();
     }
 
     #[test]

@@ -143,56 +143,43 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work)
-    }
-
-    #[test]
-    fn a_socket_on_which_no_process_listens_has_no_owner() {
+    #[tokio::test]
+    async fn a_socket_on_which_no_process_listens_has_no_owner() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
         assert!(matches!(
-            block_on(socket_owner(&socket, &[])).unwrap(),
+            socket_owner(&socket, &[]).await.unwrap(),
             SocketOwner::None
         ));
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         assert!(
-            matches!(
-                block_on(socket_owner(&socket, &[])).unwrap(),
-                SocketOwner::None
-            ),
+            matches!(socket_owner(&socket, &[]).await.unwrap(), SocketOwner::None),
             "left over"
         );
     }
 
-    #[test]
-    fn process_with_another_command_is_foreign_and_stays() {
+    #[tokio::test]
+    async fn process_with_another_command_is_foreign_and_stays() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         // This test serves the socket, and survives.
         let other = ["/usr/sbin/libvirtd".to_owned()];
         assert!(matches!(
-            block_on(socket_owner(&socket, &other)).unwrap(),
+            socket_owner(&socket, &other).await.unwrap(),
             SocketOwner::Foreign
         ));
     }
 
-    #[test]
-    fn process_that_is_no_child_is_ended() {
+    #[tokio::test]
+    async fn process_that_is_no_child_is_ended() {
         let mut child = std::process::Command::new("/bin/sleep")
             .arg("600")
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        block_on(async {
-            let mut running = DaemonProcess::Adopted(AdoptedProcess(Process::open(pid).unwrap()));
-            running.end().await;
-        });
+        let mut running = DaemonProcess::Adopted(AdoptedProcess(Process::open(pid).unwrap()));
+        running.end().await;
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()),
             Some(15)

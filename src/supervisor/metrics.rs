@@ -168,48 +168,46 @@ async fn answer(mut stream: UnixStream, registry: &Registry) -> std::io::Result<
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_scraper_gets_openmetrics_text_by_http() {
+    #[tokio::test]
+    async fn a_scraper_gets_openmetrics_text_by_http() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.sock");
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessMetrics));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let answer = runtime.block_on(async {
-            let socket = MetricsSocket::listen(path.clone()).unwrap();
-            let server = tokio::spawn(socket.serve(Arc::new(registry)));
-            drop(UnixStream::connect(&path).await.unwrap());
-            let mut silent = Vec::new();
-            for _ in 1..MAX_SCRAPERS {
-                silent.push(UnixStream::connect(&path).await.unwrap());
-            }
-            let mut stream = UnixStream::connect(&path).await.unwrap();
-            stream
-                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-                .await
-                .unwrap();
-            let mut answer = String::new();
-            tokio::select! {
-                read = stream.read_to_string(&mut answer) => drop(read.unwrap()),
-                _ = silent[0].read_u8() => panic!("the answer waits for the end of a silent scraper"),
-            }
-            // One more, which waits until another is answered.
+        let socket = MetricsSocket::listen(path.clone()).unwrap();
+        let server = tokio::spawn(socket.serve(Arc::new(registry)));
+        drop(UnixStream::connect(&path).await.unwrap());
+        let mut silent = Vec::new();
+        for _ in 1..MAX_SCRAPERS {
             silent.push(UnixStream::connect(&path).await.unwrap());
-            let mut late = UnixStream::connect(&path).await.unwrap();
-            late.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
-            let mut answer_to_late = String::new();
-            late.read_to_string(&mut answer_to_late).await.unwrap();
-            assert!(answer_to_late.starts_with("HTTP/1.1 200 OK\r\n"), "{answer_to_late}");
-            for mut silent in silent.drain(..MAX_SCRAPERS - 1) {
-                assert!(silent.read_u8().await.is_err());
-            }
-            server.abort();
-            let _ = server.await;
-            answer
-        });
+        }
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        tokio::select! {
+            read = stream.read_to_string(&mut answer) => drop(read.unwrap()),
+            _ = silent[0].read_u8() => panic!("the answer waits for the end of a silent scraper"),
+        }
+        // One more, which waits until another is answered.
+        silent.push(UnixStream::connect(&path).await.unwrap());
+        let mut late = UnixStream::connect(&path).await.unwrap();
+        late.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer_to_late = String::new();
+        late.read_to_string(&mut answer_to_late).await.unwrap();
+        assert!(
+            answer_to_late.starts_with("HTTP/1.1 200 OK\r\n"),
+            "{answer_to_late}"
+        );
+        for mut silent in silent.drain(..MAX_SCRAPERS - 1) {
+            assert!(silent.read_u8().await.is_err());
+        }
+        server.abort();
+        let _ = server.await;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains(&format!("Content-Length: {}", body.len())));

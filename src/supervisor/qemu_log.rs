@@ -93,14 +93,6 @@ mod tests {
     use std::io::Write;
     use tokio::sync::mpsc;
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work)
-    }
-
     fn append(path: &Path, text: &str) {
         File::options()
             .append(true)
@@ -111,73 +103,66 @@ mod tests {
             .unwrap();
     }
 
-    #[test]
-    fn lines_come_as_they_are_written_and_through_a_rotation() {
+    #[tokio::test]
+    async fn lines_come_as_they_are_written_and_through_a_rotation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log/ns_vm.log");
-        block_on(async {
-            let (tx, mut lines) = mpsc::channel(16);
-            let followed = path.clone();
-            let task = tokio::spawn(async move {
-                follow_into(&followed, |line| tx.try_send(line.to_owned()).unwrap()).await;
-            });
-            tokio::task::yield_now().await;
-            std::fs::create_dir(path.parent().unwrap()).unwrap();
-            append(&path, "first\nsec");
-            assert_eq!(lines.recv().await.unwrap(), "first");
-            append(&path, "ond\nthird\n");
-            assert_eq!(lines.recv().await.unwrap(), "second");
-            assert_eq!(lines.recv().await.unwrap(), "third");
-            append(&path, "before\n");
-            std::fs::rename(&path, path.with_extension("log.0")).unwrap();
-            append(&path, "after\n");
-            assert_eq!(lines.recv().await.unwrap(), "before");
-            assert_eq!(lines.recv().await.unwrap(), "after");
-            // The directory was removed and made again.
-            std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::create_dir(path.parent().unwrap()).unwrap();
-            append(&path, "anew\n");
-            assert_eq!(lines.recv().await.unwrap(), "anew");
-            task.abort();
+        let (tx, mut lines) = mpsc::channel(16);
+        let followed = path.clone();
+        let task = tokio::spawn(async move {
+            follow_into(&followed, |line| tx.try_send(line.to_owned()).unwrap()).await;
         });
+        tokio::task::yield_now().await;
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        append(&path, "first\nsec");
+        assert_eq!(lines.recv().await.unwrap(), "first");
+        append(&path, "ond\nthird\n");
+        assert_eq!(lines.recv().await.unwrap(), "second");
+        assert_eq!(lines.recv().await.unwrap(), "third");
+        append(&path, "before\n");
+        std::fs::rename(&path, path.with_extension("log.0")).unwrap();
+        append(&path, "after\n");
+        assert_eq!(lines.recv().await.unwrap(), "before");
+        assert_eq!(lines.recv().await.unwrap(), "after");
+        // The directory was removed and made again.
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        append(&path, "anew\n");
+        assert_eq!(lines.recv().await.unwrap(), "anew");
+        task.abort();
     }
 
-    #[test]
-    fn others_get_their_turn_during_a_flood() {
+    #[tokio::test]
+    async fn others_get_their_turn_during_a_flood() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ns_vm.log");
         append(&path, &("x".repeat(1023) + "\n").repeat(4096));
-        block_on(async {
-            let lines = std::rc::Rc::new(std::cell::Cell::new(0));
-            let counted = lines.clone();
-            let mut flood =
-                std::pin::pin!(follow_into(&path, move |_| counted.set(counted.get() + 1)));
-            let mut turns = 0;
-            while lines.get() < 4096 {
-                tokio::select! {
-                    biased;
-                    () = &mut flood => unreachable!(),
-                    () = tokio::task::yield_now() => turns += 1,
-                }
+        let lines = std::rc::Rc::new(std::cell::Cell::new(0));
+        let counted = lines.clone();
+        let mut flood = std::pin::pin!(follow_into(&path, move |_| counted.set(counted.get() + 1)));
+        let mut turns = 0;
+        while lines.get() < 4096 {
+            tokio::select! {
+                biased;
+                () = &mut flood => unreachable!(),
+                () = tokio::task::yield_now() => turns += 1,
             }
-            assert!(turns > 10, "{turns} turns");
-        });
+        }
+        assert!(turns > 10, "{turns} turns");
     }
 
-    #[test]
-    fn fifo_is_open_to_everyone_and_made_once() {
+    #[tokio::test]
+    async fn fifo_is_open_to_everyone_and_made_once() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        block_on(async {
-            for _ in 0..2 {
-                let reader = tokio::spawn(seabios(path.clone()));
-                appears(&path).await;
-                tokio::task::yield_now().await;
-                assert!(!reader.is_finished());
-                reader.abort();
-            }
-        });
+        for _ in 0..2 {
+            let reader = tokio::spawn(seabios(path.clone()));
+            appears(&path).await;
+            tokio::task::yield_now().await;
+            assert!(!reader.is_finished());
+            reader.abort();
+        }
         assert_eq!(
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o666

@@ -97,37 +97,27 @@ pub async fn serve(
 mod tests {
     use super::*;
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work)
-    }
-
-    #[test]
-    fn a_client_reaches_a_server_also_by_a_path_that_is_too_long_for_an_address() {
+    #[tokio::test]
+    async fn a_client_reaches_a_server_also_by_a_path_that_is_too_long_for_an_address() {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("x".repeat(100));
         std::fs::create_dir(&long).unwrap();
-        block_on(async {
-            let short = dir.path().join("sock");
-            let listener = UnixListener::bind(&short).unwrap();
-            std::fs::rename(&short, long.join("sock")).unwrap();
-            let services =
-                tonic::transport::Server::builder().add_routes(tonic::service::Routes::default());
-            let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-            let server = tokio::spawn(serve(services, listener, async { drop(stopped.await) }));
-            let channel = connect(&long.join("sock")).await.unwrap();
-            drop((stop, channel));
-            server.await.unwrap().unwrap();
-        });
+        let short = dir.path().join("sock");
+        let listener = UnixListener::bind(&short).unwrap();
+        std::fs::rename(&short, long.join("sock")).unwrap();
+        let services =
+            tonic::transport::Server::builder().add_routes(tonic::service::Routes::default());
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let server = tokio::spawn(serve(services, listener, async { drop(stopped.await) }));
+        let channel = connect(&long.join("sock")).await.unwrap();
+        drop((stop, channel));
+        server.await.unwrap().unwrap();
     }
 
-    #[test]
-    fn a_socket_without_a_server_refuses_the_connection() {
+    #[tokio::test]
+    async fn a_socket_without_a_server_refuses_the_connection() {
         let dir = tempfile::tempdir().unwrap();
-        let error = block_on(connect(&dir.path().join("sock"))).unwrap_err();
+        let error = connect(&dir.path().join("sock")).await.unwrap_err();
         assert!(matches!(error, ConnectError::Connect(_)), "{error:?}");
     }
 }

@@ -144,24 +144,18 @@ mod tests {
     use super::*;
     use rustix::process::{Signal as Number, getpid, kill_process};
 
-    #[test]
-    fn every_end_signal_has_its_name() {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(async {
-                let mut signals = EndSignals::listen().unwrap();
-                for (number, name) in [
-                    (Number::TERM, "terminated"),
-                    (Number::INT, "interrupt"),
-                    (Number::HUP, "hangup"),
-                    (Number::QUIT, "quit"),
-                ] {
-                    kill_process(getpid(), number).unwrap();
-                    assert_eq!(signals.next().await, name);
-                }
-            });
+    #[tokio::test]
+    async fn every_end_signal_has_its_name() {
+        let mut signals = EndSignals::listen().unwrap();
+        for (number, name) in [
+            (Number::TERM, "terminated"),
+            (Number::INT, "interrupt"),
+            (Number::HUP, "hangup"),
+            (Number::QUIT, "quit"),
+        ] {
+            kill_process(getpid(), number).unwrap();
+            assert_eq!(signals.next().await, name);
+        }
     }
 
     #[test]

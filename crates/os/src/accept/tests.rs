@@ -71,20 +71,12 @@ async fn connect_with_the_last(path: &Path, taken: &mut Vec<File>) -> UnixStream
     UnixStream::connect(path).await.unwrap()
 }
 
-fn block_on(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
-}
-
 fn count(log: &str, text: &str) -> usize {
     log.lines().filter(|line| line.contains(text)).count()
 }
 
-#[test]
-fn a_connection_without_a_descriptor_is_closed_and_a_later_one_served() {
+#[tokio::test]
+async fn a_connection_without_a_descriptor_is_closed_and_a_later_one_served() {
     const CONNECTIONS: u32 = 5;
     if let Some(log) = in_a_process_of_its_own(
         "a_connection_without_a_descriptor_is_closed_and_a_later_one_served",
@@ -97,59 +89,55 @@ fn a_connection_without_a_descriptor_is_closed_and_a_later_one_served() {
         assert!(log.contains("Too many open files"), "{log}");
         return;
     }
-    block_on(async {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let attempts = Rc::new(Cell::new(0));
-        let listener = Counting(UnixListener::bind(&path).unwrap(), attempts.clone());
-        let mut acceptor = Acceptor::new(listener, "the test");
-        let mut taken = use_up();
-        for _ in 0..CONNECTIONS {
-            let mut client = connect_with_the_last(&path, &mut taken).await;
-            let mut nothing = Vec::new();
-            tokio::select! {
-                _ = acceptor.accept() => panic!("there is no descriptor for it"),
-                read = client.read_to_end(&mut nothing) => assert_eq!(read.unwrap(), 0),
-            }
-            drop(client);
-            taken.extend(use_up());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let attempts = Rc::new(Cell::new(0));
+    let listener = Counting(UnixListener::bind(&path).unwrap(), attempts.clone());
+    let mut acceptor = Acceptor::new(listener, "the test");
+    let mut taken = use_up();
+    for _ in 0..CONNECTIONS {
+        let mut client = connect_with_the_last(&path, &mut taken).await;
+        let mut nothing = Vec::new();
+        tokio::select! {
+            _ = acceptor.accept() => panic!("there is no descriptor for it"),
+            read = client.read_to_end(&mut nothing) => assert_eq!(read.unwrap(), 0),
         }
-        // Each is asked for, closed, and the next one waited for.
-        assert!(attempts.get() <= 4 * CONNECTIONS, "{attempts:?}");
-        drop(taken);
-        let _client = UnixStream::connect(&path).await.unwrap();
-        acceptor.accept().await;
-    });
+        drop(client);
+        taken.extend(use_up());
+    }
+    // Each is asked for, closed, and the next one waited for.
+    assert!(attempts.get() <= 4 * CONNECTIONS, "{attempts:?}");
+    drop(taken);
+    let _client = UnixStream::connect(&path).await.unwrap();
+    acceptor.accept().await;
 }
 
-#[test]
-fn without_a_spare_descriptor_it_waits_between_two_attempts() {
+#[tokio::test]
+async fn without_a_spare_descriptor_it_waits_between_two_attempts() {
     if in_a_process_of_its_own("without_a_spare_descriptor_it_waits_between_two_attempts").is_some()
     {
         return;
     }
-    block_on(async {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let attempts = Rc::new(Cell::new(0));
-        let listener = Counting(UnixListener::bind(&path).unwrap(), attempts.clone());
-        let mut taken = use_up();
-        let mut acceptor = Acceptor::new(listener, "the test");
-        assert!(acceptor.spare.is_none());
-        let _client = connect_with_the_last(&path, &mut taken).await;
-        let begin = StdInstant::now();
-        let limit = tokio::time::timeout(3 * RETRY_DELAY, acceptor.accept());
-        assert!(limit.await.is_err());
-        let delays = begin.elapsed().div_duration_f64(RETRY_DELAY);
-        assert!(f64::from(attempts.get()) <= delays + 2.0, "{attempts:?}");
-        drop(taken);
-        acceptor.accept().await;
-        assert!(acceptor.spare.is_some());
-    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let attempts = Rc::new(Cell::new(0));
+    let listener = Counting(UnixListener::bind(&path).unwrap(), attempts.clone());
+    let mut taken = use_up();
+    let mut acceptor = Acceptor::new(listener, "the test");
+    assert!(acceptor.spare.is_none());
+    let _client = connect_with_the_last(&path, &mut taken).await;
+    let begin = StdInstant::now();
+    let limit = tokio::time::timeout(3 * RETRY_DELAY, acceptor.accept());
+    assert!(limit.await.is_err());
+    let delays = begin.elapsed().div_duration_f64(RETRY_DELAY);
+    assert!(f64::from(attempts.get()) <= delays + 2.0, "{attempts:?}");
+    drop(taken);
+    acceptor.accept().await;
+    assert!(acceptor.spare.is_some());
 }
 
-#[test]
-fn a_shortage_is_reported_once_and_its_end_once() {
+#[tokio::test]
+async fn a_shortage_is_reported_once_and_its_end_once() {
     if let Some(log) = in_a_process_of_its_own("a_shortage_is_reported_once_and_its_end_once") {
         assert_eq!(
             count(&log, "Cannot accept connections to the test"),
@@ -163,46 +151,42 @@ fn a_shortage_is_reported_once_and_its_end_once() {
         );
         return;
     }
-    block_on(async {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let mut acceptor = Acceptor::new(UnixListener::bind(&path).unwrap(), "the test");
-        for _ in 0..3 {
-            acceptor.note_failure(&Errno::MFILE.into());
-        }
-        acceptor.note_success();
-        let shortage = acceptor.shortage.as_mut().unwrap();
-        shortage.last_failure = Instant::now().checked_sub(SHORTAGE_END).unwrap();
-        acceptor.note_success();
-        acceptor.note_success();
-    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let mut acceptor = Acceptor::new(UnixListener::bind(&path).unwrap(), "the test");
+    for _ in 0..3 {
+        acceptor.note_failure(&Errno::MFILE.into());
+    }
+    acceptor.note_success();
+    let shortage = acceptor.shortage.as_mut().unwrap();
+    shortage.last_failure = Instant::now().checked_sub(SHORTAGE_END).unwrap();
+    acceptor.note_success();
+    acceptor.note_success();
 }
 
 /// What gRPC is served on.
-#[test]
-fn a_grpc_server_without_descriptors_closes_connections_and_serves_again() {
+#[tokio::test]
+async fn a_grpc_server_without_descriptors_closes_connections_and_serves_again() {
     let name = "a_grpc_server_without_descriptors_closes_connections_and_serves_again";
     if let Some(log) = in_a_process_of_its_own(name) {
         assert_eq!(count(&log, "Cannot accept connections to "), 1, "{log}");
         return;
     }
-    block_on(async {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let listener = UnixListener::bind(&path).unwrap();
-        let routes = tonic::service::Routes::default();
-        let services = tonic::transport::Server::builder().add_routes(routes);
-        tokio::spawn(crate::grpc::serve(
-            services,
-            listener,
-            std::future::pending(),
-        ));
-        tokio::task::yield_now().await;
-        let mut taken = use_up();
-        let mut client = connect_with_the_last(&path, &mut taken).await;
-        let mut nothing = Vec::new();
-        assert_eq!(client.read_to_end(&mut nothing).await.unwrap(), 0);
-        drop((client, taken));
-        crate::grpc::connect(&path).await.unwrap();
-    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let routes = tonic::service::Routes::default();
+    let services = tonic::transport::Server::builder().add_routes(routes);
+    tokio::spawn(crate::grpc::serve(
+        services,
+        listener,
+        std::future::pending(),
+    ));
+    tokio::task::yield_now().await;
+    let mut taken = use_up();
+    let mut client = connect_with_the_last(&path, &mut taken).await;
+    let mut nothing = Vec::new();
+    assert_eq!(client.read_to_end(&mut nothing).await.unwrap(), 0);
+    drop((client, taken));
+    crate::grpc::connect(&path).await.unwrap();
 }

@@ -149,107 +149,88 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work)
-    }
-
     /// With inotify, and where the kernel has no instance left.
-    fn both_ways(test: impl Fn(fn() -> DirWatch)) {
-        test(DirWatch::new);
-        test(|| DirWatch::with(None));
-    }
+    const WAYS: [fn() -> DirWatch; 2] = [DirWatch::new, || DirWatch::with(None)];
 
-    #[test]
-    fn a_file_that_is_there_is_not_waited_for() {
+    #[tokio::test]
+    async fn a_file_that_is_there_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        block_on(appears(dir.path()));
+        appears(dir.path()).await;
     }
 
-    #[test]
-    fn a_file_in_directories_that_are_still_missing_is_waited_for() {
-        both_ways(|watch| {
+    #[tokio::test]
+    async fn a_file_in_directories_that_are_still_missing_is_waited_for() {
+        for watch in WAYS {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("a/b/c");
-            block_on(async {
-                let maker = file.clone();
-                let work = tokio::spawn(async move {
-                    tokio::task::yield_now().await;
-                    std::fs::create_dir_all(maker.parent().unwrap()).unwrap();
-                    tokio::task::yield_now().await;
-                    std::fs::write(&maker, "").unwrap();
-                });
-                wait_for(&file, watch).await;
-                work.await.unwrap();
+            let maker = file.clone();
+            let work = tokio::spawn(async move {
+                tokio::task::yield_now().await;
+                std::fs::create_dir_all(maker.parent().unwrap()).unwrap();
+                tokio::task::yield_now().await;
+                std::fs::write(&maker, "").unwrap();
             });
+            wait_for(&file, watch).await;
+            work.await.unwrap();
             assert!(file.exists());
-        });
+        }
     }
 
     #[test]
     fn a_directory_that_is_missing_cannot_be_watched() {
-        both_ways(|watch| {
+        for watch in WAYS {
             let error = watch().add(Path::new("/nonexistent/dir")).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound);
             let file = tempfile::NamedTempFile::new().unwrap();
             let error = watch().add(file.path()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
-        });
+        }
     }
 
-    #[test]
-    fn a_change_before_the_wait_counts_and_counts_once() {
+    #[tokio::test]
+    async fn a_change_before_the_wait_counts_and_counts_once() {
         let dir = tempfile::tempdir().unwrap();
-        block_on(async {
-            let watch = DirWatch::new();
-            watch.add(dir.path()).unwrap();
-            std::fs::write(dir.path().join("a"), "").unwrap();
+        let watch = DirWatch::new();
+        watch.add(dir.path()).unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        watch.changed().await;
+        // Made and closed are two events, which may come one after the other.
+        let quiet = tokio::time::timeout(Duration::from_millis(50), async {
             watch.changed().await;
-            // Made and closed are two events, which may come one after the other.
-            let quiet = tokio::time::timeout(Duration::from_millis(50), async {
-                watch.changed().await;
-                watch.changed().await;
-            });
-            assert!(quiet.await.is_err());
+            watch.changed().await;
         });
+        assert!(quiet.await.is_err());
     }
 
-    #[test]
-    fn writes_wake_only_those_who_watch_for_writes() {
+    #[tokio::test]
+    async fn writes_wake_only_those_who_watch_for_writes() {
         use std::io::Write;
         let dir = tempfile::tempdir().unwrap();
         let mut file = std::fs::File::create(dir.path().join("log")).unwrap();
-        block_on(async {
-            let (names, writes) = (DirWatch::new(), DirWatch::new());
-            names.add(dir.path()).unwrap();
-            writes.add_with_writes(dir.path()).unwrap();
-            file.write_all(b"line\n").unwrap();
-            writes.changed().await;
-            let quiet = tokio::time::timeout(Duration::from_millis(20), names.changed());
-            assert!(quiet.await.is_err());
-            drop(file);
-            names.changed().await;
-        });
+        let (names, writes) = (DirWatch::new(), DirWatch::new());
+        names.add(dir.path()).unwrap();
+        writes.add_with_writes(dir.path()).unwrap();
+        file.write_all(b"line\n").unwrap();
+        writes.changed().await;
+        let quiet = tokio::time::timeout(Duration::from_millis(20), names.changed());
+        assert!(quiet.await.is_err());
+        drop(file);
+        names.changed().await;
     }
 
-    #[test]
-    fn a_directory_that_went_and_came_again_can_be_watched_again() {
+    #[tokio::test]
+    async fn a_directory_that_went_and_came_again_can_be_watched_again() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("place");
-        block_on(async {
-            let watch = DirWatch::new();
-            for _ in 0..3 {
-                std::fs::create_dir(&place).unwrap();
-                watch.add(&place).unwrap();
-                std::fs::write(place.join("a"), "").unwrap();
-                watch.changed().await;
-                std::fs::remove_dir_all(&place).unwrap();
-                watch.changed().await;
-            }
-        });
+        let watch = DirWatch::new();
+        for _ in 0..3 {
+            std::fs::create_dir(&place).unwrap();
+            watch.add(&place).unwrap();
+            std::fs::write(place.join("a"), "").unwrap();
+            watch.changed().await;
+            std::fs::remove_dir_all(&place).unwrap();
+            watch.changed().await;
+        }
     }
 
     #[test]
@@ -276,20 +257,18 @@ mod tests {
     }
 
     /// Once more where the kernel has no inotify instance left for this user.
-    #[test]
-    fn all_of_this_works_when_the_inotify_instances_are_used_up() {
+    #[tokio::test]
+    async fn all_of_this_works_when_the_inotify_instances_are_used_up() {
         const INSIDE: &str = "TEST_WITHOUT_INOTIFY";
         if std::env::var_os(INSIDE).is_some() {
             assert!(Shared::get().is_err());
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("a/b");
-            block_on(async {
-                let work = async {
-                    tokio::task::yield_now().await;
-                    std::fs::create_dir_all(&file).unwrap();
-                };
-                tokio::join!(appears(&file), work);
-            });
+            let work = async {
+                tokio::task::yield_now().await;
+                std::fs::create_dir_all(&file).unwrap();
+            };
+            tokio::join!(appears(&file), work);
             return;
         }
         let script = "echo 0 >/proc/sys/user/max_inotify_instances && exec \"$0\" --exact \"$1\"";
