@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Event, Guest, Pod, Vmi, in_pod, run, signal};
+use crate::harness::{Event, Guest, Pod, Vmi, in_pod, signal};
 
 /// A booted guest, which keeps a file in its memory.
 async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
@@ -13,11 +13,7 @@ async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
 
 /// The domain is reported, a disk can be plugged and unplugged, and the pod ends in order.
 async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
-    pod.handler
-        .event("running, by the next one", |event| {
-            event.status() == "Running"
-        })
-        .await;
+    pod.handler.status("Running").await;
     assert_eq!(
         pod.domain().await["Spec"]["Metadata"]["KubeVirt"]["UID"],
         vmi.uid()
@@ -43,61 +39,44 @@ async fn ends(pod: &mut Pod, vmi: &Vmi) {
     assert_eq!(pod.processes(""), [0; 0], "nothing is left");
 }
 
-#[test]
-fn a_guest_that_ended_without_a_launcher_is_reported() {
-    run(async {
-        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-            let mut pod = Pod::new();
-            let vmi = Vmi::new("ended").with_image(&pod);
-            pod.handler.serve();
-            pod.launch(&vmi, &[libvirt]);
-            pod.wait_until_ready().await;
-            pod.sync_ok(&vmi).await;
-            pod.kill_launcher().await;
-            pod.handler.forget();
-            signal("KILL", &pod.guests());
-            pod.launch(&vmi, &[libvirt]);
-            pod.wait_until_ready().await;
-            // As virt-handler got it.
-            pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running")))
-                .await;
-            pod.handler
-                .event("its end", |event| event.status() == "Shutoff")
-                .await;
-            let answer = pod
-                .cmd()
-                .delete_virtual_machine(pod.request(vmi.value()))
-                .await
-                .unwrap()
-                .into_inner();
-            assert!(answer.success, "{}", answer.message);
-            pod.handler.event("final", Event::is_final).await;
-            assert_eq!(pod.exit_code().await, 0);
-        }
-    });
+#[tokio::test]
+async fn a_guest_that_ended_without_a_launcher_is_reported() {
+    for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+        let (mut pod, vmi) = Pod::started("ended", &[libvirt]).await;
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        signal("KILL", &pod.guests());
+        pod.launch(&vmi, &[libvirt]);
+        pod.wait_until_ready().await;
+        // As virt-handler got it.
+        pod.sync_ok(&vmi.clone().set("/status/phase", json!("Running")))
+            .await;
+        pod.handler.status("Shutoff").await;
+        pod.delete(&vmi).await;
+        pod.handler.event("final", Event::is_final).await;
+        assert_eq!(pod.exit_code().await, 0);
+    }
 }
 
-#[test]
+#[tokio::test]
 // D-sup-14 (docs/differences.md).
-fn the_next_launcher_takes_the_guest_over() {
-    run(async {
-        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-            let (mut pod, vmi, mut guest) = booted("adopted", libvirt).await;
-            let (qemu, daemons) = (pod.guests(), pod.libvirt_daemons());
-            pod.kill_launcher().await;
-            pod.handler.forget();
-            assert_eq!(pod.guests(), qemu, "QEMU outlives the launcher");
-            pod.launch(&vmi, &[libvirt]);
-            pod.wait_until_ready().await;
-            all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-            assert_eq!(
-                pod.libvirt_daemons(),
-                daemons,
-                "the daemon is taken over too"
-            );
-            ends(&mut pod, &vmi).await;
-        }
-    });
+async fn the_next_launcher_takes_the_guest_over() {
+    for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+        let (mut pod, vmi, mut guest) = booted("adopted", libvirt).await;
+        let (qemu, daemons) = (pod.guests(), pod.libvirt_daemons());
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        assert_eq!(pod.guests(), qemu, "QEMU outlives the launcher");
+        pod.launch(&vmi, &[libvirt]);
+        pod.wait_until_ready().await;
+        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        assert_eq!(
+            pod.libvirt_daemons(),
+            daemons,
+            "the daemon is taken over too"
+        );
+        ends(&mut pod, &vmi).await;
+    }
 }
 
 #[test]
@@ -131,51 +110,47 @@ fn a_daemon_that_dies_or_hangs_is_replaced() {
     });
 }
 
-#[test]
-fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
-    run(async {
-        let (mut pod, vmi, mut guest) = booted("orphan", "--libvirt=auto").await;
-        let qemu = pod.guests();
-        // Killed together with the launcher.
-        pod.kill_launcher().await;
-        pod.handler.forget();
-        signal("KILL", &pod.libvirt_daemons());
-        signal("KILL", &pod.processes("virtlogd"));
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
-        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-        // It runs, but does not answer.
-        pod.kill_launcher().await;
-        pod.handler.forget();
-        let stopped = pod.libvirt_daemons();
-        signal("STOP", &stopped);
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
-        assert!(
-            pod.libvirt_daemons()
-                .iter()
-                .all(|pid| !stopped.contains(pid))
-        );
-        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
-        ends(&mut pod, &vmi).await;
-    });
+#[tokio::test]
+async fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
+    let (mut pod, vmi, mut guest) = booted("orphan", "--libvirt=auto").await;
+    let qemu = pod.guests();
+    // Killed together with the launcher.
+    pod.kill_launcher().await;
+    pod.handler.forget();
+    signal("KILL", &pod.libvirt_daemons());
+    signal("KILL", &pod.processes("virtlogd"));
+    pod.launch(&vmi, &["--libvirt=auto"]);
+    pod.wait_until_ready().await;
+    all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+    // It runs, but does not answer.
+    pod.kill_launcher().await;
+    pod.handler.forget();
+    let stopped = pod.libvirt_daemons();
+    signal("STOP", &stopped);
+    pod.launch(&vmi, &["--libvirt=auto"]);
+    pod.wait_until_ready().await;
+    assert!(
+        pod.libvirt_daemons()
+            .iter()
+            .all(|pid| !stopped.contains(pid))
+    );
+    all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+    ends(&mut pod, &vmi).await;
 }
 
-#[test]
-fn a_daemon_of_somebody_else_is_left_alone() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("foreign");
-        let socket = pod.path("/var/run/libvirt/libvirt-sock");
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        assert_eq!(pod.exit_code().await, 2);
-        assert!(
-            pod.log_tail()
-                .contains("another libvirt daemon already serves"),
-            "{}",
-            pod.log_tail()
-        );
-        assert!(socket.exists());
-    });
+#[tokio::test]
+async fn a_daemon_of_somebody_else_is_left_alone() {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("foreign");
+    let socket = pod.path("/var/run/libvirt/libvirt-sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    pod.launch(&vmi, &["--libvirt=auto"]);
+    assert_eq!(pod.exit_code().await, 2);
+    assert!(
+        pod.log_tail()
+            .contains("another libvirt daemon already serves"),
+        "{}",
+        pod.log_tail()
+    );
+    assert!(socket.exists());
 }

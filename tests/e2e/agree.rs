@@ -106,9 +106,7 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
             .set("/spec/domain/clock", json!({"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"tickPolicy": "delay"}}}))
             .set("/spec/domain/ioThreadsPolicy", json!("auto"));
         std::fs::write(pod.container_disk(2), vec![0; 1 << 20]).unwrap();
-        pod.handler.serve();
-        pod.launch(&vmi, &["-v", "4"]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &["-v", "4"]).await;
         pod.sync_ok(&vmi).await;
 
         let context = logged(&pod, "what the conversion has seen", "context");

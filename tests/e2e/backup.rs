@@ -7,7 +7,7 @@ use std::process::Command;
 use api::proto::cmd::v1::{BackupRequest, RedefineCheckpointRequest, Response};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, Vmi, give_to_qemu, in_pod, run};
+use crate::harness::{Guest, Pod, Vmi, give_to_qemu, has_agent, in_pod};
 
 const MIB: u64 = 1 << 20;
 /// Size of the data disk.
@@ -85,8 +85,7 @@ impl Tracked {
 
     /// Waits until the guest's file systems can be frozen.
     async fn has_agent(&self) {
-        let is_connected = |domain: &Value| domain.to_string().contains(r#""State":"connected""#);
-        self.pod.domain_until("with an agent", is_connected).await;
+        self.pod.domain_until("with an agent", has_agent).await;
     }
 
     /// The guest writes a word over and over, 64 KiB at an offset in MiB.
@@ -323,46 +322,44 @@ fn a_guest_is_backed_up_in_full_and_in_part_and_restored() {
     });
 }
 
-#[test]
-fn a_request_that_cannot_be_met_is_refused_and_leaves_nothing() {
-    run(async {
-        let mut vm = Tracked::booted("refused", &[]).await;
-        for (options, text) in [
-            (
-                with(start("b", "Push", 1), "targetPath", "/absent"),
-                "/absent",
-            ),
-            (
-                with(start("b", "Push", 1), "backupName", "../b"),
-                "\"../b\"",
-            ),
-            (
-                with(start("b", "Push", 1), "mode", "Sideways"),
-                "\"Sideways\"",
-            ),
-            (abort(&start("b", "Push", 1)), "backup b is not in progress"),
-        ] {
-            let refused = vm.ask(&options).await;
-            assert!(
-                !refused.success && refused.message.contains(text),
-                "{options}: {refused:?}"
-            );
-        }
-        assert!(metadata(&vm.pod.domain().await).is_null());
-        let off = vm
-            .vmi
-            .clone()
-            .set("/status/changedBlockTracking/state", json!("Disabled"));
-        let on = std::mem::replace(&mut vm.vmi, off);
-        let refused = vm.ask(&start("b", "Push", 1)).await;
-        assert_eq!(
-            refused.message,
-            "Backup failed ChangedBlockTracking is not enabled"
+#[tokio::test]
+async fn a_request_that_cannot_be_met_is_refused_and_leaves_nothing() {
+    let mut vm = Tracked::booted("refused", &[]).await;
+    for (options, text) in [
+        (
+            with(start("b", "Push", 1), "targetPath", "/absent"),
+            "/absent",
+        ),
+        (
+            with(start("b", "Push", 1), "backupName", "../b"),
+            "\"../b\"",
+        ),
+        (
+            with(start("b", "Push", 1), "mode", "Sideways"),
+            "\"Sideways\"",
+        ),
+        (abort(&start("b", "Push", 1)), "backup b is not in progress"),
+    ] {
+        let refused = vm.ask(&options).await;
+        assert!(
+            !refused.success && refused.message.contains(text),
+            "{options}: {refused:?}"
         );
-        assert!(!vm.redefine("c").await.0.success);
-        vm.vmi = on;
-        vm.back_up(&start("b", "Push", 1)).await;
-    });
+    }
+    assert!(metadata(&vm.pod.domain().await).is_null());
+    let off = vm
+        .vmi
+        .clone()
+        .set("/status/changedBlockTracking/state", json!("Disabled"));
+    let on = std::mem::replace(&mut vm.vmi, off);
+    let refused = vm.ask(&start("b", "Push", 1)).await;
+    assert_eq!(
+        refused.message,
+        "Backup failed ChangedBlockTracking is not enabled"
+    );
+    assert!(!vm.redefine("c").await.0.success);
+    vm.vmi = on;
+    vm.back_up(&start("b", "Push", 1)).await;
 }
 
 #[test]
@@ -446,13 +443,8 @@ fn a_checkpoint_is_known_again_after_a_restart_and_invalid_after_a_crash() {
         // QEMU has not written the bitmaps: they say nothing.
         vm.restart(async |vm| {
             crate::faults::kill(&vm.pod.guests());
-            vm.pod
-                .handler
-                .event("its end", |event| event.status() == "Shutoff")
-                .await;
-            let request = vm.pod.request(vm.vmi.value());
-            let answer = vm.pod.cmd().delete_virtual_machine(request).await;
-            assert!(answer.unwrap().into_inner().success);
+            vm.pod.handler.status("Shutoff").await;
+            vm.pod.delete(&vm.vmi).await;
         })
         .await;
         let (answer, invalid) = vm.redefine(&checkpoint).await;

@@ -22,7 +22,6 @@ use api::proto::nbd::nbd_client::NbdClient;
 use api::proto::nbd::{MapRequest, ReadRequest};
 
 use crate::backup::{SIZE, Tracked, abort, start, with};
-use crate::harness::run;
 
 const CA: &str = include_str!("tls/ca.pem");
 const SERVER: (&str, &str) = (
@@ -198,70 +197,68 @@ async fn map(client: &mut NbdClient<Channel>, bitmap: &str) -> Vec<(u64, u64, St
         .collect()
 }
 
-#[test]
+#[tokio::test]
 // D-backup-7 (docs/differences.md).
-fn a_server_reads_a_backup_over_a_tunnel_that_is_made_again() {
-    run(async {
-        let mut vm = Tracked::booted("exported", &[]).await;
-        let mut server = Server::start().await;
-        vm.write("first", 1).await;
-        let (full, then) = (start("Full", "Pull", 1), vm.data());
-        let early = vm.ask(&server.export(&full)).await;
-        assert!(early.message.contains("is not in progress"), "{early:?}");
-        vm.ask_ok(&full).await;
-        vm.ask_ok(&server.export(&full)).await;
-        let mut client = server.client().await;
-        assert!(read(&mut client, 0, 0).await == then);
-        assert!(read(&mut client, 1 << 20, 1000).await == then[1 << 20..(1 << 20) + 1000]);
-        let extents = map(&mut client, "").await;
-        // An overlay maps all of its volume, also where that has holes.
-        assert_eq!(extents, [(0, SIZE, "data".to_owned())]);
-        let request = ReadRequest {
-            export_name: "Data-1".into(),
-            offset: SIZE,
-            length: 1,
-        };
-        let mut chunks = client.read(request).await.unwrap().into_inner();
-        let refused = chunks.message().await.unwrap_err();
-        assert!(
-            refused.message().contains("is beyond export size"),
-            "{refused:?}"
-        );
+async fn a_server_reads_a_backup_over_a_tunnel_that_is_made_again() {
+    let mut vm = Tracked::booted("exported", &[]).await;
+    let mut server = Server::start().await;
+    vm.write("first", 1).await;
+    let (full, then) = (start("Full", "Pull", 1), vm.data());
+    let early = vm.ask(&server.export(&full)).await;
+    assert!(early.message.contains("is not in progress"), "{early:?}");
+    vm.ask_ok(&full).await;
+    vm.ask_ok(&server.export(&full)).await;
+    let mut client = server.client().await;
+    assert!(read(&mut client, 0, 0).await == then);
+    assert!(read(&mut client, 1 << 20, 1000).await == then[1 << 20..(1 << 20) + 1000]);
+    let extents = map(&mut client, "").await;
+    // An overlay maps all of its volume, also where that has holes.
+    assert_eq!(extents, [(0, SIZE, "data".to_owned())]);
+    let request = ReadRequest {
+        export_name: "Data-1".into(),
+        offset: SIZE,
+        length: 1,
+    };
+    let mut chunks = client.read(request).await.unwrap().into_inner();
+    let refused = chunks.message().await.unwrap_err();
+    assert!(
+        refused.message().contains("is beyond export size"),
+        "{refused:?}"
+    );
 
-        // A connection that breaks is made again.
-        drop((client, chunks));
-        vm.ask_ok(&server.export(&full)).await;
-        let mut client = server.client().await;
-        assert!(read(&mut client, 0, 0).await == then);
-        vm.ask_ok(&abort(&full)).await;
-        let ended = vm.ended("Full").await;
+    // A connection that breaks is made again.
+    drop((client, chunks));
+    vm.ask_ok(&server.export(&full)).await;
+    let mut client = server.client().await;
+    assert!(read(&mut client, 0, 0).await == then);
+    vm.ask_ok(&abort(&full)).await;
+    let ended = vm.ended("Full").await;
 
-        vm.write("second", 9).await;
-        let part = with(
-            start("Part", "Pull", 2),
-            "incremental",
-            ended["CheckpointName"].clone(),
-        );
-        vm.ask_ok(&part).await;
-        vm.ask_ok(&server.export(&part)).await;
-        let mut client = server.client().await;
-        let extents = map(&mut client, "Part-2026-01-02_03-04-02").await;
-        let dirty: Vec<_> = extents
-            .iter()
-            .filter(|extent| extent.2.contains("dirty"))
-            .map(|extent| (extent.0, extent.1))
-            .collect();
-        assert_eq!(dirty, [(9 << 20, 64 << 10)], "{extents:?}");
-        vm.ask_ok(&abort(&part)).await;
-        assert_eq!(vm.ended("Part").await["Failed"], json!(false));
-        // With the backup ends who serves it.
-        let gone = async {
-            let request = ReadRequest::default();
-            while client.read(request.clone()).await.is_ok() {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-        };
-        let gone = tokio::time::timeout(crate::harness::TEST_TIMEOUT, gone).await;
-        gone.expect("the tunnel is still served");
-    });
+    vm.write("second", 9).await;
+    let part = with(
+        start("Part", "Pull", 2),
+        "incremental",
+        ended["CheckpointName"].clone(),
+    );
+    vm.ask_ok(&part).await;
+    vm.ask_ok(&server.export(&part)).await;
+    let mut client = server.client().await;
+    let extents = map(&mut client, "Part-2026-01-02_03-04-02").await;
+    let dirty: Vec<_> = extents
+        .iter()
+        .filter(|extent| extent.2.contains("dirty"))
+        .map(|extent| (extent.0, extent.1))
+        .collect();
+    assert_eq!(dirty, [(9 << 20, 64 << 10)], "{extents:?}");
+    vm.ask_ok(&abort(&part)).await;
+    assert_eq!(vm.ended("Part").await["Failed"], json!(false));
+    // With the backup ends who serves it.
+    let gone = async {
+        let request = ReadRequest::default();
+        while client.read(request.clone()).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let gone = tokio::time::timeout(crate::harness::TEST_TIMEOUT, gone).await;
+    gone.expect("the tunnel is still served");
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::backup::{SIZE, TARGET, Tracked, abort, content, metadata, start, with};
 use crate::faults::kill;
 use crate::full_disk::SmallFs;
-use crate::harness::{Slowed, in_pod, run};
+use crate::harness::{Slowed, in_pod};
 
 /// Bytes of a disk that is copied for a while.
 const LARGE: u64 = 768 << 20;
@@ -211,25 +211,23 @@ fn a_backup_goes_on_while_libvirts_daemon_is_replaced() {
     });
 }
 
-#[test]
+#[tokio::test]
 // D-backup-5 (docs/differences.md).
-fn a_launcher_that_is_killed_leaves_its_backup_to_the_next_one() {
-    run(async {
-        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-            let mut vm = Tracked::booted("adopted", &[libvirt]).await;
-            vm.write("first", 1).await;
-            let (pull, then) = (start("Pulled", "Pull", 1), vm.data());
-            vm.ask_ok(&pull).await;
-            let has_copy = |xml: &str| xml.contains("Pulled-2026");
-            while !has_copy(&vm.pod.live_xml(&vm.vmi)) {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-            vm.pod.kill_launcher().await;
-            vm.pod.handler.forget();
-            vm.pod.launch(&vm.vmi, &[libvirt]);
-            vm.pod.wait_until_ready().await;
-            goes_on(&mut vm, &pull, &then).await;
-            next_works(&mut vm, 2).await;
+async fn a_launcher_that_is_killed_leaves_its_backup_to_the_next_one() {
+    for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+        let mut vm = Tracked::booted("adopted", &[libvirt]).await;
+        vm.write("first", 1).await;
+        let (pull, then) = (start("Pulled", "Pull", 1), vm.data());
+        vm.ask_ok(&pull).await;
+        let has_copy = |xml: &str| xml.contains("Pulled-2026");
+        while !has_copy(&vm.pod.live_xml(&vm.vmi)) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
-    });
+        vm.pod.kill_launcher().await;
+        vm.pod.handler.forget();
+        vm.pod.launch(&vm.vmi, &[libvirt]);
+        vm.pod.wait_until_ready().await;
+        goes_on(&mut vm, &pull, &then).await;
+        next_works(&mut vm, 2).await;
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::backup::{SIZE, Tracked, content, metadata, start, with};
 use crate::backup_faults::next_works;
 use crate::faults::{self, Held, kill, kill_daemon};
-use crate::harness::{Pod, Slowed, Vmi, in_pod, run};
+use crate::harness::{Pod, Slowed, Vmi, in_pod};
 use api::proto::cmd::v1::BackupRequest;
 
 /// Where the launcher is held: the first two while the call that starts the backup waits.
@@ -83,23 +83,21 @@ async fn is_over_and_not_half(vm: &Tracked, options: &Value, then: &[u8]) {
     }
 }
 
-#[test]
+#[tokio::test]
 // D-backup-5, D-backup-6 (docs/differences.md).
-fn a_launcher_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
-    run(async {
-        let mut vm = booted("launcher", SIZE, "--libvirt=embed").await;
-        for (second, phase) in (1..).zip(PHASES) {
-            let (options, then) = (start("Held", "Push", second), vm.data());
-            let held = held(&mut vm, &options, phase).await;
-            vm.pod.kill_launcher().await;
-            held.release().await;
-            vm.pod.handler.forget();
-            faults::launch(&mut vm.pod, &vm.vmi, "--libvirt=embed").await;
-            is_over_and_not_half(&vm, &options, &then).await;
-            next_works(&mut vm, 10 + second).await;
-            vm.guest.run("echo thawed >/data/thawed; sync").await;
-        }
-    });
+async fn a_launcher_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
+    let mut vm = booted("launcher", SIZE, "--libvirt=embed").await;
+    for (second, phase) in (1..).zip(PHASES) {
+        let (options, then) = (start("Held", "Push", second), vm.data());
+        let held = held(&mut vm, &options, phase).await;
+        vm.pod.kill_launcher().await;
+        held.release().await;
+        vm.pod.handler.forget();
+        faults::launch(&mut vm.pod, &vm.vmi, "--libvirt=embed").await;
+        is_over_and_not_half(&vm, &options, &then).await;
+        next_works(&mut vm, 10 + second).await;
+        vm.guest.run("echo thawed >/data/thawed; sync").await;
+    }
 }
 
 #[test]
@@ -139,24 +137,22 @@ fn qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
     });
 }
 
-#[test]
+#[tokio::test]
 // D-backup-4 (docs/differences.md).
-fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
-    run(async {
-        let mut vm = booted("copying", 768 << 20, "--libvirt=embed").await;
-        let push = with(start("Cut", "Push", 1), "skipQuiesce", true);
-        let file = vm.file(&push, "Data-1");
-        // However fast the machine is, the copy is not over when it is seen.
-        let slowed = Slowed::now(&vm.pod.guests());
-        vm.ask_ok(&push).await;
-        let is_written = || file.metadata().is_ok_and(|it| it.len() > 1 << 20);
-        vm.pod.until("QEMU writes", is_written).await;
-        kill(&vm.pod.guests());
-        drop(slowed);
-        let ended = vm.ended("Cut").await;
-        assert_eq!(ended["Failed"], json!(true), "{ended}");
-        assert_ne!(ended["BackupMsg"], "", "{ended}");
-    });
+async fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
+    let mut vm = booted("copying", 768 << 20, "--libvirt=embed").await;
+    let push = with(start("Cut", "Push", 1), "skipQuiesce", true);
+    let file = vm.file(&push, "Data-1");
+    // However fast the machine is, the copy is not over when it is seen.
+    let slowed = Slowed::now(&vm.pod.guests());
+    vm.ask_ok(&push).await;
+    let is_written = || file.metadata().is_ok_and(|it| it.len() > 1 << 20);
+    vm.pod.until("QEMU writes", is_written).await;
+    kill(&vm.pod.guests());
+    drop(slowed);
+    let ended = vm.ended("Cut").await;
+    assert_eq!(ended["Failed"], json!(true), "{ended}");
+    assert_ne!(ended["BackupMsg"], "", "{ended}");
 }
 
 /// Starts the VM again whose QEMU was killed.
@@ -164,9 +160,7 @@ async fn start_again(vm: &mut Tracked) {
     vm.restart(async |vm| {
         let has_ended = |event: &crate::harness::Event| event.status() == "Shutoff";
         vm.pod.handler.event("its end", has_ended).await;
-        let request = vm.pod.request(vm.vmi.value());
-        let answer = vm.pod.cmd().delete_virtual_machine(request).await;
-        assert!(answer.unwrap().into_inner().success);
+        vm.pod.delete(&vm.vmi).await;
     })
     .await;
 }

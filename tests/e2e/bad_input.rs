@@ -5,16 +5,14 @@ use prost::bytes::Bytes;
 use serde_json::json;
 
 use crate::faults::{self, Held};
-use crate::harness::{Pod, Vmi, in_pod, run};
+use crate::harness::{Pod, Vmi, in_pod};
 
 #[test]
 fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
     in_pod(async {
         let mut pod = Pod::new();
         let good = Vmi::new("bad").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&good, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&good, &[]).await;
 
         let no_json = VmiRequest {
             vmi: Some(api::proto::cmd::v1::Vmi {
@@ -85,61 +83,55 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
     });
 }
 
-#[test]
-fn other_calls_are_answered_while_a_large_vmi_is_decoded() {
-    run(async {
-        let vmi = Vmi::new("large");
-        let mut pod = Pod::new();
-        pod.handler.serve();
-        faults::launch(&mut pod, &vmi, "--libvirt=embed").await;
-        let text = "x".repeat(1 << 20);
-        let large = vmi
-            .clone()
-            .set("/metadata/annotations", json!({"large": text}));
-        let (mut cmd, request) = (pod.cmd(), pod.request(large.value()));
-        let kill = async move {
-            let answer = cmd.kill_virtual_machine(request).await.unwrap();
-            assert!(answer.into_inner().success);
-        };
-        let held = Held::during(&mut pod, "request.decoding", kill).await;
-        let ping = pod.cmd().ping(EmptyRequest {}).await.unwrap();
-        assert!(ping.into_inner().success);
-        assert!(pod.domain().await.is_null());
-        pod.end(&vmi).await;
-        held.release().await;
-    });
+#[tokio::test]
+async fn other_calls_are_answered_while_a_large_vmi_is_decoded() {
+    let vmi = Vmi::new("large");
+    let mut pod = Pod::new();
+    pod.handler.serve();
+    faults::launch(&mut pod, &vmi, "--libvirt=embed").await;
+    let text = "x".repeat(1 << 20);
+    let large = vmi
+        .clone()
+        .set("/metadata/annotations", json!({"large": text}));
+    let (mut cmd, request) = (pod.cmd(), pod.request(large.value()));
+    let kill = async move {
+        let answer = cmd.kill_virtual_machine(request).await.unwrap();
+        assert!(answer.into_inner().success);
+    };
+    let held = Held::during(&mut pod, "request.decoding", kill).await;
+    let ping = pod.cmd().ping(EmptyRequest {}).await.unwrap();
+    assert!(ping.into_inner().success);
+    assert!(pod.domain().await.is_null());
+    pod.end(&vmi).await;
+    held.release().await;
 }
 
-#[test]
-fn a_socket_directory_that_cannot_be_made_is_named() {
-    run(async {
-        let vmi = Vmi::new("nosock");
-        let mut pod = Pod::new();
-        // A file where a directory should be.
-        std::fs::write(pod.path("/var/run/kubevirt/sockets"), "").unwrap();
-        pod.launch(&vmi, &[]);
-        assert_eq!(pod.exit_code().await, 2);
-        assert!(
-            pod.log().last().unwrap().contains("sockets"),
-            "{}",
-            pod.log_tail()
-        );
-    });
+#[tokio::test]
+async fn a_socket_directory_that_cannot_be_made_is_named() {
+    let vmi = Vmi::new("nosock");
+    let mut pod = Pod::new();
+    // A file where a directory should be.
+    std::fs::write(pod.path("/var/run/kubevirt/sockets"), "").unwrap();
+    pod.launch(&vmi, &[]);
+    assert_eq!(pod.exit_code().await, 2);
+    assert!(
+        pod.log().last().unwrap().contains("sockets"),
+        "{}",
+        pod.log_tail()
+    );
 }
 
-#[test]
-fn a_daemon_that_is_not_installed_is_named() {
-    run(async {
-        let vmi = Vmi::new("nodaemon");
-        let mut pod = Pod::new();
-        pod.launch(&vmi, &["--libvirt=virtqemud", "--qemu-timeout=3s"]);
-        if std::path::Path::new("/usr/sbin/virtqemud").exists() {
-            println!("skipped: this machine has a virtqemud");
-            return;
-        }
-        assert_eq!(pod.exit_code().await, 2);
-        assert!(pod.log_tail().contains("virtqemud"), "{}", pod.log_tail());
-    });
+#[tokio::test]
+async fn a_daemon_that_is_not_installed_is_named() {
+    let vmi = Vmi::new("nodaemon");
+    let mut pod = Pod::new();
+    pod.launch(&vmi, &["--libvirt=virtqemud", "--qemu-timeout=3s"]);
+    if std::path::Path::new("/usr/sbin/virtqemud").exists() {
+        println!("skipped: this machine has a virtqemud");
+        return;
+    }
+    assert_eq!(pod.exit_code().await, 2);
+    assert!(pod.log_tail().contains("virtqemud"), "{}", pod.log_tail());
 }
 
 #[test]

@@ -2,16 +2,12 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, in_pod, run};
+use crate::harness::{Pod, Vmi, in_pod};
 
 #[test]
 fn a_guest_boots_and_every_side_agrees() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("boot").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        let (mut pod, vmi) = Pod::with_image("boot", &[]).await;
         assert!(
             pod.domain().await.is_null(),
             "no domain before the first sync"
@@ -45,46 +41,37 @@ fn a_guest_boots_and_every_side_agrees() {
             "the firmware's uuid reaches the guest"
         );
         assert!(guest.run("disks").await.contains("vda"));
-        let connected = |event: &crate::harness::Event| {
-            event.domain.to_string().contains(r#""State":"connected""#)
-        };
-        pod.handler.event("with a connected agent", connected).await;
+        pod.handler.agent().await;
     });
 }
 
-#[test]
-fn ten_equal_syncs_change_nothing_and_concurrent_ones_are_safe() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("equal").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+#[tokio::test]
+async fn ten_equal_syncs_change_nothing_and_concurrent_ones_are_safe() {
+    let (pod, vmi) = Pod::with_image("equal", &[]).await;
 
-        // Several at once, the first of which starts the domain.
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..4 {
-            let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
-            tasks.spawn(async move {
-                cmd.sync_virtual_machine(request)
-                    .await
-                    .unwrap()
-                    .into_inner()
-            });
-        }
-        while let Some(answer) = tasks.join_next().await {
-            let answer = answer.unwrap();
-            assert!(answer.success, "{}", answer.message);
-        }
-        let before = pod.domain().await;
-        let qemu = pod.guests();
-        assert_eq!(qemu.len(), 1, "one QEMU");
-        for _ in 0..10 {
-            pod.sync_ok(&vmi).await;
-        }
-        assert_eq!(pod.domain().await["Spec"], before["Spec"]);
-        assert_eq!(pod.guests(), qemu);
-    });
+    // Several at once, the first of which starts the domain.
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (mut cmd, request) = (pod.cmd(), pod.request(vmi.value()));
+        tasks.spawn(async move {
+            cmd.sync_virtual_machine(request)
+                .await
+                .unwrap()
+                .into_inner()
+        });
+    }
+    while let Some(answer) = tasks.join_next().await {
+        let answer = answer.unwrap();
+        assert!(answer.success, "{}", answer.message);
+    }
+    let before = pod.domain().await;
+    let qemu = pod.guests();
+    assert_eq!(qemu.len(), 1, "one QEMU");
+    for _ in 0..10 {
+        pod.sync_ok(&vmi).await;
+    }
+    assert_eq!(pod.domain().await["Spec"], before["Spec"]);
+    assert_eq!(pod.guests(), qemu);
 }
 
 #[test]
@@ -97,9 +84,7 @@ fn an_efi_guest_boots() {
             .with_image(&pod)
             .set("/spec/domain/memory/guest", json!("512Mi"))
             .set("/spec/domain/firmware/bootloader", bootloader);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         assert_eq!(
             guest.run("test -d /sys/firmware/efi && echo yes").await,

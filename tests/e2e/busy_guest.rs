@@ -1,6 +1,6 @@
 //! Guests that are busy when a disk is plugged or unplugged.
 
-use crate::harness::{Pod, UP, in_pod, run};
+use crate::harness::{Pod, UP, in_pod};
 
 #[test]
 fn a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot() {
@@ -11,17 +11,8 @@ fn a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot() {
             pod.hotplug_image(&format!("data-{bus}"), 1 << 20);
             with = with.hotplugged(&format!("data-{bus}"), &format!("SN-{bus}"), bus);
         }
-        let connected = |event: &crate::harness::Event| {
-            event.domain.to_string().contains(r#""State":"connected""#)
-        };
-        pod.handler.event("with a connected agent", connected).await;
-        let answer = pod
-            .cmd()
-            .soft_reboot_virtual_machine(pod.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(answer.success, "{}", answer.message);
+        pod.handler.agent().await;
+        pod.soft_reboot(&vmi).await;
         pod.sync_ok(&with).await;
         guest.until(UP).await;
         let disks = guest
@@ -33,62 +24,48 @@ fn a_disk_that_is_plugged_during_a_reboot_is_there_after_the_boot() {
     });
 }
 
-#[test]
+#[tokio::test]
 // D-disk-16 (docs/differences.md).
-fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() {
-    run(async {
-        let (mut pod, vmi, mut guest) = Pod::booted("stopped", &[]).await;
-        pod.hotplug_image("data", 1 << 20);
-        let with = vmi.clone().hotplugged("data", "DATA", "virtio");
-        pod.sync_ok(&with).await;
-        guest
-            .run_until("disks", |disks| disks.contains("DATA"))
-            .await;
-
-        // Its vCPUs are stopped.
-        let answer = pod
-            .cmd()
-            .pause_virtual_machine(pod.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(answer.success, "{}", answer.message);
-        pod.sync_ok(&vmi).await;
-        assert!(
-            pod.domain().await.to_string().contains("DATA"),
-            "the guest still has it"
-        );
-        pod.sync_ok(&vmi).await;
-        pod.log_has("the guest has not released the device yet")
-            .await;
-
-        // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest has not.
-        pod.kill_launcher().await;
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        pod.sync_ok(&vmi).await;
-        pod.log_count("Detaching disk", 3).await;
-        let answer = pod
-            .cmd()
-            .unpause_virtual_machine(pod.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(answer.success, "{}", answer.message);
-        guest
-            .run_until("disks", |disks| !disks.contains("DATA"))
-            .await;
-        pod.domain_until("without the disk", |domain| {
-            !domain.to_string().contains("DATA")
-        })
+async fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_syncs() {
+    let (mut pod, vmi, mut guest) = Pod::booted("stopped", &[]).await;
+    pod.hotplug_image("data", 1 << 20);
+    let with = vmi.clone().hotplugged("data", "DATA", "virtio");
+    pod.sync_ok(&with).await;
+    guest
+        .run_until("disks", |disks| disks.contains("DATA"))
         .await;
-        pod.sync_ok(&vmi).await;
-        // And the name is free again.
-        pod.sync_ok(&with).await;
-        guest
-            .run_until("disks", |disks| disks.contains("DATA"))
-            .await;
-    });
+
+    // Its vCPUs are stopped.
+    pod.pause(&vmi).await;
+    pod.sync_ok(&vmi).await;
+    assert!(
+        pod.domain().await.to_string().contains("DATA"),
+        "the guest still has it"
+    );
+    pod.sync_ok(&vmi).await;
+    pod.log_has("the guest has not released the device yet")
+        .await;
+
+    // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest has not.
+    pod.kill_launcher().await;
+    pod.launch(&vmi, &[]);
+    pod.wait_until_ready().await;
+    pod.sync_ok(&vmi).await;
+    pod.log_count("Detaching disk", 3).await;
+    pod.unpause(&vmi).await;
+    guest
+        .run_until("disks", |disks| !disks.contains("DATA"))
+        .await;
+    pod.domain_until("without the disk", |domain| {
+        !domain.to_string().contains("DATA")
+    })
+    .await;
+    pod.sync_ok(&vmi).await;
+    // And the name is free again.
+    pod.sync_ok(&with).await;
+    guest
+        .run_until("disks", |disks| disks.contains("DATA"))
+        .await;
 }
 
 /// As a launcher that is killed in the middle of an unplug may leave it.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, guest_image, in_pod, run};
+use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, guest_image, in_pod};
 use crate::launcherctl::{Running, done, launcherctl, refused};
 
 /// The drive's place for a medium, and its claim's image or device there.
@@ -82,51 +82,47 @@ fn drive(domain: &Value) -> &Value {
         .expect("the drive itself stays")
 }
 
-#[test]
+#[tokio::test]
 // D-disk-4 (docs/differences.md).
-fn a_medium_is_injected_swapped_and_ejected() {
-    run(async {
-        let mut pod = Pod::new();
-        let empty = with_drive(&Vmi::new("cdrom").with_image(&pod));
-        let full = with_medium(&empty);
-        pod.handler.serve();
-        pod.launch(&empty, &[]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&empty).await;
-        finds_no_medium(&mut guest).await;
+async fn a_medium_is_injected_swapped_and_ejected() {
+    let mut pod = Pod::new();
+    let empty = with_drive(&Vmi::new("cdrom").with_image(&pod));
+    let full = with_medium(&empty);
+    pod.start(&empty, &[]).await;
+    let mut guest = pod.boot(&empty).await;
+    finds_no_medium(&mut guest).await;
 
-        iso(&pod.path(IMAGE), "first");
+    iso(&pod.path(IMAGE), "first");
+    pod.sync_ok(&full).await;
+    reads(&mut guest, "first").await;
+    assert!(
+        drive(&pod.domain().await)["Source"]["File"]
+            .as_str()
+            .unwrap()
+            .ends_with(IMAGE)
+    );
+
+    // Straight from the image to a device.
+    let device = LoopDevice::at(&pod.path(DEVICE), 1 << 20);
+    if let Some(device) = &device {
+        iso(device.image(), "second");
+        device.grow(1 << 20);
         pod.sync_ok(&full).await;
-        reads(&mut guest, "first").await;
-        assert!(
-            drive(&pod.domain().await)["Source"]["File"]
-                .as_str()
-                .unwrap()
-                .ends_with(IMAGE)
-        );
+        reads(&mut guest, "second").await;
+    }
 
-        // Straight from the image to a device.
-        let device = LoopDevice::at(&pod.path(DEVICE), 1 << 20);
-        if let Some(device) = &device {
-            iso(device.image(), "second");
-            device.grow(1 << 20);
-            pod.sync_ok(&full).await;
-            reads(&mut guest, "second").await;
-        }
+    pod.sync_ok(&empty).await;
+    finds_no_medium(&mut guest).await;
+    let source = drive(&pod.domain().await)["Source"].clone();
+    assert_eq!((&source["File"], &source["Dev"]), (&json!(""), &json!("")));
 
-        pod.sync_ok(&empty).await;
-        finds_no_medium(&mut guest).await;
-        let source = drive(&pod.domain().await)["Source"].clone();
-        assert_eq!((&source["File"], &source["Dev"]), (&json!(""), &json!("")));
-
-        // The next claim is mounted at the same place as the first.
-        let _ = std::fs::remove_file(pod.path(DEVICE));
-        std::fs::remove_file(pod.path(IMAGE)).unwrap();
-        iso(&pod.path(IMAGE), "third");
-        pod.sync_ok(&full).await;
-        reads(&mut guest, "third").await;
-        pod.sync_ok(&full).await;
-    });
+    // The next claim is mounted at the same place as the first.
+    let _ = std::fs::remove_file(pod.path(DEVICE));
+    std::fs::remove_file(pod.path(IMAGE)).unwrap();
+    iso(&pod.path(IMAGE), "third");
+    pod.sync_ok(&full).await;
+    reads(&mut guest, "third").await;
+    pod.sync_ok(&full).await;
 }
 
 #[test]
@@ -136,9 +132,7 @@ fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
         let empty = with_drive(&Vmi::new("locked").with_image(&pod));
         let full = with_medium(&empty);
         iso(&pod.path(IMAGE), "in use");
-        pod.handler.serve();
-        pod.launch(&full, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&full, &[]).await;
         let mut guest = pod.boot(&full).await;
         guest
             .run_until(
@@ -159,71 +153,69 @@ fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
     });
 }
 
-#[test]
-fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
-    run(async {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
-        let home = home.path();
-        let path = |name: &str| home.join(name).display().to_string();
-        let vmi = with_drive(&Vmi::new("discs"));
-        std::fs::write(path("vmi.json"), vmi.value().to_string()).unwrap();
-        std::fs::copy(guest_image(), path("guest.img")).unwrap();
-        iso(Path::new(&path("first.iso")), "first");
-        iso(Path::new(&path("second.iso")), "second");
-        let disk = format!("rootdisk={}", path("guest.img"));
-        let mut command = launcherctl(home);
+#[tokio::test]
+async fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
+    let home = tempfile::Builder::new()
+        .prefix("vt")
+        .tempdir_in("/tmp")
+        .unwrap();
+    let home = home.path();
+    let path = |name: &str| home.join(name).display().to_string();
+    let vmi = with_drive(&Vmi::new("discs"));
+    std::fs::write(path("vmi.json"), vmi.value().to_string()).unwrap();
+    std::fs::copy(guest_image(), path("guest.img")).unwrap();
+    iso(Path::new(&path("first.iso")), "first");
+    iso(Path::new(&path("second.iso")), "second");
+    let disk = format!("rootdisk={}", path("guest.img"));
+    let mut command = launcherctl(home);
+    command
+        .args(["run", "--emulate", "--disk", &disk, "--root", &path("vm")])
+        .arg(path("vmi.json"));
+    let _running = Running(
         command
-            .args(["run", "--emulate", "--disk", &disk, "--root", &path("vm")])
-            .arg(path("vmi.json"));
-        let _running = Running(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let console = format!("vm/var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
+    let mut guest = Guest::connect(&home.join(console)).await;
+    guest.until(UP).await;
+    let is_listed = async |state: &str| {
+        let rows: Value =
+            serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
+        let rows = rows.as_array().unwrap().clone();
+        let found: Vec<&Value> = rows.iter().filter(|row| row["name"] == "drive").collect();
+        assert_eq!(found.len(), 1, "{rows:?}");
+        assert_eq!(found[0]["state"], state, "{rows:?}");
+    };
+
+    is_listed("empty drive").await;
+    let error = refused(home, &["removevolume", "drive"]).await;
+    assert!(error.contains("is empty; launcherctl addvolume"), "{error}");
+    let with_serial = ["addvolume", "drive", "--serial", "S", "--file"];
+    let first = path("first.iso");
+    let error = refused(home, &[&with_serial[..], &[first.as_str()]].concat()).await;
+    assert!(error.contains("leave out --bus"), "{error}");
+    // The VMI wants a medium that is not there yet: the drive stays.
+    std::fs::write(path("full.json"), with_medium(&vmi).value().to_string()).unwrap();
+    done(home, &["sync", &path("full.json")]).await;
+    is_listed("empty drive").await;
+
+    for (image, content) in [("first.iso", "first"), ("second.iso", "second")] {
+        let inserted = done(home, &["addvolume", "drive", "--file", &path(image)]).await;
+        assert!(
+            inserted.starts_with("drive is in its CD-ROM drive ("),
+            "{inserted}"
         );
-        let console = format!("vm/var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
-        let mut guest = Guest::connect(&home.join(console)).await;
-        guest.until(UP).await;
-        let is_listed = async |state: &str| {
-            let rows: Value =
-                serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
-            let rows = rows.as_array().unwrap().clone();
-            let found: Vec<&Value> = rows.iter().filter(|row| row["name"] == "drive").collect();
-            assert_eq!(found.len(), 1, "{rows:?}");
-            assert_eq!(found[0]["state"], state, "{rows:?}");
-        };
-
+        reads(&mut guest, content).await;
+        is_listed("attached").await;
+        let error = refused(home, &["addvolume", "drive", "--file", &path(image)]).await;
+        assert!(error.contains("launcherctl removevolume drive"), "{error}");
+        let ejected = done(home, &["removevolume", "drive"]).await;
+        assert_eq!(ejected, "drive is ejected; its CD-ROM drive stays, empty");
+        finds_no_medium(&mut guest).await;
         is_listed("empty drive").await;
-        let error = refused(home, &["removevolume", "drive"]).await;
-        assert!(error.contains("is empty; launcherctl addvolume"), "{error}");
-        let with_serial = ["addvolume", "drive", "--serial", "S", "--file"];
-        let first = path("first.iso");
-        let error = refused(home, &[&with_serial[..], &[first.as_str()]].concat()).await;
-        assert!(error.contains("leave out --bus"), "{error}");
-        // The VMI wants a medium that is not there yet: the drive stays.
-        std::fs::write(path("full.json"), with_medium(&vmi).value().to_string()).unwrap();
-        done(home, &["sync", &path("full.json")]).await;
-        is_listed("empty drive").await;
-
-        for (image, content) in [("first.iso", "first"), ("second.iso", "second")] {
-            let inserted = done(home, &["addvolume", "drive", "--file", &path(image)]).await;
-            assert!(
-                inserted.starts_with("drive is in its CD-ROM drive ("),
-                "{inserted}"
-            );
-            reads(&mut guest, content).await;
-            is_listed("attached").await;
-            let error = refused(home, &["addvolume", "drive", "--file", &path(image)]).await;
-            assert!(error.contains("launcherctl removevolume drive"), "{error}");
-            let ejected = done(home, &["removevolume", "drive"]).await;
-            assert_eq!(ejected, "drive is ejected; its CD-ROM drive stays, empty");
-            finds_no_medium(&mut guest).await;
-            is_listed("empty drive").await;
-        }
-        assert_eq!(done(home, &["plan"]).await, "nothing to do");
-    });
+    }
+    assert_eq!(done(home, &["plan"]).await, "nothing to do");
 }

@@ -86,7 +86,7 @@ fn processes_have_their_names_rights_and_no_zombies() {
 #[test]
 fn the_log_is_json_to_its_end() {
     in_container(User::Qemu, async {
-        let (mut pod, vmi, _guest) = Pod::booted("logged", &[]).await;
+        let (mut pod, vmi) = Pod::started("logged", &[]).await;
         pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
         let entries = entries(&pod);
@@ -151,15 +151,9 @@ fn a_guest_boots_pauses_and_ends_in_a_pod_of_roots() {
             pod.virsh(&["list", "--name"])
                 .contains(&format!("default_{}", vmi.name()))
         );
-        let connected = |event: &Event| event.domain.to_string().contains(r#""State":"connected""#);
-        pod.handler.event("with a connected agent", connected).await;
-        let paused = pod
-            .cmd()
-            .pause_virtual_machine(pod.request(vmi.value()))
-            .await;
-        assert!(paused.unwrap().into_inner().success);
-        let paused = |event: &Event| event.status() == "Paused";
-        pod.handler.event("paused", paused).await;
+        pod.handler.agent().await;
+        pod.pause(&vmi).await;
+        pod.handler.status("Paused").await;
         pod.end(&vmi).await;
         pod.handler.event("final", Event::is_final).await;
         assert_eq!(pod.exit_code().await, 0);

@@ -2,21 +2,19 @@
 
 use serde_json::json;
 
-use crate::harness::{Pod, in_pod, run};
+use crate::harness::{Pod, in_pod};
 
-#[test]
-fn a_sync_waits_for_libvirts_next_daemon() {
-    run(async {
-        let (pod, vmi, _guest) = Pod::booted("daemon-killed", &["--libvirt=auto"]).await;
-        for pid in pod.libvirt_daemons() {
-            let kill = std::process::Command::new("kill")
-                .args(["-s", "KILL", &pid.to_string()])
-                .status();
-            assert!(kill.unwrap().success());
-        }
-        pod.sync_ok(&vmi).await;
-        pod.end(&vmi).await;
-    });
+#[tokio::test]
+async fn a_sync_waits_for_libvirts_next_daemon() {
+    let (pod, vmi) = Pod::started("daemon-killed", &["--libvirt=auto"]).await;
+    for pid in pod.libvirt_daemons() {
+        let kill = std::process::Command::new("kill")
+            .args(["-s", "KILL", &pid.to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+    pod.sync_ok(&vmi).await;
+    pod.end(&vmi).await;
 }
 
 #[test]
@@ -51,20 +49,8 @@ fn virsh_sees_the_same_domain() {
         );
 
         let vmi = vmi.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-        let answer = pod
-            .cmd()
-            .kill_virtual_machine(pod.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(answer.success, "{}", answer.message);
-        let answer = pod
-            .cmd()
-            .delete_virtual_machine(pod.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(answer.success, "{}", answer.message);
+        pod.kill(&vmi).await;
+        pod.delete(&vmi).await;
         pod.handler
             .event("final", crate::harness::Event::is_final)
             .await;

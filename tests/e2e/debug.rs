@@ -31,9 +31,7 @@ fn a_bug_report_has_everything_but_secrets() {
                 "/metadata/annotations",
                 json!({"kubevirt.io/ignitiondata": credential, "kubectl.kubernetes.io/last-applied-configuration": user_data}),
             );
-        pod.handler.serve();
-        pod.launch(&vmi, &["-v", "6"]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &["-v", "6"]).await;
         pod.boot(&vmi).await;
 
         let (log, archive) = (pod.path("/tmp/log"), pod.path("/tmp/report.tar.gz"));

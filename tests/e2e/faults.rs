@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use api::proto::cmd::v1::EmptyRequest;
 
-use crate::harness::{Event, Guest, Pod, Vmi, in_pod, run, signal};
+use crate::harness::{Event, Guest, Pod, Vmi, in_pod, signal};
 
 /// The points of src/launcher at which the launcher can be held.
 pub const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
@@ -180,9 +180,9 @@ async fn survives(name: &str, libvirt: &str, mut strike: impl AsyncFnMut(&mut Po
     assert_eq!(pod.guests(), qemu, "the same QEMU all along");
 }
 
-#[test]
-fn the_launcher_is_killed_at_each_step() {
-    run(survives("cutlaunch", "--libvirt=embed", kill_launcher));
+#[tokio::test]
+async fn the_launcher_is_killed_at_each_step() {
+    survives("cutlaunch", "--libvirt=embed", kill_launcher).await;
 }
 
 #[test]
@@ -222,18 +222,9 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
             let held = Held::at(&mut pod, point, after).await;
             kill(&pod.guests());
             held.release().await;
-            let off = pod
-                .handler
-                .event("shut off", |event| event.status() == "Shutoff")
-                .await;
+            let off = pod.handler.status("Shutoff").await;
             assert_eq!(off.reason(), "Crashed");
-            let answer = pod
-                .cmd()
-                .delete_virtual_machine(pod.request(vmi.value()))
-                .await
-                .unwrap()
-                .into_inner();
-            assert!(answer.success, "{}", answer.message);
+            pod.delete(&vmi).await;
             pod.handler.event("final", Event::is_final).await;
             assert_eq!(pod.exit_code().await, 0);
         }
@@ -259,9 +250,7 @@ fn a_panic_ends_one_sync_one_call_and_one_report() {
         drop(here);
         pod.log_has("a test wants a panic at sync.begun").await;
         pod.sync_ok(&vmi).await;
-        pod.handler
-            .event("running", |event| event.status() == "Running")
-            .await;
+        pod.handler.status("Running").await;
 
         let here = Panic::at(&pod, "call.begun");
         let refused = pod.cmd().get_domain(EmptyRequest {}).await.unwrap_err();
@@ -270,19 +259,10 @@ fn a_panic_ends_one_sync_one_call_and_one_report() {
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
 
         let here = Panic::at(&pod, "report.begun");
-        assert!(
-            pod.cmd()
-                .pause_virtual_machine(pod.request(vmi.value()))
-                .await
-                .unwrap()
-                .into_inner()
-                .success
-        );
+        pod.pause(&vmi).await;
         pod.log_has("a test wants a panic at report.begun").await;
         drop(here);
-        pod.handler
-            .event("paused", |event| event.status() == "Paused")
-            .await;
+        pod.handler.status("Paused").await;
     });
 }
 

@@ -72,9 +72,7 @@ fn a_guest_whose_disk_is_full_waits_and_goes_on() {
             serde_json::json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
             serde_json::json!({"name": "data", "serial": "DATA", "disk": {"bus": "virtio"}}),
         );
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         let device = guest.run("disks | grep DATA | cut -d' ' -f1").await;
         let write = "i=0; while [ $i -lt 8 ]; do tr '\\0' $i </dev/zero | dd bs=1M count=1 iflag=fullblock 2>/dev/null; i=$((i+1)); done";
@@ -84,10 +82,7 @@ fn a_guest_whose_disk_is_full_waits_and_goes_on() {
             ))
             .await;
 
-        let paused = pod
-            .handler
-            .event("paused", |event| event.status() == "Paused")
-            .await;
+        let paused = pod.handler.status("Paused").await;
         assert_eq!(paused.reason(), "IOError");
         let event = pod.handler.k8s_event("IOerror").await;
         assert_eq!(
@@ -104,9 +99,7 @@ fn a_guest_whose_disk_is_full_waits_and_goes_on() {
         pod.handler.forget();
         fs.grow(24);
         pod.sync_ok(&vmi).await;
-        pod.handler
-            .event("running", |event| event.status() == "Running")
-            .await;
+        pod.handler.status("Running").await;
         guest.until("it is written").await;
         let sums = guest.run(&format!("echo 3 >/proc/sys/vm/drop_caches; cat /run/sum; head -c 8388608 /dev/{device} | sha256sum")).await;
         let sums = sums.lines().collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::full_disk::SmallFs;
-use crate::harness::{Pod, Vmi, in_pod, run};
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// Takes all space that is left, until it is removed.
 fn fill(directory: &Path) -> PathBuf {
@@ -36,9 +36,7 @@ fn a_start_without_space_names_the_file_and_the_next_sync_works() {
         let vmi = Vmi::new("nospace")
             .with_image(&pod)
             .volume(seed, json!({"name": "seed", "disk": {"bus": "virtio"}}));
-        pod.handler.serve();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &["--libvirt=auto"]).await;
         pod.log_has("QEMU's capabilities are known").await;
         let zeros = fill(fs.path());
         let answer = pod.sync(&vmi).await;
@@ -71,23 +69,21 @@ fn a_start_without_space_names_the_file_and_the_next_sync_works() {
     });
 }
 
-#[test]
-fn a_launcher_without_space_names_the_file() {
-    run(async {
-        let mut pod = Pod::new();
-        let var_run = pod.path("/var/run/x").parent().unwrap().to_owned();
-        let Some(fs) = SmallFs::at(var_run, 1) else {
-            return;
-        };
-        pod.handler.serve();
-        fill(fs.path());
-        pod.launch(&Vmi::new("nospace"), &["--libvirt=auto"]);
-        assert_eq!(pod.exit_code().await, 2);
-        let last = pod.log().last().cloned().unwrap_or_default();
-        assert!(
-            last.contains("/var/run/") && last.contains("No space left on device"),
-            "{}",
-            pod.log_tail()
-        );
-    });
+#[tokio::test]
+async fn a_launcher_without_space_names_the_file() {
+    let mut pod = Pod::new();
+    let var_run = pod.path("/var/run/x").parent().unwrap().to_owned();
+    let Some(fs) = SmallFs::at(var_run, 1) else {
+        return;
+    };
+    pod.handler.serve();
+    fill(fs.path());
+    pod.launch(&Vmi::new("nospace"), &["--libvirt=auto"]);
+    assert_eq!(pod.exit_code().await, 2);
+    let last = pod.log().last().cloned().unwrap_or_default();
+    assert!(
+        last.contains("/var/run/") && last.contains("No space left on device"),
+        "{}",
+        pod.log_tail()
+    );
 }

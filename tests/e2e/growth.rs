@@ -73,9 +73,7 @@ fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
                 vmi
             }
         };
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&of_size("16Mi")).await;
         sees(&mut guest, "data", 16 * MIB).await;
 
@@ -107,9 +105,7 @@ fn a_hotplugged_image_grows_to_its_claim() {
         let mut pod = Pod::new();
         let vmi = Vmi::new("hotgrowth").with_image(&pod);
         image(&pod, "/var/run/kubevirt/hotplug-disks/late.img", 4 * MIB);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         let with = vmi.hotplugged("late", "late", "scsi");
         pod.sync_ok(&with.clone().claim("late", "12Mi")).await;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Pod, User, Vmi, in_container, in_pod};
+use crate::harness::{Pod, User, in_container, in_pod};
 
 fn disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     domain["Spec"]["Devices"]["Disks"]
@@ -61,22 +61,4 @@ async fn plugs_and_unplugs() {
             .await;
         assert!(disk(&pod.domain().await, &name).is_none());
     }
-}
-
-#[test]
-fn a_disk_that_is_not_there_yet_is_left_for_the_next_sync() {
-    in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("notyet").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        pod.sync_ok(&vmi).await;
-        let with = vmi.clone().hotplugged("late", "LATE", "scsi");
-        pod.sync_ok(&with).await;
-        assert!(disk(&pod.domain().await, "late").is_none());
-        pod.hotplug_image("late", 1 << 20);
-        pod.sync_ok(&with).await;
-        assert!(disk(&pod.domain().await, "late").is_some());
-    });
 }

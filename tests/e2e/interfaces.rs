@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use api::proto::cmd::v1::{Response, VirtualMachineOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, UP, Vmi, in_pod, run, write_name_resolution};
+use crate::harness::{Guest, Pod, UP, Vmi, in_pod, write_name_resolution};
 
 const POD_ADDRESS: &str = "10.244.0.5";
 const DEFAULT_MAC: &str = "02:00:00:00:00:11";
@@ -276,44 +276,38 @@ fn an_interface_comes_goes_down_and_goes() {
     });
 }
 
-#[test]
-fn a_guest_that_keeps_its_interface_holds_nothing_up() {
-    run(async {
-        let Some((mut bed, vmi)) = Bed::new(|pod| vmi(pod, "nicsilent")).await else {
-            return;
-        };
-        let mut guest = bed.boot(&vmi).await;
-        bed.prepare_blue();
-        let with = with_blue(&vmi, "", "multus-status");
-        bed.sync_ok(&with).await;
-        guest.run_until(LINKS, |text| text.contains(BLUE_MAC)).await;
+#[tokio::test]
+async fn a_guest_that_keeps_its_interface_holds_nothing_up() {
+    let Some((mut bed, vmi)) = Bed::new(|pod| vmi(pod, "nicsilent")).await else {
+        return;
+    };
+    let mut guest = bed.boot(&vmi).await;
+    bed.prepare_blue();
+    let with = with_blue(&vmi, "", "multus-status");
+    bed.sync_ok(&with).await;
+    guest.run_until(LINKS, |text| text.contains(BLUE_MAC)).await;
 
-        // Its vCPUs stand still.
-        let request = bed.0.request(vmi.value());
-        let answer = bed.0.cmd().pause_virtual_machine(request).await;
-        assert!(answer.unwrap().into_inner().success);
-        let gone = with_blue(&vmi, "absent", "multus-status");
-        bed.sync_ok(&gone).await;
-        assert!(blue(&bed.0.domain().await).is_some(), "the guest has it");
-        bed.sync_ok(&gone).await;
-        bed.0
-            .log_has("the guest has not released the device yet")
-            .await;
+    // Its vCPUs stand still.
+    bed.0.pause(&vmi).await;
+    let gone = with_blue(&vmi, "absent", "multus-status");
+    bed.sync_ok(&gone).await;
+    assert!(blue(&bed.0.domain().await).is_some(), "the guest has it");
+    bed.sync_ok(&gone).await;
+    bed.0
+        .log_has("the guest has not released the device yet")
+        .await;
 
-        // Other changes go on.
-        bed.0.hotplug_image("data", 1 << 20);
-        bed.sync_ok(&gone.clone().hotplugged("data", "DATA", "virtio"))
-            .await;
-        assert!(bed.0.domain().await.to_string().contains("DATA"));
+    // Other changes go on.
+    bed.0.hotplug_image("data", 1 << 20);
+    bed.sync_ok(&gone.clone().hotplugged("data", "DATA", "virtio"))
+        .await;
+    assert!(bed.0.domain().await.to_string().contains("DATA"));
 
-        let request = bed.0.request(vmi.value());
-        let answer = bed.0.cmd().unpause_virtual_machine(request).await;
-        assert!(answer.unwrap().into_inner().success);
-        guest
-            .run_until(LINKS, |text| !text.contains(BLUE_MAC))
-            .await;
-        bed.0
-            .domain_until("without blue", |domain| blue(domain).is_none())
-            .await;
-    });
+    bed.0.unpause(&vmi).await;
+    guest
+        .run_until(LINKS, |text| !text.contains(BLUE_MAC))
+        .await;
+    bed.0
+        .domain_until("without blue", |domain| blue(domain).is_none())
+        .await;
 }

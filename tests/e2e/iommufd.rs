@@ -35,9 +35,7 @@ fn the_iommus_descriptor_is_received_and_given_to_libvirt() {
         let socket = pod.path(&format!("{SHARE_DIR}/{IOMMUFD_SOCKET}"));
         std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let plugin = serve(UnixListener::bind(&socket).unwrap());
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         pod.sync_ok(&vmi).await;
         assert_eq!(plugin.join().unwrap(), [0]);
         pod.log_has("Associated the IOMMU's descriptor with the domain")

@@ -2,17 +2,13 @@
 
 use api::proto::cmd::v1::MemoryDumpRequest;
 
-use crate::harness::{Pod, Vmi, give_to_qemu, in_pod};
+use crate::harness::{Pod, give_to_qemu, in_pod};
 
 #[test]
 // D-vm-12 (docs/differences.md).
 fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("picture").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        let (pod, vmi) = Pod::with_image("picture", &[]).await;
         let request = || pod.request(vmi.value());
         pod.cmd().get_screenshot(request()).await.unwrap_err();
         pod.sync_ok(&vmi).await;
@@ -41,7 +37,7 @@ fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
 #[test]
 fn a_memory_dump_is_made_in_the_background_and_reported() {
     in_pod(async {
-        let (pod, vmi, _guest) = Pod::booted("dump", &[]).await;
+        let (pod, vmi) = Pod::started("dump", &[]).await;
         let dir = "/var/run/kubevirt/hotplug-disks/dumps";
         let dump = async |name: &str| {
             let request = MemoryDumpRequest {

@@ -207,9 +207,7 @@ fn a_pre_stop_handler_shuts_the_guest_down() {
         let stopped =
             stop_with_virt_handler(&mut pod, &vmi, Some(SHUTDOWN), Duration::from_secs(90)).await;
         assert!(!stopped.killed, "{stopped:?}\n{}", pod.log_tail());
-        let off = pod
-            .handler
-            .event("off", |event| event.status() == "Shutoff");
+        let off = pod.handler.status("Shutoff");
         assert_eq!(off.await.reason(), "Shutdown");
         // The container may end with its guest while the handler still runs in it.
         assert_ne!(stopped.pre_stop, Some(Outcome::TimedOut));
@@ -242,9 +240,7 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
     in_container(User::Qemu, async {
         for (hook, outcome) in [(IMPATIENT, Outcome::Failed), (HANGS, Outcome::TimedOut)] {
             let (mut pod, vmi, mut guest) = Pod::booted("stubborn", &[]).await;
-            let connected = r#""State":"connected""#;
-            let connected = |event: &Event| event.domain.to_string().contains(connected);
-            pod.handler.event("with a connected agent", connected).await;
+            pod.handler.agent().await;
             guest
                 .run("touch /run/ignore-power; killall -STOP qemu-ga")
                 .await;
@@ -262,7 +258,7 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
 // D-vm-19 (docs/differences.md).
 fn a_guest_whose_qemu_hangs_is_killed_before_the_kubelet_kills_the_pod() {
     in_container(User::Qemu, async {
-        let (mut pod, vmi, _guest) = Pod::booted("hung", &[]).await;
+        let (mut pod, vmi) = Pod::started("hung", &[]).await;
         let qemu = HungProcesses::now(pod.guests());
         // The launcher has 15 s more than the guest, and the kubelet waits 15 s more than that.
         let grace = &vmi.value()["spec"]["terminationGracePeriodSeconds"];
@@ -270,8 +266,8 @@ fn a_guest_whose_qemu_hangs_is_killed_before_the_kubelet_kills_the_pod() {
         let stopped = stop_with_virt_handler(&mut pod, &vmi, None, grace).await;
         drop(qemu);
         assert!(!stopped.killed, "{}", pod.log_tail());
-        let is_off = |event: &Event| event.status() == "Shutoff";
-        assert_eq!(pod.handler.event("off", is_off).await.reason(), "Destroyed");
+        let off = pod.handler.status("Shutoff").await;
+        assert_eq!(off.reason(), "Destroyed");
         pod.handler.event("final", Event::is_final).await;
         assert_eq!(pod.exit_code().await, 0);
         nothing_is_left(&pod);
@@ -284,7 +280,7 @@ fn probes_run_all_the_time_and_leave_nothing() {
     // What the kubelet leaves when it gives up: an orphan of process 1.
     const ORPHAN: Hook = Hook::Exec(&["sh", "-c", "sleep 0.2 & exit 1"]);
     in_container(User::Qemu, async {
-        let (mut pod, vmi, _guest) = Pod::booted("probed", &[]).await;
+        let (mut pod, vmi) = Pod::started("probed", &[]).await;
         for _ in 0..20 {
             let limit = Duration::from_secs(60);
             let outcomes = tokio::join!(

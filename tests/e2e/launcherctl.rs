@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{Guest, Vmi, guest_image, run};
+use crate::harness::{Guest, UP, Vmi, guest_image};
 
 /// `launcherctl` with a registry of its own.
 pub fn launcherctl(home: &Path) -> Command {
@@ -51,6 +51,18 @@ pub async fn refused(home: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+/// It succeeds, and prints this.
+pub async fn says(home: &Path, arguments: &[&str], text: impl AsRef<str>) {
+    let said = done(home, arguments).await;
+    assert!(said.contains(text.as_ref()), "{arguments:?}: {said}");
+}
+
+/// It fails, and says this.
+pub async fn refuses(home: &Path, arguments: &[&str], text: impl AsRef<str>) {
+    let error = refused(home, arguments).await;
+    assert!(error.contains(text.as_ref()), "{arguments:?}: {error}");
+}
+
 /// Ended with the test, by the signal that ends the VM too.
 pub struct Running(pub Child);
 
@@ -63,215 +75,134 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
-    run(async {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
-        let home = home.path();
-        let (root, data) = (home.join("vm"), home.join("data.img"));
-        let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
-        std::fs::copy(guest_image(), &image).unwrap();
-        let container_disk =
-            serde_json::json!([{"name": "rootdisk", "containerDisk": {"image": "any/name"}}]);
-        let vmi = Vmi::new("laptop").set("/spec/volumes", container_disk);
-        std::fs::write(&manifest, vmi.value().to_string()).unwrap();
-        let mut command = launcherctl(home);
-        command
-            .args([
-                "run",
-                "--emulate",
-                "--disk",
-                &format!("rootdisk={}", image.display()),
-                "--root",
-            ])
-            .arg(&root)
-            .arg(&manifest);
-        let running = Running(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        );
-        let console = root.join(format!(
-            "var/run/kubevirt-private/{}/virt-serial0",
-            vmi.uid()
-        ));
-        let mut guest = Guest::connect(&console).await;
-        guest.until(crate::harness::UP).await;
+#[tokio::test]
+async fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
+    let container_disk = json!([{"name": "rootdisk", "containerDisk": {"image": "any/name"}}]);
+    let laptop = Laptop::of(Vmi::new("laptop").set("/spec/volumes", container_disk));
+    let home = laptop.home.path();
+    let running = Running(laptop.run());
+    let mut guest = Guest::connect(&laptop.console()).await;
+    guest.until(UP).await;
 
-        // `run` serves the notify socket and passes the events on.
-        let mut watch = launcherctl(home)
-            .args(["watch", "laptop", "--count", "2"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        while watch.try_wait().unwrap().is_none() {
-            done(home, &["pause"]).await;
-            done(home, &["unpause"]).await;
-        }
-        let events = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
-        assert!(events.contains("default_laptop  Paused (User)"), "{events}");
-        // What needs a guest that runs says what to do first.
+    run_passes_events_on(home).await;
+    a_paused_guest_is_to_be_unpaused_first(home).await;
+
+    let (data, other) = (
+        laptop.disk("data.img", 3 << 19),
+        laptop.disk("other.img", 1 << 20),
+    );
+    volumes_that_cannot_be_plugged_are_refused(&laptop, &data).await;
+    a_disk_is_plugged_listed_and_unplugged(&laptop, &mut guest, &data).await;
+    a_disk_keeps_its_name_when_one_before_it_goes(home, &data, &other).await;
+
+    let overlays = laptop.path("vm/var/run/kubevirt-ephemeral-disks/disk-data");
+    assert!(overlays.join("rootdisk").exists());
+    drop(running);
+    assert!(
+        !overlays.exists(),
+        "a container disk's content goes with the VM"
+    );
+    refuses(home, &["ping", "--name", "laptop"], "no VM named laptop").await;
+}
+
+/// `run` serves the notify socket.
+async fn run_passes_events_on(home: &Path) {
+    let mut watch = launcherctl(home)
+        .args(["watch", "laptop", "--count", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while watch.try_wait().unwrap().is_none() {
         done(home, &["pause"]).await;
-        for verb in [
-            ["guest", "ping"].as_slice(),
-            &["guest", "exec", "--", "/bin/true"],
-            &["freeze"],
-            &["soft-reboot"],
-            &["shutdown"],
-            &["shutdown", "--wait"],
-            &["ssh", "laptop"],
-        ] {
-            let error = refused(home, verb).await;
-            let wanted = "is paused: launcherctl unpause first";
-            assert!(error.contains(wanted), "{verb:?}: {error}");
-        }
-        let error = refused(home, &["shutdown", "-o", "json"]).await;
-        let error: Value = serde_json::from_str(&error).unwrap();
-        assert!(error["error"].as_str().unwrap().contains("unpause"));
         done(home, &["unpause"]).await;
+    }
+    let events = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
+    assert!(events.contains("default_laptop  Paused (User)"), "{events}");
+}
 
-        std::fs::File::create(&data)
-            .unwrap()
-            .set_len(3 << 19)
-            .unwrap();
-        let file = data.to_str().unwrap();
-        assert!(
-            refused(home, &["addvolume", "../data", "--file", file])
-                .await
-                .contains("invalid volume name")
-        );
-        assert!(
-            refused(home, &["addvolume", "data", "--file", "/nonexistent"])
-                .await
-                .contains("/nonexistent")
-        );
-        let page = home.join("page.html");
-        std::fs::write(&page, "<!DOCTYPE html>").unwrap();
-        assert!(
-            refused(
-                home,
-                &["addvolume", "data", "--file", page.to_str().unwrap()]
-            )
-            .await
-            .contains("a web page")
-        );
-        assert!(
-            refused(home, &["removevolume", "data"])
-                .await
-                .contains("no volume")
-        );
-        assert_eq!(done(home, &["plan"]).await, "nothing to do");
+/// What needs a guest that runs says what to do first.
+async fn a_paused_guest_is_to_be_unpaused_first(home: &Path) {
+    done(home, &["pause"]).await;
+    for verb in [
+        ["guest", "ping"].as_slice(),
+        &["guest", "exec", "--", "/bin/true"],
+        &["freeze"],
+        &["soft-reboot"],
+        &["shutdown"],
+        &["shutdown", "--wait"],
+        &["ssh", "laptop"],
+    ] {
+        refuses(home, verb, "is paused: launcherctl unpause first").await;
+    }
+    let error = refused(home, &["shutdown", "-o", "json"]).await;
+    let error: Value = serde_json::from_str(&error).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("unpause"));
+    done(home, &["unpause"]).await;
+}
 
-        assert_eq!(
-            done(
-                home,
-                &["addvolume", "data", "--file", file, "--serial", "MyData-01"]
-            )
-            .await,
-            "data is attached as sda"
-        );
-        guest
-            .run_until("disks", |disks| disks.contains("MyData-01"))
-            .await;
-        assert!(
-            refused(home, &["addvolume", "data", "--file", file])
-                .await
-                .contains("already")
-        );
-        assert!(
-            refused(home, &["addvolume", "again", "--file", file])
-                .await
-                .contains("as volume data (sda)")
-        );
-        let table = done(home, &["volumes"]).await;
-        let row = table
-            .lines()
-            .find(|line| line.starts_with("data "))
-            .unwrap();
-        assert!(
-            ["sda", "1.5 MiB", "MyData-01", "attached"]
-                .iter()
-                .all(|part| row.contains(part)),
-            "{table}"
-        );
-        let rows: Value =
-            serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
-        assert_eq!(
-            (&rows[0]["name"], &rows[0]["target"]),
-            (&"rootdisk".into(), &"vda".into())
-        );
-        assert_eq!(rows[0]["size"], image.metadata().unwrap().len());
+async fn volumes_that_cannot_be_plugged_are_refused(laptop: &Laptop, data: &str) {
+    let home = laptop.home.path();
+    let page = laptop.path("page.html");
+    std::fs::write(&page, "<!DOCTYPE html>").unwrap();
+    for (name, file, why) in [
+        ("../data", data, "invalid volume name"),
+        ("data", "/nonexistent", "/nonexistent"),
+        ("data", page.to_str().unwrap(), "a web page"),
+    ] {
+        refuses(home, &["addvolume", name, "--file", file], why).await;
+    }
+    refuses(home, &["removevolume", "data"], "no volume").await;
+    assert_eq!(done(home, &["plan"]).await, "nothing to do");
+}
 
-        // What the guest writes is in the user's file, and stays there.
-        guest.run("printf written >/dev/sda; sync").await;
-        assert_eq!(
-            done(home, &["removevolume", "data"]).await,
-            "data is detached"
-        );
-        guest
-            .run_until("disks", |disks| !disks.contains("MyData-01"))
-            .await;
-        assert!(std::fs::read(&data).unwrap().starts_with(b"written"));
-        assert_eq!(done(home, &["plan"]).await, "nothing to do");
+async fn a_disk_is_plugged_listed_and_unplugged(laptop: &Laptop, guest: &mut Guest, data: &str) {
+    let home = laptop.home.path();
+    let add = ["addvolume", "data", "--file", data, "--serial", "MyData-01"];
+    assert_eq!(done(home, &add).await, "data is attached as sda");
+    let has_it = |disks: &str| disks.contains("MyData-01");
+    guest.run_until("disks", has_it).await;
+    refuses(home, &add, "already").await;
+    let again = ["addvolume", "again", "--file", data];
+    refuses(home, &again, "as volume data (sda)").await;
+    let table = done(home, &["volumes"]).await;
+    let row = table.lines().find(|line| line.starts_with("data "));
+    for part in ["sda", "1.5 MiB", "MyData-01", "attached"] {
+        assert!(row.unwrap().contains(part), "{table}");
+    }
+    let root = &volumes(home).await[0];
+    assert_eq!(
+        (&root["name"], &root["target"]),
+        (&json!("rootdisk"), &json!("vda"))
+    );
+    assert_eq!(root["size"], guest_image().metadata().unwrap().len());
 
-        // A disk keeps its name when one before it goes.
-        let other = home.join("other.img");
-        std::fs::File::create(&other)
-            .unwrap()
-            .set_len(1 << 20)
-            .unwrap();
-        assert_eq!(
-            done(home, &["addvolume", "data", "--file", file]).await,
-            "data is attached as sda"
-        );
-        let added = done(
-            home,
-            &[
-                "addvolume",
-                "other",
-                "--file",
-                other.to_str().unwrap(),
-                "--serial",
-                "Other",
-            ],
-        )
-        .await;
-        assert_eq!(added, "other is attached as sdb");
-        assert_eq!(
-            done(home, &["removevolume", "data"]).await,
-            "data is detached"
-        );
-        assert_eq!(done(home, &["plan"]).await, "nothing to do");
-        let rows: Value =
-            serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap();
-        let other = rows
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|row| row["name"] == "other")
-            .unwrap();
-        assert_eq!(
-            (&other["target"], &other["state"]),
-            (&"sdb".into(), &"attached".into())
-        );
-        let overlays = root.join("var/run/kubevirt-ephemeral-disks/disk-data");
-        assert!(overlays.join("rootdisk").exists());
-        drop(running);
-        assert!(
-            !overlays.exists(),
-            "a container disk's content goes with the VM"
-        );
-        assert!(
-            refused(home, &["ping", "--name", "laptop"])
-                .await
-                .contains("no VM named laptop")
-        );
-    });
+    // What the guest writes is in the user's file, and stays there.
+    guest.run("printf written >/dev/sda; sync").await;
+    let remove = ["removevolume", "data"];
+    assert_eq!(done(home, &remove).await, "data is detached");
+    guest.run_until("disks", |disks| !has_it(disks)).await;
+    assert!(std::fs::read(data).unwrap().starts_with(b"written"));
+    assert_eq!(done(home, &["plan"]).await, "nothing to do");
+}
+
+async fn a_disk_keeps_its_name_when_one_before_it_goes(home: &Path, data: &str, other: &str) {
+    let added = done(home, &["addvolume", "data", "--file", data]).await;
+    assert_eq!(added, "data is attached as sda");
+    let add = ["addvolume", "other", "--file", other, "--serial", "Other"];
+    assert_eq!(done(home, &add).await, "other is attached as sdb");
+    let removed = done(home, &["removevolume", "data"]).await;
+    assert_eq!(removed, "data is detached");
+    assert_eq!(done(home, &["plan"]).await, "nothing to do");
+    let rows = volumes(home).await;
+    let other = rows.iter().find(|row| row["name"] == "other").unwrap();
+    assert_eq!(
+        (&other["target"], &other["state"]),
+        (&json!("sdb"), &json!("attached"))
+    );
+}
+
+async fn volumes(home: &Path) -> Vec<Value> {
+    serde_json::from_str(&done(home, &["volumes", "-o", "json"]).await).unwrap()
 }
 
 /// A VM with a directory of its own, of which only the beginning of its start is waited for.
@@ -282,11 +213,14 @@ pub(crate) struct Laptop {
 
 impl Laptop {
     pub(crate) fn new() -> Self {
+        Self::of(Vmi::new("laptop"))
+    }
+
+    fn of(vmi: Vmi) -> Self {
         let home = tempfile::Builder::new()
             .prefix("vt")
             .tempdir_in("/tmp")
             .unwrap();
-        let vmi = Vmi::new("laptop");
         std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
         std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
         Self { home, vmi }
@@ -294,6 +228,19 @@ impl Laptop {
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.home.path().join(path)
+    }
+
+    /// A file for a disk, of so many bytes.
+    fn disk(&self, name: &str, size: u64) -> String {
+        let path = self.path(name);
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        path.display().to_string()
+    }
+
+    /// The socket of the guest's console.
+    fn console(&self) -> PathBuf {
+        let directory = "vm/var/run/kubevirt-private";
+        self.path(&format!("{directory}/{}/virt-serial0", self.vmi.uid()))
     }
 
     fn run(&self) -> Child {
@@ -316,11 +263,7 @@ impl Laptop {
 
     async fn run_until_the_guest_is_there(&self) -> Child {
         let child = self.run();
-        Guest::connect(&self.path(&format!(
-            "vm/var/run/kubevirt-private/{}/virt-serial0",
-            self.vmi.uid()
-        )))
-        .await;
+        Guest::connect(&self.console()).await;
         child
     }
 
@@ -362,63 +305,57 @@ pub async fn end_of(child: Child) -> Output {
         .unwrap()
 }
 
-#[test]
+#[tokio::test]
 // D-sup-6 (docs/differences.md).
-fn a_run_leaves_no_process_behind() {
-    run(async {
-        let laptop = Laptop::new();
-        // Stopped before there is a guest.
-        let child = laptop.run();
-        os::inotify::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await;
-        signal(child.id(), "TERM");
-        end_of(child).await;
-        assert_eq!(laptop.processes(), []);
+async fn a_run_leaves_no_process_behind() {
+    let laptop = Laptop::new();
+    // Stopped before there is a guest.
+    let child = laptop.run();
+    os::inotify::appears(&laptop.path("vm/var/run/kubevirt/sockets/launcher-sock")).await;
+    signal(child.id(), "TERM");
+    end_of(child).await;
+    assert_eq!(laptop.processes(), []);
 
-        // Its launcher is killed.
-        let child = laptop.run_until_the_guest_is_there().await;
-        let launcher = laptop
-            .processes()
-            .into_iter()
-            .find(|(_, words)| words.contains("virt-launcher"))
-            .unwrap();
-        signal(launcher.0, "KILL");
-        let output = end_of(child).await;
-        assert!(
-            !output.status.success()
-                && String::from_utf8_lossy(&output.stderr).contains("ended on its own")
-        );
-        assert_eq!(laptop.processes(), []);
+    // Its launcher is killed.
+    let child = laptop.run_until_the_guest_is_there().await;
+    let launcher = laptop
+        .processes()
+        .into_iter()
+        .find(|(_, words)| words.contains("virt-launcher"))
+        .unwrap();
+    signal(launcher.0, "KILL");
+    let output = end_of(child).await;
+    assert!(
+        !output.status.success()
+            && String::from_utf8_lossy(&output.stderr).contains("ended on its own")
+    );
+    assert_eq!(laptop.processes(), []);
 
-        // Its QEMU is killed.
-        let child = laptop.run();
-        let console = format!(
-            "vm/var/run/kubevirt-private/{}/virt-serial0",
-            laptop.vmi.uid()
-        );
-        let mut guest = Guest::connect(&laptop.path(&console)).await;
-        guest.until(crate::harness::UP).await;
-        let all = laptop.processes();
-        let is_qemu = |it: &&(u32, String)| it.1.contains("guest=");
-        signal(all.iter().find(is_qemu).unwrap().0, "KILL");
-        let output = end_of(child).await;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(
-            said.contains("the guest has crashed: its QEMU was killed"),
-            "{said}"
-        );
-        assert_eq!(laptop.processes(), []);
+    // Its QEMU is killed.
+    let child = laptop.run();
+    let mut guest = Guest::connect(&laptop.console()).await;
+    guest.until(UP).await;
+    let all = laptop.processes();
+    let is_qemu = |it: &&(u32, String)| it.1.contains("guest=");
+    signal(all.iter().find(is_qemu).unwrap().0, "KILL");
+    let output = end_of(child).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("the guest has crashed: its QEMU was killed"),
+        "{said}"
+    );
+    assert_eq!(laptop.processes(), []);
 
-        // The terminal is closed while the guest cannot be asked to shut down; then a second signal comes.
-        let mut child = laptop.run_until_the_guest_is_there().await;
-        done(laptop.home.path(), &["pause"]).await;
-        signal(child.id(), "HUP");
-        let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
-        assert!(notes.any(|line| line.unwrap().contains("cannot be asked to shut down")));
-        signal(child.id(), "INT");
-        assert!(end_of(child).await.status.success());
-        assert_eq!(laptop.processes(), []);
-    });
+    // The terminal is closed while the guest cannot be asked to shut down; then a second signal comes.
+    let mut child = laptop.run_until_the_guest_is_there().await;
+    done(laptop.home.path(), &["pause"]).await;
+    signal(child.id(), "HUP");
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(notes.any(|line| line.unwrap().contains("cannot be asked to shut down")));
+    signal(child.id(), "INT");
+    assert!(end_of(child).await.status.success());
+    assert_eq!(laptop.processes(), []);
 }
 
 /// The user `nobody`.
@@ -454,7 +391,7 @@ fn an_ordinary_user_runs_a_vm() {
             "json",
             "--emulate",
             "--until",
-            crate::harness::UP,
+            UP,
             "--disk",
             &format!("rootdisk={}", image.display()),
         ])
@@ -476,7 +413,7 @@ fn an_ordinary_user_runs_a_vm() {
         String::from_utf8_lossy(&output.stderr).into_owned(),
     );
     assert!(
-        output.status.success() && console.contains(crate::harness::UP),
+        output.status.success() && console.contains(UP),
         "{progress}{console}"
     );
     let phases: Vec<Value> = progress

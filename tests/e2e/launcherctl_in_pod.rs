@@ -39,11 +39,7 @@ async fn refused(pod: &Pod, arguments: &[&str]) -> String {
 #[test]
 fn the_vmi_comes_from_the_launcher() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("inpod").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        let (mut pod, vmi) = Pod::with_image("inpod", &[]).await;
         let none = refused(&pod, &["plan"]).await;
         assert!(none.contains("was sent no VMI"), "{none}");
         pod.boot(&vmi).await;

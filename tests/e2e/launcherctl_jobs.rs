@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::backup::{TARGET, Tracked, content};
 use crate::full_disk::SmallFs;
-use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod, run};
+use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod};
 use crate::launcherctl::{Running, done, end_of, launcherctl, refused, signal};
 
 const MIB: u64 = 1 << 20;
@@ -133,137 +133,132 @@ fn partial_files(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-#[test]
-fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_printed() {
-    run(async {
-        let mut vm = Vm::run("backed-up", 16, &["--track-changes"]).await;
-        let home = vm.home.path().to_owned();
-        let dir = vm.path("my backups");
-        let target = dir.to_str().unwrap();
-        let error = refused(&home, &["backup", target, "--incremental"]).await;
-        assert!(error.contains("no complete backup of this VM"), "{error}");
-        // It is made for a backup only.
-        assert!(!dir.exists());
+#[tokio::test]
+async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_printed() {
+    let mut vm = Vm::run("backed-up", 16, &["--track-changes"]).await;
+    let home = vm.home.path().to_owned();
+    let dir = vm.path("my backups");
+    let target = dir.to_str().unwrap();
+    let error = refused(&home, &["backup", target, "--incremental"]).await;
+    assert!(error.contains("no complete backup of this VM"), "{error}");
+    // It is made for a backup only.
+    assert!(!dir.exists());
 
-        vm.write("first", 1).await;
-        let then = vm.data();
-        let full = done(&home, &["backup", target, "-o", "json"]).await;
-        let full: Value = serde_json::from_str(&full).unwrap();
-        assert!(restored(&full) == then);
-        // What was never written takes no space.
-        let bytes = file_of(&full)["bytes"].as_u64().unwrap();
-        assert!(bytes < 32 * MIB, "{full}");
-        assert_eq!(file_of(&full)["target"], "vdb", "{full}");
-        let left_out = full["leftOut"].as_array().unwrap();
-        assert_eq!(left_out.len(), 1, "{full}");
-        let (volume, reason) = (&left_out[0]["volume"], &left_out[0]["reason"]);
-        assert_eq!(volume, "scratch");
-        assert!(reason.as_str().unwrap().contains("empty disk"), "{full}");
+    vm.write("first", 1).await;
+    let then = vm.data();
+    let full = done(&home, &["backup", target, "-o", "json"]).await;
+    let full: Value = serde_json::from_str(&full).unwrap();
+    assert!(restored(&full) == then);
+    // What was never written takes no space.
+    let bytes = file_of(&full)["bytes"].as_u64().unwrap();
+    assert!(bytes < 32 * MIB, "{full}");
+    assert_eq!(file_of(&full)["target"], "vdb", "{full}");
+    let left_out = full["leftOut"].as_array().unwrap();
+    assert_eq!(left_out.len(), 1, "{full}");
+    let (volume, reason) = (&left_out[0]["volume"], &left_out[0]["reason"]);
+    assert_eq!(volume, "scratch");
+    assert!(reason.as_str().unwrap().contains("empty disk"), "{full}");
 
-        vm.write("second", 2).await;
-        let later = vm.data();
-        let part = done(
-            &home,
-            &[
-                "backup",
-                target,
-                "--incremental",
-                "--skip-quiesce",
-                "-o",
-                "json",
-            ],
-        )
-        .await;
-        let part: Value = serde_json::from_str(&part).unwrap();
-        assert_eq!(
-            (&part["parent"], &part["quiesceStatus"]),
-            (&full["checkpoint"], &"Skipped".into())
-        );
-        assert!(
-            file_of(&part)["bytes"].as_u64().unwrap() < 2 * MIB,
-            "{part}"
-        );
-        assert!(restored(&part) == later && restored(&full) == then);
+    vm.write("second", 2).await;
+    let later = vm.data();
+    let part = done(
+        &home,
+        &[
+            "backup",
+            target,
+            "--incremental",
+            "--skip-quiesce",
+            "-o",
+            "json",
+        ],
+    )
+    .await;
+    let part: Value = serde_json::from_str(&part).unwrap();
+    assert_eq!(
+        (&part["parent"], &part["quiesceStatus"]),
+        (&full["checkpoint"], &"Skipped".into())
+    );
+    assert!(
+        file_of(&part)["bytes"].as_u64().unwrap() < 2 * MIB,
+        "{part}"
+    );
+    assert!(restored(&part) == later && restored(&full) == then);
 
-        // Since an earlier one than the last, for people.
-        vm.write("third", 3).await;
-        let last = vm.data();
-        let since = format!("--incremental={}", full["checkpoint"].as_str().unwrap());
-        let text = done(&home, &["backup", target, &since]).await;
-        assert!(
-            text.contains("not in the backup:\n  vdc     scratch"),
-            "{text}"
-        );
-        let restore = text.lines().last().unwrap().trim();
-        let image = restore.split('\'').nth(1).unwrap();
-        assert!(restore.starts_with("qemu-img convert -O raw '"), "{text}");
-        assert!(content(image) == last);
-        let error = refused(&home, &["backup", target, "--incremental=none"]).await;
-        assert!(error.contains("it has backup-"), "{error}");
+    // Since an earlier one than the last, for people.
+    vm.write("third", 3).await;
+    let last = vm.data();
+    let since = format!("--incremental={}", full["checkpoint"].as_str().unwrap());
+    let text = done(&home, &["backup", target, &since]).await;
+    assert!(
+        text.contains("not in the backup:\n  vdc     scratch"),
+        "{text}"
+    );
+    let restore = text.lines().last().unwrap().trim();
+    let image = restore.split('\'').nth(1).unwrap();
+    assert!(restore.starts_with("qemu-img convert -O raw '"), "{text}");
+    assert!(content(image) == last);
+    let error = refused(&home, &["backup", target, "--incremental=none"]).await;
+    assert!(error.contains("it has backup-"), "{error}");
 
-        // What a backup is built on has to be there.
-        let below = Path::new(full["directory"].as_str().unwrap());
-        let elsewhere = dir.join("elsewhere");
-        std::fs::rename(below, &elsewhere).unwrap();
-        let error = refused(&home, &["backup", target, "--incremental"]).await;
-        let missing = format!("{} is missing", below.display());
-        assert!(error.contains(&missing), "{error}");
-        std::fs::rename(&elsewhere, below).unwrap();
+    // What a backup is built on has to be there.
+    let below = Path::new(full["directory"].as_str().unwrap());
+    let elsewhere = dir.join("elsewhere");
+    std::fs::rename(below, &elsewhere).unwrap();
+    let error = refused(&home, &["backup", target, "--incremental"]).await;
+    let missing = format!("{} is missing", below.display());
+    assert!(error.contains(&missing), "{error}");
+    std::fs::rename(&elsewhere, below).unwrap();
 
-        // Without its record a backup is not complete.
-        let count = std::fs::read_dir(dir.join("backed-up")).unwrap().count();
-        assert_eq!(count, 3);
-        let links = vm.path("vm/var/run/kubevirt-private");
-        let links = std::fs::read_dir(links).unwrap().flatten();
-        let links =
-            links.filter(|entry| entry.file_name().to_string_lossy().starts_with("backup-"));
-        assert_eq!(links.count(), 0);
+    // Without its record a backup is not complete.
+    let count = std::fs::read_dir(dir.join("backed-up")).unwrap().count();
+    assert_eq!(count, 3);
+    let links = vm.path("vm/var/run/kubevirt-private");
+    let links = std::fs::read_dir(links).unwrap().flatten();
+    let links = links.filter(|entry| entry.file_name().to_string_lossy().starts_with("backup-"));
+    assert_eq!(links.count(), 0);
 
-        // The next run does not know what was written since: nobody may have tracked that.
-        let vm = vm.restart(&["--track-changes"]).await;
-        let error = refused(&home, &["backup", target, "--incremental"]).await;
-        assert!(error.contains("without --incremental"), "{error}");
-        let full = done(&home, &["backup", target, "-o", "json"]).await;
-        assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());
-        done(&home, &["backup", target, "--incremental"]).await;
+    // The next run does not know what was written since: nobody may have tracked that.
+    let vm = vm.restart(&["--track-changes"]).await;
+    let error = refused(&home, &["backup", target, "--incremental"]).await;
+    assert!(error.contains("without --incremental"), "{error}");
+    let full = done(&home, &["backup", target, "-o", "json"]).await;
+    assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());
+    done(&home, &["backup", target, "--incremental"]).await;
 
-        // Another launcher has the same disks, and tracks them further.
-        done(&home, &["migrate", "--detach"]).await;
-        let error = refused(&home, &["backup", target, "--incremental"]).await;
-        assert!(error.contains("started anew or migrated since"), "{error}");
-        let timeline = done(&home, &["timeline"]).await;
-        assert!(timeline.contains("came here by a migration"), "{timeline}");
-        let full = done(&home, &["backup", target, "-o", "json"]).await;
-        assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());
-        done(&home, &["backup", target, "--incremental"]).await;
-        done(&home, &["stop", "--force"]).await;
-    });
+    // Another launcher has the same disks, and tracks them further.
+    done(&home, &["migrate", "--detach"]).await;
+    let error = refused(&home, &["backup", target, "--incremental"]).await;
+    assert!(error.contains("started anew or migrated since"), "{error}");
+    let timeline = done(&home, &["timeline"]).await;
+    assert!(timeline.contains("came here by a migration"), "{timeline}");
+    let full = done(&home, &["backup", target, "-o", "json"]).await;
+    assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());
+    done(&home, &["backup", target, "--incremental"]).await;
+    done(&home, &["stop", "--force"]).await;
 }
 
-#[test]
-fn a_backup_of_a_run_is_cancelled_and_its_files_are_removed() {
-    run(async {
-        let vm = Vm::run("large", 768, &["--track-changes"]).await;
-        let dir = vm.path("backups");
-        std::fs::create_dir(&dir).unwrap();
-        let mut attempts = 1..=10;
-        // A copy may be over before the abort comes: to QEMU, or to libvirt, for which the backup has not begun before QEMU
-        // has answered.
-        let output = loop {
-            let output = cancelled_backup(&vm, &dir).await;
-            if !output.status.success() {
-                break output;
-            }
-            assert!(attempts.next().is_some(), "each copy was over before");
-            std::fs::remove_dir_all(dir.join("large")).unwrap();
-        };
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(error.contains("is cancelled"), "{error}");
-        // Not even the VM's directory, which the launcher has made.
-        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
-        let home = vm.home.path();
-        done(home, &["backup", dir.to_str().unwrap()]).await;
-    });
+#[tokio::test]
+async fn a_backup_of_a_run_is_cancelled_and_its_files_are_removed() {
+    let vm = Vm::run("large", 768, &["--track-changes"]).await;
+    let dir = vm.path("backups");
+    std::fs::create_dir(&dir).unwrap();
+    let mut attempts = 1..=10;
+    // A copy may be over before the abort comes: to QEMU, or to libvirt, for which the backup has not begun before QEMU
+    // has answered.
+    let output = loop {
+        let output = cancelled_backup(&vm, &dir).await;
+        if !output.status.success() {
+            break output;
+        }
+        assert!(attempts.next().is_some(), "each copy was over before");
+        std::fs::remove_dir_all(dir.join("large")).unwrap();
+    };
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("is cancelled"), "{error}");
+    // Not even the VM's directory, which the launcher has made.
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    let home = vm.home.path();
+    done(home, &["backup", dir.to_str().unwrap()]).await;
 }
 
 /// A backup that is cancelled as soon as QEMU has begun to copy.
@@ -306,84 +301,82 @@ fn qemu_of(home: &Path) -> u32 {
     pids.find(is_guest).unwrap()
 }
 
-#[test]
-fn the_memory_of_a_run_is_dumped_whole_or_not_at_all() {
-    run(async {
-        let mut vm = Vm::run("dumped", 1, &[]).await;
-        let home = vm.home.path().to_owned();
-        // Its disks are not tracked.
-        let error = refused(&home, &["backup", home.to_str().unwrap()]).await;
-        assert!(error.contains("launcherctl run --track-changes"), "{error}");
-        vm.guest.run("word=guest; echo a-$word-wrote-this >/dev/shm/word || echo a-$word-wrote-this >/tmp/word").await;
-        let file = home.join("guest.elf");
-        std::fs::write(&file, "old").unwrap();
-        let path = file.to_str().unwrap();
-        let error = refused(&home, &["memory-dump", path]).await;
-        assert!(error.contains("it is there already"), "{error}");
-        assert_eq!(std::fs::read(&file).unwrap(), b"old");
-        let text = done(&home, &["memory-dump", path, "--force"]).await;
-        assert!(text.contains(path) && text.contains("MiB"), "{text}");
-        let memory = std::fs::read(&file).unwrap();
-        assert!(memory.starts_with(b"\x7fELF") && memory.len() as u64 > 256 * MIB);
-        let word = b"a-guest-wrote-this";
-        assert!(memory.windows(word.len()).any(|part| part == word));
-        drop(memory);
+#[tokio::test]
+async fn the_memory_of_a_run_is_dumped_whole_or_not_at_all() {
+    let mut vm = Vm::run("dumped", 1, &[]).await;
+    let home = vm.home.path().to_owned();
+    // Its disks are not tracked.
+    let error = refused(&home, &["backup", home.to_str().unwrap()]).await;
+    assert!(error.contains("launcherctl run --track-changes"), "{error}");
+    vm.guest.run("word=guest; echo a-$word-wrote-this >/dev/shm/word || echo a-$word-wrote-this >/tmp/word").await;
+    let file = home.join("guest.elf");
+    std::fs::write(&file, "old").unwrap();
+    let path = file.to_str().unwrap();
+    let error = refused(&home, &["memory-dump", path]).await;
+    assert!(error.contains("it is there already"), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"old");
+    let text = done(&home, &["memory-dump", path, "--force"]).await;
+    assert!(text.contains(path) && text.contains("MiB"), "{text}");
+    let memory = std::fs::read(&file).unwrap();
+    assert!(memory.starts_with(b"\x7fELF") && memory.len() as u64 > 256 * MIB);
+    let word = b"a-guest-wrote-this";
+    assert!(memory.windows(word.len()).any(|part| part == word));
+    drop(memory);
 
-        // Nobody takes more of it than the beginning: QEMU waits.
-        let mut command = launcherctl(&home);
-        command.args(["memory-dump", "-"]);
-        let mut command = tokio::process::Command::from(command);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut begin = [0; 4096];
-        let mut stdout = child.stdout.take().unwrap();
-        stdout.read_exact(&mut begin).await.unwrap();
-        assert!(begin.starts_with(b"\x7fELF"));
-        let other = home.join("other.elf");
-        let error = refused(&home, &["memory-dump", other.to_str().unwrap()]).await;
-        assert!(
-            error.contains("another job is in progress (a memory dump)"),
-            "{error}"
-        );
-        assert!(!other.exists());
-        signal(child.id().unwrap(), "INT");
-        let output = child.wait_with_output().await.unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && error.contains("is cancelled"),
-            "{error}\n{}",
-            String::from_utf8_lossy(&output.stdout)
-        );
-        vm.guest.run("echo alive").await;
+    // Nobody takes more of it than the beginning: QEMU waits.
+    let mut command = launcherctl(&home);
+    command.args(["memory-dump", "-"]);
+    let mut command = tokio::process::Command::from(command);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begin = [0; 4096];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut begin).await.unwrap();
+    assert!(begin.starts_with(b"\x7fELF"));
+    let other = home.join("other.elf");
+    let error = refused(&home, &["memory-dump", other.to_str().unwrap()]).await;
+    assert!(
+        error.contains("another job is in progress (a memory dump)"),
+        "{error}"
+    );
+    assert!(!other.exists());
+    signal(child.id().unwrap(), "INT");
+    let output = child.wait_with_output().await.unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("is cancelled"),
+        "{error}\n{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    vm.guest.run("echo alive").await;
 
-        // A full file system: no file, and the next one works.
-        if let Some(small) = SmallFs::at(home.join("small"), 2) {
-            let file = small.path().join("guest.elf");
-            let error = refused(&home, &["memory-dump", file.to_str().unwrap()]).await;
-            assert!(error.contains("No space left"), "{error}");
-            assert_eq!(std::fs::read_dir(small.path()).unwrap().count(), 0);
-        }
-        done(&home, &["memory-dump", other.to_str().unwrap()]).await;
-        assert!(std::fs::metadata(&other).unwrap().len() > 256 * MIB);
-        assert_eq!(partial_files(&home), Vec::<PathBuf>::new());
+    // A full file system: no file, and the next one works.
+    if let Some(small) = SmallFs::at(home.join("small"), 2) {
+        let file = small.path().join("guest.elf");
+        let error = refused(&home, &["memory-dump", file.to_str().unwrap()]).await;
+        assert!(error.contains("No space left"), "{error}");
+        assert_eq!(std::fs::read_dir(small.path()).unwrap().count(), 0);
+    }
+    done(&home, &["memory-dump", other.to_str().unwrap()]).await;
+    assert!(std::fs::metadata(&other).unwrap().len() > 256 * MIB);
+    assert_eq!(partial_files(&home), Vec::<PathBuf>::new());
 
-        // The guest dies in the middle.
-        let mut command = launcherctl(&home);
-        let cut = home.join("cut.elf");
-        command.arg("memory-dump").arg(&cut);
-        signal(qemu_of(&home), "STOP");
-        let child = command.stderr(Stdio::piped()).spawn().unwrap();
-        while partial_files(&home).is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        signal(qemu_of(&home), "KILL");
-        let output = end_of(child).await;
-        assert!(!output.status.success());
-        assert!(!cut.exists() && partial_files(&home).is_empty());
-    });
+    // The guest dies in the middle.
+    let mut command = launcherctl(&home);
+    let cut = home.join("cut.elf");
+    command.arg("memory-dump").arg(&cut);
+    signal(qemu_of(&home), "STOP");
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    while partial_files(&home).is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    signal(qemu_of(&home), "KILL");
+    let output = end_of(child).await;
+    assert!(!output.status.success());
+    assert!(!cut.exists() && partial_files(&home).is_empty());
 }
 
 /// A verb in the pod's container, or on its directory.

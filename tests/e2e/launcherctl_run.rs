@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, UP, Vmi, guest_image, run};
+use crate::harness::{Guest, UP, Vmi, guest_image};
 
 /// A VM with a directory and a registry of its own.
 struct LocalVm {
@@ -97,27 +97,25 @@ fn example(path: &str) -> String {
     path.display().to_string()
 }
 
-#[test]
-fn a_start_of_which_the_launcher_says_that_it_goes_on_is_waited_for() {
-    run(async {
-        let vm = LocalVm::new(Vmi::new("slow"));
-        // Longer than the launcher lets a sync wait.
-        let script = "#!/bin/sh\ncase \"$*\" in *guest=*) sleep 21 ;; esac\n\
-                      exec /usr/bin/qemu-system-x86_64 \"$@\"\n";
-        let bin = vm.home.path().join("bin");
-        std::fs::create_dir(&bin).unwrap();
-        write_program(&bin.join("qemu-system-x86_64"), script);
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        let mut command = vm.run_command(&["--emulate"]);
-        command.env("PATH", path).stdout(Stdio::null());
-        let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
-        let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("domain is running") {
-            assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
-        }
-        vm.done(&["stop", "--force"]).await;
-    });
+#[tokio::test]
+async fn a_start_of_which_the_launcher_says_that_it_goes_on_is_waited_for() {
+    let vm = LocalVm::new(Vmi::new("slow"));
+    // Longer than the launcher lets a sync wait.
+    let script = "#!/bin/sh\ncase \"$*\" in *guest=*) sleep 21 ;; esac\n\
+                  exec /usr/bin/qemu-system-x86_64 \"$@\"\n";
+    let bin = vm.home.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    write_program(&bin.join("qemu-system-x86_64"), script);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut command = vm.run_command(&["--emulate"]);
+    command.env("PATH", path).stdout(Stdio::null());
+    let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("domain is running") {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    vm.done(&["stop", "--force"]).await;
 }
 
 fn write_program(file: &Path, text: &str) {
@@ -125,189 +123,176 @@ fn write_program(file: &Path, text: &str) {
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o700)).unwrap();
 }
 
-#[test]
-fn what_is_below_a_root_is_for_its_user_only() {
-    run(async {
-        let vm = LocalVm::new(Vmi::new("private"));
-        // As an earlier run with another umask has left it.
-        std::fs::create_dir_all(vm.root().join("var")).unwrap();
-        std::fs::write(vm.root().join("launcher.log"), "").unwrap();
-        for name in ["", "var", "launcher.log"] {
-            let mode = PermissionsExt::from_mode(0o775);
-            std::fs::set_permissions(vm.root().join(name), mode).unwrap();
-        }
-        let mut command = vm.run_command(&["--emulate"]);
-        let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", "umask 0002; exec \"$@\"", "sh"])
-            .arg(command.get_program())
-            .args(words)
-            .env("XDG_RUNTIME_DIR", vm.home.path());
-        command = shell;
-        let _running = Running(
-            command
-                .stderr(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap(),
-        );
-        vm.guest().await.until(UP).await;
-        let open: Vec<_> = std::fs::read_dir(vm.root())
-            .unwrap()
-            .map(|entry| entry.unwrap())
-            .filter(|entry| entry.metadata().unwrap().permissions().mode() & 0o077 != 0)
-            .map(|entry| entry.file_name())
-            .collect();
-        assert!(open.is_empty(), "others may use {open:?}");
-        let sockets = [
-            "control.sock",
-            "console.sock",
-            "vmi.json",
-            "launcher.log",
-            "var",
-        ];
-        assert!(sockets.iter().all(|name| vm.root().join(name).exists()));
-    });
+#[tokio::test]
+async fn what_is_below_a_root_is_for_its_user_only() {
+    let vm = LocalVm::new(Vmi::new("private"));
+    // As an earlier run with another umask has left it.
+    std::fs::create_dir_all(vm.root().join("var")).unwrap();
+    std::fs::write(vm.root().join("launcher.log"), "").unwrap();
+    for name in ["", "var", "launcher.log"] {
+        let mode = PermissionsExt::from_mode(0o775);
+        std::fs::set_permissions(vm.root().join(name), mode).unwrap();
+    }
+    let mut command = vm.run_command(&["--emulate"]);
+    let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "umask 0002; exec \"$@\"", "sh"])
+        .arg(command.get_program())
+        .args(words)
+        .env("XDG_RUNTIME_DIR", vm.home.path());
+    command = shell;
+    let _running = Running(
+        command
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    vm.guest().await.until(UP).await;
+    let open: Vec<_> = std::fs::read_dir(vm.root())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.metadata().unwrap().permissions().mode() & 0o077 != 0)
+        .map(|entry| entry.file_name())
+        .collect();
+    assert!(open.is_empty(), "others may use {open:?}");
+    let sockets = [
+        "control.sock",
+        "console.sock",
+        "vmi.json",
+        "launcher.log",
+        "var",
+    ];
+    assert!(sockets.iter().all(|name| vm.root().join(name).exists()));
 }
 
-#[test]
-fn a_sidecar_changes_the_domain_of_run() {
-    run(async {
-        let image = r#"[{"args": ["--version", "v1alpha3"], "image": "example/smbios"}]"#;
-        let vm = LocalVm::new(Vmi::new("sided").set(
-            "/metadata/annotations",
-            json!({
-                "hooks.kubevirt.io/hookSidecars": image,
-                "smbios.vm.kubevirt.io/baseBoardManufacturer": "R. Edward",
-            }),
-        ));
-        let mut refused = vm.run(&["--emulate"]);
-        let mut said = String::new();
-        let mut stderr = refused.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        assert!(!refused.wait().unwrap().success());
-        assert!(
-            said.contains("1 hook sidecar (example/smbios)") && said.contains("--sidecar"),
-            "{said}"
-        );
-        assert!(
-            !vm.root().join("launcher.log").exists(),
-            "nothing is started"
-        );
+#[tokio::test]
+async fn a_sidecar_changes_the_domain_of_run() {
+    let image = r#"[{"args": ["--version", "v1alpha3"], "image": "example/smbios"}]"#;
+    let vm = LocalVm::new(Vmi::new("sided").set(
+        "/metadata/annotations",
+        json!({
+            "hooks.kubevirt.io/hookSidecars": image,
+            "smbios.vm.kubevirt.io/baseBoardManufacturer": "R. Edward",
+        }),
+    ));
+    let mut refused = vm.run(&["--emulate"]);
+    let mut said = String::new();
+    let mut stderr = refused.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(!refused.wait().unwrap().success());
+    assert!(
+        said.contains("1 hook sidecar (example/smbios)") && said.contains("--sidecar"),
+        "{said}"
+    );
+    assert!(
+        !vm.root().join("launcher.log").exists(),
+        "nothing is started"
+    );
 
-        let sidecar = example("smbios-shell");
-        let _running = Running(vm.run(&["--emulate", "--sidecar", &sidecar]));
-        vm.guest().await.until(UP).await;
-        let domain: Value =
-            serde_json::from_str(&vm.done(&["domain", "-o", "json"]).await).unwrap();
-        let sysinfo = domain["Spec"]["SysInfo"].to_string();
-        assert!(sysinfo.contains("R. Edward"), "{sysinfo}");
-        let hooks = vm.done(&["hooks"]).await;
-        assert!(
-            hooks.contains("onDefineDomain") || hooks.contains("OnDefineDomain"),
-            "{hooks}"
-        );
-        // Also by the directory's own path, which is too long for the address of a socket.
-        let root = vm.root().display().to_string();
-        assert_eq!(vm.done(&["ping", "--root", &root]).await, "ok\n");
-    });
+    let sidecar = example("smbios-shell");
+    let _running = Running(vm.run(&["--emulate", "--sidecar", &sidecar]));
+    vm.guest().await.until(UP).await;
+    let domain: Value = serde_json::from_str(&vm.done(&["domain", "-o", "json"]).await).unwrap();
+    let sysinfo = domain["Spec"]["SysInfo"].to_string();
+    assert!(sysinfo.contains("R. Edward"), "{sysinfo}");
+    let hooks = vm.done(&["hooks"]).await;
+    assert!(
+        hooks.contains("onDefineDomain") || hooks.contains("OnDefineDomain"),
+        "{hooks}"
+    );
+    // Also by the directory's own path, which is too long for the address of a socket.
+    let root = vm.root().display().to_string();
+    assert_eq!(vm.done(&["ping", "--root", &root]).await, "ok\n");
 }
 
-#[test]
-fn a_guest_that_is_paused_is_explained() {
-    run(async {
-        let vm = LocalVm::new(Vmi::new("stopped"));
-        let mut running = Running(vm.run(&["--emulate"]));
-        vm.guest().await.until(UP).await;
-        let stderr = running.0.stderr.take().unwrap();
-        vm.done(&["pause"]).await;
-        let note = tokio::task::spawn_blocking(move || {
-            let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-            lines.find(|line| line.contains("the guest is paused"))
-        });
-        let note = note.await.unwrap().unwrap();
-        assert!(note.contains("launcherctl unpause"), "{note}");
-        vm.done(&["unpause"]).await;
+#[tokio::test]
+async fn a_guest_that_is_paused_is_explained() {
+    let vm = LocalVm::new(Vmi::new("stopped"));
+    let mut running = Running(vm.run(&["--emulate"]));
+    vm.guest().await.until(UP).await;
+    let stderr = running.0.stderr.take().unwrap();
+    vm.done(&["pause"]).await;
+    let note = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        lines.find(|line| line.contains("the guest is paused"))
     });
+    let note = note.await.unwrap().unwrap();
+    assert!(note.contains("launcherctl unpause"), "{note}");
+    vm.done(&["unpause"]).await;
 }
 
-#[test]
-fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
-    run(async {
-        let vm = LocalVm::new(Vmi::new("early"));
-        let mut refused = vm.run(&["-n", "tests"]);
-        let mut said = String::new();
-        let mut stderr = refused.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        assert!(
-            said.contains("\"default\", but -n says \"tests\""),
-            "{said}"
-        );
-        assert!(!refused.wait().unwrap().success());
+#[tokio::test]
+async fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
+    let vm = LocalVm::new(Vmi::new("early"));
+    let mut refused = vm.run(&["-n", "tests"]);
+    let mut said = String::new();
+    let mut stderr = refused.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(
+        said.contains("\"default\", but -n says \"tests\""),
+        "{said}"
+    );
+    assert!(!refused.wait().unwrap().success());
 
-        let mut child = vm.run(&["--emulate", "--until", "never printed"]);
-        vm.guest().await.until(UP).await;
-        let secrets = vm.root().join("var/run/kubevirt-private/secret/s");
-        std::fs::create_dir_all(&secrets).unwrap();
-        let _ = Command::new("kill")
-            .args(["-s", "INT", &child.id().to_string()])
-            .status();
-        // Another terminal that waits for the end has not failed.
-        let stop = vm.launcherctl(&["stop"]).output().unwrap();
-        let other = String::from_utf8_lossy(&stop.stderr);
-        assert!(!other.contains("--until"), "{other}");
-        let mut said = String::new();
-        let mut stderr = child.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-        assert!(
-            said.contains("before the text of --until appeared"),
-            "{said}"
-        );
-        assert!(said.contains("Ctrl-C once more forces it off"), "{said}");
-        let vmi = vm.root().join("vmi.json");
-        assert!(vm.root().exists() && !secrets.exists() && !vmi.exists());
-    });
+    let mut child = vm.run(&["--emulate", "--until", "never printed"]);
+    vm.guest().await.until(UP).await;
+    let secrets = vm.root().join("var/run/kubevirt-private/secret/s");
+    std::fs::create_dir_all(&secrets).unwrap();
+    let _ = Command::new("kill")
+        .args(["-s", "INT", &child.id().to_string()])
+        .status();
+    // Another terminal that waits for the end has not failed.
+    let stop = vm.launcherctl(&["stop"]).output().unwrap();
+    let other = String::from_utf8_lossy(&stop.stderr);
+    assert!(!other.contains("--until"), "{other}");
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(
+        said.contains("before the text of --until appeared"),
+        "{said}"
+    );
+    assert!(said.contains("Ctrl-C once more forces it off"), "{said}");
+    let vmi = vm.root().join("vmi.json");
+    assert!(vm.root().exists() && !secrets.exists() && !vmi.exists());
 }
 
 /// Its disk has nothing to boot from.
-#[test]
-fn a_console_that_stays_empty_and_a_timeout_are_explained() {
-    run(async {
-        let vm = LocalVm::new(Vmi::new("blank"));
-        let image = std::fs::File::create(vm.home.path().join("guest.img")).unwrap();
-        image.set_len(1 << 20).unwrap();
-        let child = vm.run(&["--emulate", "--until", "login:", "--timeout", "25"]);
-        let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
-            .await
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{said}");
-        for part in [
-            "nothing has appeared on the serial console for 20 s. Without KVM a start takes minutes",
-            "launcherctl screenshot --name blank",
-            "\"login:\" has not appeared within 25 s; the guest is asked to shut down, and forced off after 5 s",
-        ] {
-            assert!(said.contains(part), "{part}: {said}");
-        }
-    });
+#[tokio::test]
+async fn a_console_that_stays_empty_and_a_timeout_are_explained() {
+    let vm = LocalVm::new(Vmi::new("blank"));
+    let image = std::fs::File::create(vm.home.path().join("guest.img")).unwrap();
+    image.set_len(1 << 20).unwrap();
+    let child = vm.run(&["--emulate", "--until", "login:", "--timeout", "25"]);
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    for part in [
+        "nothing has appeared on the serial console for 20 s. Without KVM a start takes minutes",
+        "launcherctl screenshot --name blank",
+        "\"login:\" has not appeared within 25 s; the guest is asked to shut down, and forced off after 5 s",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 /// Where KVM is missing, is forbidden, or fails, emulation takes its place.
-#[test]
-fn a_guest_boots_with_or_without_kvm() {
-    run(async {
-        let vm = LocalVm::new(
-            // A model that KVM may lack is another error.
-            Vmi::new("anywhere").set("/spec/domain/cpu/model", json!("host-model")),
-        );
-        let child = vm.run(&["--until", UP]);
-        let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
-            .await
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        println!("{said}");
-    });
+#[tokio::test]
+async fn a_guest_boots_with_or_without_kvm() {
+    let vm = LocalVm::new(
+        // A model that KVM may lack is another error.
+        Vmi::new("anywhere").set("/spec/domain/cpu/model", json!("host-model")),
+    );
+    let child = vm.run(&["--until", UP]);
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    println!("{said}");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi, run};
+use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi};
 use crate::launcherctl::{Laptop, NOBODY, launcherctl};
 
 /// A VM with a masqueraded interface and cloud-init's network data.
@@ -119,61 +119,59 @@ impl Drop for Connected {
     }
 }
 
-#[test]
-fn a_guest_is_on_qemus_user_network() {
-    run(async {
-        let vm = Connected::start("user", None);
-        vm.check("10.0.2.15").await;
+#[tokio::test]
+async fn a_guest_is_on_qemus_user_network() {
+    let vm = Connected::start("user", None);
+    vm.check("10.0.2.15").await;
 
-        // ssh(1) is called with the port that leads to the guest's, and with the VM's own known hosts.
-        let ssh = vm.laptop.path("ssh");
-        std::fs::write(&ssh, "#!/bin/sh\necho \"$@\"\n").unwrap();
-        std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = vm.command();
-        command.args(["ssh", "root@laptop", "--", "uname", "-r"]);
-        let output = command.env("PATH", vm.laptop.path("")).output().unwrap();
-        let called = String::from_utf8(output.stdout).unwrap();
-        let status = vm.status();
-        let ports = status["ports"].as_array().unwrap();
-        let port = ports.iter().find(|port| port["guest"] == 22).unwrap();
-        assert!(
-            called.starts_with(&format!("-p {} ", port["host"])),
-            "{called}"
-        );
-        assert!(
-            called.trim_end().ends_with("-lroot 127.0.0.1 uname -r"),
-            "{called}"
-        );
-        assert!(
-            called.contains(status["root"].as_str().unwrap()),
-            "{called}"
-        );
+    // ssh(1) is called with the port that leads to the guest's, and with the VM's own known hosts.
+    let ssh = vm.laptop.path("ssh");
+    std::fs::write(&ssh, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = vm.command();
+    command.args(["ssh", "root@laptop", "--", "uname", "-r"]);
+    let output = command.env("PATH", vm.laptop.path("")).output().unwrap();
+    let called = String::from_utf8(output.stdout).unwrap();
+    let status = vm.status();
+    let ports = status["ports"].as_array().unwrap();
+    let port = ports.iter().find(|port| port["guest"] == 22).unwrap();
+    assert!(
+        called.starts_with(&format!("-p {} ", port["host"])),
+        "{called}"
+    );
+    assert!(
+        called.trim_end().ends_with("-lroot 127.0.0.1 uname -r"),
+        "{called}"
+    );
+    assert!(
+        called.contains(status["root"].as_str().unwrap()),
+        "{called}"
+    );
 
-        assert!(called.contains("ConnectTimeout="), "{called}");
+    assert!(called.contains("ConnectTimeout="), "{called}");
 
-        // When it fails itself, its own text does not say what to do.
-        std::fs::write(&ssh, "#!/bin/sh\nexit 255\n").unwrap();
-        let mut command = vm.command();
-        command
-            .args(["ssh", "laptop"])
-            .env("PATH", vm.laptop.path(""));
-        let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(255), "{said}");
-        let hint = "has no SSH server; launcherctl console laptop";
-        assert!(said.contains(hint), "{said}");
+    // When it fails itself, its own text does not say what to do.
+    std::fs::write(&ssh, "#!/bin/sh\nexit 255\n").unwrap();
+    let mut command = vm.command();
+    command
+        .args(["ssh", "laptop"])
+        .env("PATH", vm.laptop.path(""));
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(255), "{said}");
+    let hint = "has no SSH server; launcherctl console laptop";
+    assert!(said.contains(hint), "{said}");
 
-        // A later version of the VMI keeps the network.
-        let manifest = vm.laptop.path("vmi.json");
-        assert_eq!(
-            vm.done(&["plan", manifest.to_str().unwrap()]),
-            "nothing to do\n"
-        );
-    });
+    // A later version of the VMI keeps the network.
+    let manifest = vm.laptop.path("vmi.json");
+    assert_eq!(
+        vm.done(&["plan", manifest.to_str().unwrap()]),
+        "nothing to do\n"
+    );
 }
 
-#[test]
-fn a_guest_is_on_passts_network_without_root() {
+#[tokio::test]
+async fn a_guest_is_on_passts_network_without_root() {
     if Command::new("passt").arg("--version").output().is_err() {
         return eprintln!("skipped: passt is not installed");
     }
@@ -189,14 +187,12 @@ fn a_guest_is_on_passts_network_without_root() {
             return eprintln!("skipped: an ordinary user may not start what is built here");
         }
     }
-    run(async {
-        let vm = Connected::start("passt", user);
-        vm.check(&address.local_addr().unwrap().ip().to_string())
-            .await;
-        let xml = vm.done(&["dumpxml"]);
-        assert!(
-            xml.contains("type='passt'") && xml.contains("ua-default"),
-            "{xml}"
-        );
-    });
+    let vm = Connected::start("passt", user);
+    vm.check(&address.local_addr().unwrap().ip().to_string())
+        .await;
+    let xml = vm.done(&["dumpxml"]);
+    assert!(
+        xml.contains("type='passt'") && xml.contains("ua-default"),
+        "{xml}"
+    );
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, in_pod, run};
+use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, in_pod};
 
 /// Syncs until the launcher has finished: what takes longer than virt-handler waits goes on, and the next sync joins it.
 async fn sync_through(pod: &Pod, vmi: &Vmi) {
@@ -107,54 +107,52 @@ fn seventy_five_disks_are_plugged_by_one_sync_and_unplugged_by_one() {
     });
 }
 
-#[test]
-fn one_disk_is_plugged_and_unplugged_two_hundred_times_without_a_leak() {
+#[tokio::test]
+async fn one_disk_is_plugged_and_unplugged_two_hundred_times_without_a_leak() {
     const CYCLES: usize = 200;
-    run(async {
-        let (pod, vmi, mut guest) = Pod::booted("cycles", &["--libvirt=auto"]).await;
-        pod.hotplug_image("data", 64 << 10);
-        let with = vmi.clone().hotplugged("data", "DATA", "scsi");
-        // The guest reads it whenever it is there, and may be in the middle of a read when it goes.
-        guest.run("while :; do cat /dev/sd? >/dev/null 2>&1 && echo r >>/run/reads; usleep 10000; done & true").await;
-        let mut before = None;
-        for cycle in 0..CYCLES {
-            let checked = cycle % 20 == 0;
-            if checked {
-                // Linux handles the events of virtio-scsi in parallel. A guest that is many of them behind may take the
-                // last removal for one after the last plug, and lose the disk.
-                guest
-                    .run_until("ls /dev/sd?; rm -f /run/reads", |disks| {
-                        !disks.contains("/dev/sda")
-                    })
-                    .await;
-            }
-            sync_through(&pod, &with).await;
-            assert_eq!(
-                targets(&pod.domain().await),
-                ["vda", "sda"],
-                "cycle {cycle}"
-            );
-            if checked {
-                guest
-                    .run_until("wc -l </run/reads; rm -f /run/reads", |reads| {
-                        reads.trim().parse::<u32>().is_ok_and(|reads| reads > 0)
-                    })
-                    .await;
-            }
-            sync_through(&pod, &vmi).await;
-            // On a busy machine a guest may take longer than libvirt waits for it.
-            pod.domain_until("without the disk", |domain| targets(domain) == ["vda"])
+    let (pod, vmi, mut guest) = Pod::booted("cycles", &["--libvirt=auto"]).await;
+    pod.hotplug_image("data", 64 << 10);
+    let with = vmi.clone().hotplugged("data", "DATA", "scsi");
+    // The guest reads it whenever it is there, and may be in the middle of a read when it goes.
+    guest.run("while :; do cat /dev/sd? >/dev/null 2>&1 && echo r >>/run/reads; usleep 10000; done & true").await;
+    let mut before = None;
+    for cycle in 0..CYCLES {
+        let checked = cycle % 20 == 0;
+        if checked {
+            // Linux handles the events of virtio-scsi in parallel. A guest that is many of them behind may take the
+            // last removal for one after the last plug, and lose the disk.
+            guest
+                .run_until("ls /dev/sd?; rm -f /run/reads", |disks| {
+                    !disks.contains("/dev/sda")
+                })
                 .await;
-            // The first ones fill caches and pools.
-            if cycle == CYCLES / 10 {
-                before = Some((pod.usage(), block_nodes(&pod)));
-            }
         }
-        let (before, nodes) = before.unwrap();
-        uses_no_more_than(&pod, before).await;
-        assert_eq!(block_nodes(&pod), nodes);
-        guest
-            .run_until("disks", |disks| !disks.contains("DATA"))
+        sync_through(&pod, &with).await;
+        assert_eq!(
+            targets(&pod.domain().await),
+            ["vda", "sda"],
+            "cycle {cycle}"
+        );
+        if checked {
+            guest
+                .run_until("wc -l </run/reads; rm -f /run/reads", |reads| {
+                    reads.trim().parse::<u32>().is_ok_and(|reads| reads > 0)
+                })
+                .await;
+        }
+        sync_through(&pod, &vmi).await;
+        // On a busy machine a guest may take longer than libvirt waits for it.
+        pod.domain_until("without the disk", |domain| targets(domain) == ["vda"])
             .await;
-    });
+        // The first ones fill caches and pools.
+        if cycle == CYCLES / 10 {
+            before = Some((pod.usage(), block_nodes(&pod)));
+        }
+    }
+    let (before, nodes) = before.unwrap();
+    uses_no_more_than(&pod, before).await;
+    assert_eq!(block_nodes(&pod), nodes);
+    guest
+        .run_until("disks", |disks| !disks.contains("DATA"))
+        .await;
 }

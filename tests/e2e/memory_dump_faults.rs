@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::faults::kill;
 use crate::full_disk::SmallFs;
-use crate::harness::{Pod, Vmi, give_to_qemu, in_pod, run};
+use crate::harness::{Pod, Vmi, give_to_qemu, in_pod};
 
 /// Where the volume for dumps is mounted.
 const DIR: &str = "/var/run/kubevirt/hotplug-disks/dumps";
@@ -110,9 +110,7 @@ fn a_memory_dump_that_cannot_be_written_has_failed() {
         let path = pod.path(&format!("{DIR}/small/x"));
         let small = SmallFs::at(path.parent().unwrap().into(), 2);
         give_to_qemu(path.parent().unwrap());
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         if small.is_some() {
             ask(&pod, &vmi, "small/a.memory.dump").await;
@@ -155,29 +153,27 @@ fn a_memory_dump_during_which_libvirts_daemon_is_killed_has_failed() {
     });
 }
 
-#[test]
+#[tokio::test]
 // D-vm-17 (docs/differences.md).
-fn a_memory_dump_during_which_the_launcher_is_killed_has_failed() {
-    run(async {
-        for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-            let (mut pod, vmi, mut guest) = booted("dump", &[libvirt]).await;
-            let held = Held::during(&mut pod, &vmi, "held").await;
-            pod.kill_launcher().await;
-            pod.handler.forget();
-            pod.launch(&vmi, &[libvirt]);
-            pod.wait_until_ready().await;
-            let is_known = |domain: &Value| !domain.is_null();
-            let domain = pod.domain_until("known", is_known).await;
-            // Either it is forgotten, and virt-handler asks again, or it has failed.
-            let dump = metadata(&domain);
-            assert!(
-                dump.is_null() || (dump["Completed"] == true && dump["Failed"] == true),
-                "{dump}"
-            );
-            drop(held);
-            runs_again(&pod).await;
-            next_works(&pod, &vmi, "b").await;
-            guest.run("echo alive").await;
-        }
-    });
+async fn a_memory_dump_during_which_the_launcher_is_killed_has_failed() {
+    for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
+        let (mut pod, vmi, mut guest) = booted("dump", &[libvirt]).await;
+        let held = Held::during(&mut pod, &vmi, "held").await;
+        pod.kill_launcher().await;
+        pod.handler.forget();
+        pod.launch(&vmi, &[libvirt]);
+        pod.wait_until_ready().await;
+        let is_known = |domain: &Value| !domain.is_null();
+        let domain = pod.domain_until("known", is_known).await;
+        // Either it is forgotten, and virt-handler asks again, or it has failed.
+        let dump = metadata(&domain);
+        assert!(
+            dump.is_null() || (dump["Completed"] == true && dump["Failed"] == true),
+            "{dump}"
+        );
+        drop(held);
+        runs_again(&pod).await;
+        next_works(&pod, &vmi, "b").await;
+        guest.run("echo alive").await;
+    }
 }

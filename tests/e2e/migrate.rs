@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, User, Vmi, in_container, run, source_pod, target_pod};
+use crate::harness::{Guest, Pod, User, Vmi, in_container, source_pod, target_pod};
 
 /// Keeps the guest's memory changing.
 const WRITE_MEMORY: &str = "(while :; do dd if=/dev/urandom of=/tmp/dirty bs=1M count=24 2>/dev/null; done) >/dev/null 2>&1 &";
@@ -117,31 +117,27 @@ impl Running {
 }
 
 /// Without `--to`, `migrate` starts the target's launcher.
-#[test]
-fn without_a_guest_no_launcher_is_started() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("nobody");
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let directories = tempfile::tempdir().unwrap();
-        let mut command = launcherctl(&["migrate", "--root"]);
-        command
-            .arg(pod.root())
-            .arg("--vmi")
-            .arg(vmi_file(&pod, &vmi))
-            .env("TMPDIR", directories.path());
-        let refused = failure(&output(command).await);
-        assert!(refused.contains("has no running guest"), "{refused}");
-        let entries = directories.path().read_dir().unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // The registry of this user's VMs is there, where XDG_RUNTIME_DIR is not set.
-        let launchers: Vec<_> = names
-            .filter(|name| !name.starts_with("launcherctl-"))
-            .collect();
-        assert_eq!(launchers, Vec::<String>::new());
-    });
+#[tokio::test]
+async fn without_a_guest_no_launcher_is_started() {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("nobody");
+    pod.start(&vmi, &[]).await;
+    let directories = tempfile::tempdir().unwrap();
+    let mut command = launcherctl(&["migrate", "--root"]);
+    command
+        .arg(pod.root())
+        .arg("--vmi")
+        .arg(vmi_file(&pod, &vmi))
+        .env("TMPDIR", directories.path());
+    let refused = failure(&output(command).await);
+    assert!(refused.contains("has no running guest"), "{refused}");
+    let entries = directories.path().read_dir().unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    // The registry of this user's VMs is there, where XDG_RUNTIME_DIR is not set.
+    let launchers: Vec<_> = names
+        .filter(|name| !name.starts_with("launcherctl-"))
+        .collect();
+    assert_eq!(launchers, Vec::<String>::new());
 }
 
 #[test]
@@ -420,129 +416,127 @@ async fn sync_new_volumes(home: &Path, vmi: &Vmi) {
     assert!(listed.status.success() && !text.contains("late-"), "{text}");
 }
 
-#[test]
-fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
-    run(async {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
-        let home = home.path();
-        let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
-        std::fs::copy(crate::harness::guest_image(), &image).unwrap();
-        // Disks of each kind: a claim, an empty one, a generated one.
-        let vmi = Vmi::new("mover")
-            .volume(
-                json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}}),
-                json!({"name": "seed", "disk": {"bus": "virtio"}}),
-            )
-            .volume(
-                json!({"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}),
-                json!({"name": "scratch", "disk": {"bus": "virtio"}}),
-            )
-            .volume(
-                json!({"name": "tls", "secret": {"secretName": "tls"}}),
-                json!({"name": "tls", "disk": {"bus": "virtio"}}),
-            )
-            // The source has the ports until it ends, so the target needs others.
-            .set("/spec/networks", json!([{"name": "default", "pod": {}}]))
-            .set(
-                "/spec/domain/devices/interfaces",
-                json!([{"name": "default", "masquerade": {}}]),
-            );
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}, "stringData": {"key": "abc"},
-        });
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": [vmi.value(), secret]});
-        std::fs::write(&manifest, list.to_string()).unwrap();
-        let disk = format!("rootdisk={}", image.display());
-        let mut command = in_home(home, &["run", "--emulate", "--disk", &disk]);
-        command
-            .arg(&manifest)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let first = Ends::start(&mut command);
+#[tokio::test]
+async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
+    let home = tempfile::Builder::new()
+        .prefix("vt")
+        .tempdir_in("/tmp")
+        .unwrap();
+    let home = home.path();
+    let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
+    std::fs::copy(crate::harness::guest_image(), &image).unwrap();
+    // Disks of each kind: a claim, an empty one, a generated one.
+    let vmi = Vmi::new("mover")
+        .volume(
+            json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}}),
+            json!({"name": "seed", "disk": {"bus": "virtio"}}),
+        )
+        .volume(
+            json!({"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}),
+            json!({"name": "scratch", "disk": {"bus": "virtio"}}),
+        )
+        .volume(
+            json!({"name": "tls", "secret": {"secretName": "tls"}}),
+            json!({"name": "tls", "disk": {"bus": "virtio"}}),
+        )
+        // The source has the ports until it ends, so the target needs others.
+        .set("/spec/networks", json!([{"name": "default", "pod": {}}]))
+        .set(
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "default", "masquerade": {}}]),
+        );
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}, "stringData": {"key": "abc"},
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [vmi.value(), secret]});
+    std::fs::write(&manifest, list.to_string()).unwrap();
+    let disk = format!("rootdisk={}", image.display());
+    let mut command = in_home(home, &["run", "--emulate", "--disk", &disk]);
+    command
+        .arg(&manifest)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let first = Ends::start(&mut command);
+    let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
+    while place(home, "mover").is_none() {
+        assert!(std::time::Instant::now() < end, "run has made no directory");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let console = format!("var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
+    let before = place(home, "mover").unwrap();
+    let mut guest = Guest::connect(&before.join(console)).await;
+    guest.until(crate::harness::UP).await;
+    guest.until("guest# ").await;
+    guest
+        .run("mark=kept; echo written | dd of=/dev/vdc conv=fsync 2>/dev/null")
+        .await;
+    let read = "echo 3 >/proc/sys/vm/drop_caches; md5sum </dev/vdb; md5sum </dev/vdc";
+    let content = guest.run(read).await;
+    drop(guest);
+    sync_new_volumes(home, &vmi).await;
+
+    // The second time from a daemon to another one. Without a terminal the first one does not stay either.
+    let mut place_now = before;
+    let mut texts = Vec::new();
+    let mut ports = std::collections::BTreeSet::new();
+    for more in [&[][..], &["--detach"]] {
+        // So that it lasts longer than the time between two samples.
+        let slowed = ["migrate", "--name", "mover", "--bandwidth", "32Mi"];
+        let arguments = [&slowed, more].concat();
+        let moved = output(in_home(home, &arguments)).await;
+        let text = String::from_utf8_lossy(&moved.stderr).into_owned();
+        assert!(moved.status.success(), "{text}");
+        texts.push(text);
         let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
-        while place(home, "mover").is_none() {
-            assert!(std::time::Instant::now() < end, "run has made no directory");
+        while place(home, "mover").is_none_or(|now| now == place_now) {
+            assert!(std::time::Instant::now() < end, "it has not moved");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
-        let console = format!("var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
-        let before = place(home, "mover").unwrap();
-        let mut guest = Guest::connect(&before.join(console)).await;
-        guest.until(crate::harness::UP).await;
-        guest.until("guest# ").await;
-        guest
-            .run("mark=kept; echo written | dd of=/dev/vdc conv=fsync 2>/dev/null")
-            .await;
-        let read = "echo 3 >/proc/sys/vm/drop_caches; md5sum </dev/vdb; md5sum </dev/vdc";
-        let content = guest.run(read).await;
-        drop(guest);
-        sync_new_volumes(home, &vmi).await;
-
-        // The second time from a daemon to another one. Without a terminal the first one does not stay either.
-        let mut place_now = before;
-        let mut texts = Vec::new();
-        let mut ports = std::collections::BTreeSet::new();
-        for more in [&[][..], &["--detach"]] {
-            // So that it lasts longer than the time between two samples.
-            let slowed = ["migrate", "--name", "mover", "--bandwidth", "32Mi"];
-            let arguments = [&slowed, more].concat();
-            let moved = output(in_home(home, &arguments)).await;
-            let text = String::from_utf8_lossy(&moved.stderr).into_owned();
-            assert!(moved.status.success(), "{text}");
-            texts.push(text);
-            let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
-            while place(home, "mover").is_none_or(|now| now == place_now) {
-                assert!(std::time::Instant::now() < end, "it has not moved");
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-            place_now = place(home, "mover").unwrap();
-            let status = output(in_home(home, &["status", "mover", "-o", "json"])).await;
-            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-            assert_eq!(status["state"], "Running", "{status}");
-            let port = status["ports"][0]["host"].as_u64().unwrap();
-            assert!(ports.insert(port), "{port} is that of the source");
-            let port = u16::try_from(port).unwrap();
-            std::net::TcpStream::connect(("127.0.0.1", port)).expect("leads to the guest");
+        place_now = place(home, "mover").unwrap();
+        let status = output(in_home(home, &["status", "mover", "-o", "json"])).await;
+        let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+        assert_eq!(status["state"], "Running", "{status}");
+        let port = status["ports"][0]["host"].as_u64().unwrap();
+        assert!(ports.insert(port), "{port} is that of the source");
+        let port = u16::try_from(port).unwrap();
+        std::net::TcpStream::connect(("127.0.0.1", port)).expect("leads to the guest");
+    }
+    let (success, text) = first.ended().await;
+    assert!(success, "{text}");
+    assert!(
+        text.contains("the VM has migrated to another launcher"),
+        "{text}"
+    );
+    for text in texts {
+        let ready = text.find("launcher of the target is ready").unwrap();
+        assert!(ready < text.find("migration begins").unwrap(), "{text}");
+        assert!(text.contains("mover runs on"), "{text}");
+    }
+    // The target knows how the VM has come.
+    let shown = output(in_home(home, &["migration"])).await;
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.status.success() && text.starts_with("migrated in "));
+    let text = String::from_utf8_lossy(&shown.stderr);
+    assert!(text.contains(" left, "), "{text}");
+    let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
+    loop {
+        let asked = output(in_home(home, &["guest", "exec", "--", "sh", "-c", read])).await;
+        if asked.status.success() {
+            let text = String::from_utf8(asked.stdout).unwrap();
+            assert_eq!(text.trim(), content);
+            break;
         }
-        let (success, text) = first.ended().await;
-        assert!(success, "{text}");
+        let message = String::from_utf8_lossy(&asked.stderr).into_owned();
         assert!(
-            text.contains("the VM has migrated to another launcher"),
-            "{text}"
+            std::time::Instant::now() < end,
+            "the guest does not answer: {message}"
         );
-        for text in texts {
-            let ready = text.find("launcher of the target is ready").unwrap();
-            assert!(ready < text.find("migration begins").unwrap(), "{text}");
-            assert!(text.contains("mover runs on"), "{text}");
-        }
-        // The target knows how the VM has come.
-        let shown = output(in_home(home, &["migration"])).await;
-        let text = String::from_utf8_lossy(&shown.stdout);
-        assert!(shown.status.success() && text.starts_with("migrated in "));
-        let text = String::from_utf8_lossy(&shown.stderr);
-        assert!(text.contains(" left, "), "{text}");
-        let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
-        loop {
-            let asked = output(in_home(home, &["guest", "exec", "--", "sh", "-c", read])).await;
-            if asked.status.success() {
-                let text = String::from_utf8(asked.stdout).unwrap();
-                assert_eq!(text.trim(), content);
-                break;
-            }
-            let message = String::from_utf8_lossy(&asked.stderr).into_owned();
-            assert!(
-                std::time::Instant::now() < end,
-                "the guest does not answer: {message}"
-            );
-            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        }
-        let shown = output(in_home(home, &["domain"])).await;
-        let text = String::from_utf8_lossy(&shown.stdout);
-        assert!(text.contains("Running"), "{text}");
-        let stopped = output(in_home(home, &["stop", "mover"])).await;
-        assert!(stopped.status.success());
-        assert!(place(home, "mover").is_none() && !place_now.exists());
-    });
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    let shown = output(in_home(home, &["domain"])).await;
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("Running"), "{text}");
+    let stopped = output(in_home(home, &["stop", "mover"])).await;
+    assert!(stopped.status.success());
+    assert!(place(home, "mover").is_none() && !place_now.exists());
 }

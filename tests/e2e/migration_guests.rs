@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::guest_agent::guest_info_until;
 use crate::harness::{
-    Event, MigratingVm, MigrationProxies, Moment, Network, Pod, RunningSides, SLOW, Vmi, begin,
-    counts_on, failed, has_left, migratable_pod, migrate, share_image,
+    MigratingVm, MigrationProxies, Moment, Network, Pod, RunningSides, SLOW, Vmi, begin, counts_on,
+    failed, has_left, migratable_pod, migrate, share_image,
 };
 use crate::sidecars::{Sidecar, script};
 
@@ -28,23 +28,11 @@ fn a_guest_moves_on_as_soon_as_it_has_arrived() {
     });
 }
 
-async fn pause(pod: &Pod, vmi: &Vmi) {
-    let request = pod.request(vmi.value());
-    let answer = pod.cmd().pause_virtual_machine(request).await.unwrap();
-    assert!(answer.into_inner().success);
-}
-
-async fn unpause(pod: &Pod, vmi: &Vmi) {
-    let request = pod.request(vmi.value());
-    let answer = pod.cmd().unpause_virtual_machine(request).await.unwrap();
-    assert!(answer.into_inner().success);
-}
-
 #[test]
 fn a_paused_guest_stays_paused_wherever_it_is() {
     migrate(async {
         let mut vm = MigratingVm::booted("still").await;
-        pause(&vm.pod, &vm.vmi).await;
+        vm.pod.pause(&vm.vmi).await;
         let paused = json!([{"type": "Paused", "status": "True"}]);
         vm.vmi = vm.vmi.set("/status/conditions", paused);
 
@@ -62,9 +50,9 @@ fn a_paused_guest_stays_paused_wherever_it_is() {
         sides.end();
         target.give_up_arrival(&vmi).await;
         // QEMU migrates no guest that has stood still since it was all sent.
-        unpause(&vm.pod, &vmi).await;
+        vm.pod.unpause(&vmi).await;
         vm.guest.ticks_on().await;
-        pause(&vm.pod, &vmi).await;
+        vm.pod.pause(&vmi).await;
 
         let (mut target, vmi) = vm.target().await;
         let _proxies = MigrationProxies::new(&vm.pod, &target, &vmi);
@@ -75,7 +63,7 @@ fn a_paused_guest_stays_paused_wherever_it_is() {
         let moved = target.guest(&vmi).await;
         assert_eq!((arrived.status(), arrived.reason()), ("Paused", "User"));
         target.sync_ok(&vmi).await;
-        unpause(&target, &vmi).await;
+        target.unpause(&vmi).await;
         counts_on(&vm.guest, &moved).await;
         sides.end();
     });
@@ -100,9 +88,7 @@ fn a_guest_that_shuts_down_on_the_way_has_ended_on_both_sides() {
             .filter(|[_, state]| state.starts_with("running"));
         assert_eq!(on_target.count(), 0, "{states:#?}");
         target.give_up_arrival(&vmi).await;
-        let delete = vm.pod.request(vmi.value());
-        let delete = vm.pod.cmd().delete_virtual_machine(delete).await.unwrap();
-        assert!(delete.into_inner().success);
+        vm.pod.delete(&vmi).await;
         assert_eq!(vm.pod.exit_code().await, 0);
     });
 }
@@ -148,10 +134,7 @@ fn disks_that_were_plugged_or_are_tracked_a_sidecars_work_and_a_freeze_go_with_t
         guest.run_until("disks", has_data).await;
         let machine = guest.run("machine").await;
         assert!(machine.contains("product_serial: Hooked-Ab42"), "{machine}");
-        let is_connected =
-            |event: &Event| event.domain.to_string().contains(r#""State":"connected""#);
-        let what = "with a connected agent";
-        source.handler.event(what, is_connected).await;
+        source.handler.agent().await;
         guest.start_ticks().await;
         freeze(&source, &vmi).await;
 

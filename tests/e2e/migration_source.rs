@@ -97,14 +97,7 @@ fn while_a_guest_leaves_reads_are_answered_and_changes_refused() {
         assert!(left.as_u64().unwrap() > 0, "{stats}");
         source.log_has("Migration info for").await;
 
-        let kill = source.request(vmi.value());
-        let kill = source
-            .cmd()
-            .kill_virtual_machine(kill)
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(kill.success, "{}", kill.message);
+        source.kill(&vmi).await;
         failed(&mut source, &vmi).await;
         let is_off = |it: &Value| it["Status"]["Reason"] == "Destroyed";
         source.domain_until("is off", is_off).await;

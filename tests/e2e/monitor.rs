@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Pod, Vmi, in_pod, run};
+use crate::harness::{Pod, Vmi, in_pod};
 
 /// A pod whose container disks wait for the end, with a log of passt's and one of QEMU's.
 fn pod() -> (Pod, PathBuf) {
@@ -82,28 +82,26 @@ fn the_guest_of_a_launcher_that_was_killed_ends_too() {
     });
 }
 
-#[test]
-fn process_1_of_a_pid_namespace_reaps_qemu() {
-    run(async {
-        let (mut pod, _) = pod();
-        let vmi = Vmi::new("first").with_image(&pod);
-        let mut namespace = Command::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            namespace.arg("--map-current-user");
-        }
-        namespace.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-        pod.launch_monitored_by(&mut namespace, &vmi, &[]);
-        pod.wait_until_ready().await;
-        // Neither libvirt's probes of QEMU nor its end must wait for a process that reaps them.
-        pod.boot(&vmi).await;
-        pod.end(&vmi).await;
-        assert_eq!(pod.exit_code().await, 0);
-        assert!(
-            pod.handler.all().iter().any(|event| event.is_final()),
-            "{}",
-            pod.log_tail()
-        );
-    });
+#[tokio::test]
+async fn process_1_of_a_pid_namespace_reaps_qemu() {
+    let (mut pod, _) = pod();
+    let vmi = Vmi::new("first").with_image(&pod);
+    let mut namespace = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        namespace.arg("--map-current-user");
+    }
+    namespace.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    pod.launch_monitored_by(&mut namespace, &vmi, &[]);
+    pod.wait_until_ready().await;
+    // Neither libvirt's probes of QEMU nor its end must wait for a process that reaps them.
+    pod.boot(&vmi).await;
+    pod.end(&vmi).await;
+    assert_eq!(pod.exit_code().await, 0);
+    assert!(
+        pod.handler.all().iter().any(|event| event.is_final()),
+        "{}",
+        pod.log_tail()
+    );
 }
 
 #[test]

@@ -79,9 +79,7 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
             .set("/spec/startStrategy", json!("Paused"));
         let sidecar = Exclaims::default();
         sidecar.serve(&pod, "beta");
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
 
         let refused = [
             (

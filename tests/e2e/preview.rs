@@ -45,11 +45,7 @@ fn targets(domain: &Value) -> Vec<&str> {
 #[test]
 fn a_plan_says_what_the_sync_then_does() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("plan").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        let (mut pod, vmi) = Pod::with_image("plan", &[]).await;
         assert!(plan(&pod, &vmi).await.starts_with("start "));
         pod.boot(&vmi).await;
         assert_eq!(plan(&pod, &vmi).await, "nothing to do");

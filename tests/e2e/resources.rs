@@ -6,7 +6,7 @@ use api::proto::cmd::v1::{
     Cell, Cpu, EmptyRequest, InjectLaunchSecretRequest, Response, Topology, VirtualMachineOptions,
 };
 
-use crate::harness::{Guest, Pod, Vmi, in_pod, run};
+use crate::harness::{Guest, Pod, Vmi, in_pod};
 
 async fn sync_memory(pod: &Pod, vmi: &Vmi) -> Response {
     let request = pod.request(vmi.value());
@@ -50,9 +50,7 @@ fn memory_is_plugged_in_and_given_back() {
         let vmi = Vmi::new("growing")
             .with_image(&pod)
             .set("/spec/domain/memory/maxGuest", json!("512Mi"));
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         // Memory that the kernel may use for itself cannot always be taken away again.
         let online = "/sys/devices/system/memory/auto_online_blocks";
@@ -111,9 +109,7 @@ fn the_guest_gets_more_cpus() {
         let vmi = Vmi::new("cpus")
             .with_image(&pod)
             .set("/spec/domain/cpu/maxSockets", json!(4));
-        pod.handler.serve();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &["--libvirt=auto"]).await;
         let _guest = pod.boot(&vmi).await;
         let count = |kind: &str| {
             let text = pod.virsh(&["vcpucount", "default_cpus", kind, "--live"]);
@@ -166,9 +162,7 @@ fn dedicated_cpus_are_pinned_anew() {
             .with_image(&pod)
             .set("/spec/domain/cpu/maxSockets", json!(2))
             .set("/spec/domain/cpu/dedicatedCpuPlacement", json!(true));
-        pod.handler.serve();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &["--libvirt=auto"]).await;
         let request = |vmi: &Vmi| pod.request(vmi.value()).with_options(&options);
         let answer = pod.cmd().sync_virtual_machine(request(&vmi)).await;
         accepted(&answer.unwrap().into_inner());
@@ -201,69 +195,65 @@ fn dedicated_cpus_are_pinned_anew() {
 }
 
 /// No machine that this runs on has a virtual function to give; libvirt says so of the one that the kubelet has announced.
-#[test]
-fn host_devices_are_attached_in_the_background_and_failures_are_logged() {
-    run(async {
-        let (mut pod, vmi, _guest) = Pod::booted("sriov", &[]).await;
-        let info = pod.path("/etc/podinfo/network-info");
-        let network = json!({"interfaces": [{"network": "fast", "deviceInfo": {
-            "type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:fe:1f.7"},
-        }}]});
-        std::fs::write(info, network.to_string()).unwrap();
-        let with = vmi
-            .clone()
-            .set(
-                "/spec/domain/devices/interfaces",
-                json!([{"name": "fast", "sriov": {}}]),
-            )
-            .set(
-                "/spec/networks",
-                json!([{"name": "fast", "multus": {"networkName": "vfs"}}]),
-            )
-            .set(
-                "/status/interfaces",
-                json!([{"name": "fast", "infoSource": "multus-status"}]),
-            );
-        let request = pod.request(with.value());
-        let answer = pod.cmd().hotplug_host_devices(request).await.unwrap();
-        accepted(&answer.into_inner());
-        pod.log_has("The host device cannot be attached").await;
-        pod.sync_ok(&vmi).await;
-        assert_eq!(pod.domain().await["Status"]["Status"], "Running");
-    });
+#[tokio::test]
+async fn host_devices_are_attached_in_the_background_and_failures_are_logged() {
+    let (mut pod, vmi) = Pod::started("sriov", &[]).await;
+    let info = pod.path("/etc/podinfo/network-info");
+    let network = json!({"interfaces": [{"network": "fast", "deviceInfo": {
+        "type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:fe:1f.7"},
+    }}]});
+    std::fs::write(info, network.to_string()).unwrap();
+    let with = vmi
+        .clone()
+        .set(
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "fast", "sriov": {}}]),
+        )
+        .set(
+            "/spec/networks",
+            json!([{"name": "fast", "multus": {"networkName": "vfs"}}]),
+        )
+        .set(
+            "/status/interfaces",
+            json!([{"name": "fast", "infoSource": "multus-status"}]),
+        );
+    let request = pod.request(with.value());
+    let answer = pod.cmd().hotplug_host_devices(request).await.unwrap();
+    accepted(&answer.into_inner());
+    pod.log_has("The host device cannot be attached").await;
+    pod.sync_ok(&vmi).await;
+    assert_eq!(pod.domain().await["Status"]["Status"], "Running");
 }
 
 /// The machines that this runs on have no SEV: libvirt says so, and the launcher passes it on.
-#[test]
-fn attestation_without_sev_is_a_clear_error() {
-    run(async {
-        let (pod, vmi, _guest) = Pod::booted("nosev", &[]).await;
-        let info = pod.cmd().get_sev_info(EmptyRequest {}).await.unwrap();
-        let info = info.into_inner().response.unwrap();
-        assert!(
-            !info.success && info.message.contains("SEV"),
-            "{}",
-            info.message
-        );
-        let request = || pod.request(vmi.value());
-        let measured = pod.cmd().get_launch_measurement(request()).await.unwrap();
-        let measured = measured.into_inner().response.unwrap();
-        assert!(!measured.success && !measured.message.is_empty());
-        let inject = async |options: &str| {
-            let request = InjectLaunchSecretRequest {
-                vmi: request().vmi,
-                options: options.to_owned().into(),
-            };
-            let answer = pod.cmd().inject_launch_secret(request).await.unwrap();
-            let answer = answer.into_inner();
-            assert!(!answer.success);
-            answer.message
+#[tokio::test]
+async fn attestation_without_sev_is_a_clear_error() {
+    let (pod, vmi) = Pod::started("nosev", &[]).await;
+    let info = pod.cmd().get_sev_info(EmptyRequest {}).await.unwrap();
+    let info = info.into_inner().response.unwrap();
+    assert!(
+        !info.success && info.message.contains("SEV"),
+        "{}",
+        info.message
+    );
+    let request = || pod.request(vmi.value());
+    let measured = pod.cmd().get_launch_measurement(request()).await.unwrap();
+    let measured = measured.into_inner().response.unwrap();
+    assert!(!measured.success && !measured.message.is_empty());
+    let inject = async |options: &str| {
+        let request = InjectLaunchSecretRequest {
+            vmi: request().vmi,
+            options: options.to_owned().into(),
         };
-        let message = inject("{}").await;
-        assert_eq!(message, "Header is required");
-        let message = inject(r#"{"header": "aGVhZGVy", "secret": "c2VjcmV0"}"#).await;
-        assert!(!message.is_empty());
-        println!("{} | {} | {message}", info.message, measured.message);
-        pod.sync_ok(&vmi).await;
-    });
+        let answer = pod.cmd().inject_launch_secret(request).await.unwrap();
+        let answer = answer.into_inner();
+        assert!(!answer.success);
+        answer.message
+    };
+    let message = inject("{}").await;
+    assert_eq!(message, "Header is required");
+    let message = inject(r#"{"header": "aGVhZGVy", "secret": "c2VjcmV0"}"#).await;
+    assert!(!message.is_empty());
+    println!("{} | {} | {message}", info.message, measured.message);
+    pod.sync_ok(&vmi).await;
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use api::proto::cmd::v1::GuestPingRequest;
 
 use crate::guest_agent::end_agent;
-use crate::harness::{Event, Pod, Vmi, in_pod, run};
+use crate::harness::{Event, Pod, Vmi, in_pod};
 use crate::monitor::launcher;
 
 /// A booted guest below a monitor that restarts its launcher.
@@ -34,14 +34,8 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
     in_pod(async {
         let (mut pod, vmi, mut guest) = booted("again", &["--grace-period-seconds", "600"]).await;
         let (qemu, first) = (pod.guests(), launcher(&pod));
-        let pause = pod
-            .cmd()
-            .pause_virtual_machine(pod.request(vmi.value()))
-            .await;
-        assert!(pause.unwrap().into_inner().success);
-        pod.handler
-            .event("paused", |event| event.status() == "Paused")
-            .await;
+        pod.pause(&vmi).await;
+        pod.handler.status("Paused").await;
         pod.handler.forget();
         kill_launcher(&pod);
         // A call does not fail meanwhile: it waits.
@@ -56,11 +50,7 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
         assert_ne!(launcher(&pod), first);
         assert_eq!(pod.guests(), qemu);
 
-        let unpause = pod
-            .cmd()
-            .unpause_virtual_machine(pod.request(vmi.value()))
-            .await;
-        assert!(unpause.unwrap().into_inner().success);
+        pod.unpause(&vmi).await;
         assert_eq!(guest.run("echo alive").await, "alive");
         pod.hotplug_image("plug", 1 << 20);
         pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
@@ -77,9 +67,7 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
             event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"]
                 == true
         };
-        let shutdown = pod.request(vmi.value());
-        let shutdown = pod.cmd().shutdown_virtual_machine(shutdown).await;
-        assert!(shutdown.unwrap().into_inner().success);
+        pod.shutdown(&vmi).await;
         let asked = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionTimestamp";
         let clock = pod.domain().await.pointer(asked).unwrap().clone();
         assert!(clock.is_string(), "{clock}");
@@ -204,11 +192,7 @@ fn an_upgrade_fails_no_call_and_loses_no_event() {
         assert!(calls.await.unwrap() > 0);
         assert_ne!(launcher(&pod), first);
         assert_eq!(pod.guests(), qemu);
-        pod.handler
-            .event("running, by the new one", |event| {
-                event.status() == "Running"
-            })
-            .await;
+        pod.handler.status("Running").await;
         pod.wait_until_ready().await;
         let vmi = vmi.set("/status/phase", json!("Running"));
         pod.sync_ok(&vmi).await;
@@ -251,21 +235,19 @@ fn a_launcher_that_does_not_come_up_is_not_kept() {
     });
 }
 
-#[test]
-fn without_a_monitor_that_restarts_there_is_no_upgrade() {
-    run(async {
-        let pod = Pod::ready(&Vmi::new("alone"), &["--restart-launcher"]).await;
-        std::fs::copy(env!("CARGO_BIN_EXE_virt-launcher"), pod.path(NEW)).unwrap();
-        let (pod, (upgraded, text)) = tokio::task::spawn_blocking(move || {
-            let result = upgrade(&pod, NEW);
-            (pod, result)
-        })
-        .await
-        .unwrap();
-        assert!(
-            !upgraded && text.contains("without --restart-launcher"),
-            "{text}"
-        );
-        pod.domain().await;
-    });
+#[tokio::test]
+async fn without_a_monitor_that_restarts_there_is_no_upgrade() {
+    let pod = Pod::ready(&Vmi::new("alone"), &["--restart-launcher"]).await;
+    std::fs::copy(env!("CARGO_BIN_EXE_virt-launcher"), pod.path(NEW)).unwrap();
+    let (pod, (upgraded, text)) = tokio::task::spawn_blocking(move || {
+        let result = upgrade(&pod, NEW);
+        (pod, result)
+    })
+    .await
+    .unwrap();
+    assert!(
+        !upgraded && text.contains("without --restart-launcher"),
+        "{text}"
+    );
+    pod.domain().await;
 }

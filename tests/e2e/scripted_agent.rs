@@ -3,8 +3,8 @@
 use api::proto::cmd::v1::GuestPingRequest;
 use serde_json::Value;
 
-use crate::guest_agent::{guest_info, guest_info_until, is_connected};
-use crate::harness::{Guest, Pod, Vmi, run};
+use crate::guest_agent::{guest_info, guest_info_until};
+use crate::harness::{Guest, Pod, Vmi};
 
 /// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads and writes the port,
 /// and reads again after an end of file: until libvirt connects there is nobody on the other side.
@@ -58,13 +58,9 @@ async fn ping(pod: &Pod) -> Result<(), String> {
 
 /// The domain's own calls, while the agent does what it does.
 async fn the_domain_answers(pod: &Pod, vmi: &Vmi) {
-    let request = pod.request(vmi.value());
-    let answer = pod.cmd().pause_virtual_machine(request).await;
-    assert!(answer.unwrap().into_inner().success);
+    pod.pause(vmi).await;
     assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
-    let request = pod.request(vmi.value());
-    let answer = pod.cmd().unpause_virtual_machine(request).await;
-    assert!(answer.unwrap().into_inner().success);
+    pod.unpause(vmi).await;
     assert_eq!(pod.domain().await["Status"]["Status"], "Running");
 }
 
@@ -75,48 +71,44 @@ async fn version(pod: &mut Pod, expected: &str) {
     .await;
 }
 
-#[test]
-fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
-    run(async {
-        let (mut pod, vmi, mut guest) = Pod::booted("liar", &[]).await;
-        guest_info_until(&mut pod, "complete", |info| {
-            info["guestAgentVersion"].is_string()
-        })
-        .await;
-        let known: Value = guest_info(&pod).await;
-        let before = pod.usage().resident_kib;
+#[tokio::test]
+async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
+    let (mut pod, vmi, mut guest) = Pod::booted("liar", &[]).await;
+    guest_info_until(&mut pod, "complete", |info| {
+        info["guestAgentVersion"].is_string()
+    })
+    .await;
+    let known: Value = guest_info(&pod).await;
+    let before = pod.usage().resident_kib;
 
-        replace_agent(&mut guest, "silent").await;
-        // Another answer's id is skipped, and a good agent is asked.
-        for mode in ["foreign", "good"] {
-            guest.run(&format!("echo {mode} >/run/mode")).await;
-            the_domain_answers(&pod, &vmi).await;
+    replace_agent(&mut guest, "silent").await;
+    // Another answer's id is skipped, and a good agent is asked.
+    for mode in ["foreign", "good"] {
+        guest.run(&format!("echo {mode} >/run/mode")).await;
+        the_domain_answers(&pod, &vmi).await;
+    }
+    version(&mut pod, "1.2.3").await;
+    assert_eq!(ping(&pod).await, Ok(()));
+    for mode in ["silent", "half", "lies", "garbage"] {
+        guest.run(&format!("echo {mode} >/run/mode")).await;
+        if mode != "lies" {
+            assert!(ping(&pod).await.is_err(), "{mode}");
         }
-        version(&mut pod, "1.2.3").await;
-        assert_eq!(ping(&pod).await, Ok(()));
-        for mode in ["silent", "half", "lies", "garbage"] {
-            guest.run(&format!("echo {mode} >/run/mode")).await;
-            if mode != "lies" {
-                assert!(ping(&pod).await.is_err(), "{mode}");
-            }
-            the_domain_answers(&pod, &vmi).await;
-            // What was known before stays.
-            assert_eq!(guest_info(&pod).await["os"], known["os"], "{mode}");
-            guest.run("killall sh tr head; sleep 1").await;
-            start(&mut guest).await;
-        }
-        let grown = pod.usage().resident_kib.saturating_sub(before);
-        assert!(grown < 64 << 10, "the launcher has grown by {grown} KiB");
+        the_domain_answers(&pod, &vmi).await;
+        // What was known before stays.
+        assert_eq!(guest_info(&pod).await["os"], known["os"], "{mode}");
+        guest.run("killall sh tr head; sleep 1").await;
+        start(&mut guest).await;
+    }
+    let grown = pod.usage().resident_kib.saturating_sub(before);
+    assert!(grown < 64 << 10, "the launcher has grown by {grown} KiB");
 
-        // The real one comes back, and is asked and answers as before.
-        pod.handler.forget();
-        guest.run("killall sh tr head; rm /run/no-agent").await;
-        pod.handler
-            .event("with an agent", |event| is_connected(&event.domain))
-            .await;
-        let real = known["guestAgentVersion"].as_str().unwrap();
-        version(&mut pod, real).await;
-        assert_eq!(ping(&pod).await, Ok(()));
-        pod.end(&vmi).await;
-    });
+    // The real one comes back, and is asked and answers as before.
+    pod.handler.forget();
+    guest.run("killall sh tr head; rm /run/no-agent").await;
+    pod.handler.agent().await;
+    let real = known["guestAgentVersion"].as_str().unwrap();
+    version(&mut pod, real).await;
+    assert_eq!(ping(&pod).await, Ok(()));
+    pod.end(&vmi).await;
 }

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, TEST_TIMEOUT, Vmi, in_pod, run};
+use crate::harness::{Pod, TEST_TIMEOUT, Vmi, in_pod};
 
 /// A sidecar's process, ended with the test.
 pub struct Sidecar(Child);
@@ -149,9 +149,7 @@ fn a_booted_guest_shows_what_its_sidecars_did() {
         let serial = r#"printf '%s' "$4" | sed 's|</system>|<entry name="serial">Hooked-Ab42</entry></system>|'"#;
         script(scripts.path(), "onDefineDomain", serial);
         let _serial = Sidecar::shim(&pod, 2, "v1alpha1", scripts.path());
-        pod.handler.serve();
-        pod.launch(&vmi, &["--hook-sidecars", "3"]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &["--hook-sidecars", "3"]).await;
         let mut guest = pod.boot(&vmi).await;
         let machine = guest.run("machine").await;
         assert!(
@@ -178,124 +176,121 @@ const TITLE: &str = r#"case $4 in
 *) printf '%s' "$4" | sed "s|</name>|</name><title>$NUMBER</title>|" ;;
 esac"#;
 
-#[test]
+#[tokio::test]
 // D-hook-2 (docs/differences.md).
-fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("ten")
-            .with_image(&pod)
-            .set("/spec/startStrategy", json!("Paused"));
-        let scripts = tempfile::tempdir().unwrap();
-        script(scripts.path(), "onDefineDomain", TITLE);
-        // There is no cloud-init: a call would crash the reference, and fail the start here.
-        script(
-            scripts.path(),
-            "preCloudInitIso",
-            "echo 'called without cloud-init' >&2; exit 1",
-        );
-        let version = |number| ["v1alpha1", "v1alpha2", "v1alpha3"][number % 3];
-        let shim = |pod: &Pod, number| Sidecar::shim(pod, number, version(number), scripts.path());
-        let mut sidecars: Vec<(usize, Sidecar)> = [0, 1, 2, 3, 4, 6, 7]
-            .map(|number| (number, shim(&pod, number)))
-            .into();
-        // Its socket is there and takes connections, but it does not answer Info for a while.
-        let last = sidecars.len() - 1;
-        socket(&mut pod, 7).await;
-        sidecars[last].1.signal(Signal::STOP);
-        // Two sidecars with the same socket name, watchdog.sock.
-        sidecars.extend([8, 9].map(|number| (number, Sidecar::watchdog(&pod, number))));
-        pod.handler.serve();
-        pod.launch(
-            &vmi,
-            &["--hook-sidecars", "10", "--grace-period-seconds", "1"],
-        );
-        sidecars.push((5, shim(&pod, 5)));
-        sidecars[last].1.signal(Signal::CONT);
-        pod.wait_until_ready().await;
-        let text = launcherctl(&pod, &["hooks"]);
-        assert_eq!(
-            text.matches("at OnDefineDomain, priority 0: not called yet")
-                .count(),
-            10,
-            "{text}"
-        );
-        pod.sync_ok(&vmi).await;
-        assert!(
-            pod.live_xml(&vmi)
-                .contains("<title>0,1,2,3,4,5,6,7</title>"),
-            "{}",
-            pod.live_xml(&vmi)
-        );
-        assert_eq!(
-            pod.live_xml(&vmi)
-                .matches("<watchdog model='i6300esb'")
-                .count(),
-            1,
-            "the second sidecar leaves the first one's alone"
-        );
+async fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("ten")
+        .with_image(&pod)
+        .set("/spec/startStrategy", json!("Paused"));
+    let scripts = tempfile::tempdir().unwrap();
+    script(scripts.path(), "onDefineDomain", TITLE);
+    // There is no cloud-init: a call would crash the reference, and fail the start here.
+    script(
+        scripts.path(),
+        "preCloudInitIso",
+        "echo 'called without cloud-init' >&2; exit 1",
+    );
+    let version = |number| ["v1alpha1", "v1alpha2", "v1alpha3"][number % 3];
+    let shim = |pod: &Pod, number| Sidecar::shim(pod, number, version(number), scripts.path());
+    let mut sidecars: Vec<(usize, Sidecar)> = [0, 1, 2, 3, 4, 6, 7]
+        .map(|number| (number, shim(&pod, number)))
+        .into();
+    // Its socket is there and takes connections, but it does not answer Info for a while.
+    let last = sidecars.len() - 1;
+    socket(&mut pod, 7).await;
+    sidecars[last].1.signal(Signal::STOP);
+    // Two sidecars with the same socket name, watchdog.sock.
+    sidecars.extend([8, 9].map(|number| (number, Sidecar::watchdog(&pod, number))));
+    pod.handler.serve();
+    pod.launch(
+        &vmi,
+        &["--hook-sidecars", "10", "--grace-period-seconds", "1"],
+    );
+    sidecars.push((5, shim(&pod, 5)));
+    sidecars[last].1.signal(Signal::CONT);
+    pod.wait_until_ready().await;
+    let text = launcherctl(&pod, &["hooks"]);
+    assert_eq!(
+        text.matches("at OnDefineDomain, priority 0: not called yet")
+            .count(),
+        10,
+        "{text}"
+    );
+    pod.sync_ok(&vmi).await;
+    assert!(
+        pod.live_xml(&vmi)
+            .contains("<title>0,1,2,3,4,5,6,7</title>"),
+        "{}",
+        pod.live_xml(&vmi)
+    );
+    assert_eq!(
+        pod.live_xml(&vmi)
+            .matches("<watchdog model='i6300esb'")
+            .count(),
+        1,
+        "the second sidecar leaves the first one's alone"
+    );
 
-        let report: Value =
-            serde_json::from_str(&launcherctl(&pod, &["hooks", "-o", "json"])).unwrap();
-        let shown = report["sidecars"].as_array().unwrap();
-        assert_eq!(shown.len(), 10, "{report:#}");
-        for (number, sidecar) in shown.iter().enumerate() {
-            let (name, version) = if number < 8 {
-                ("shim", version(number))
-            } else {
-                ("watchdog", "v1alpha3")
-            };
-            assert_eq!(
-                (&sidecar["name"], &sidecar["version"]),
-                (&json!(name), &json!(version)),
-                "{report:#}"
-            );
-            let points = sidecar["points"].as_array().unwrap();
-            let point = |name: &str| points.iter().find(|point| point["point"] == name);
-            let define = point("OnDefineDomain").unwrap();
-            assert_eq!(
-                (&define["order"], &define["calls"]),
-                (&json!(number + 1), &json!(1)),
-                "{report:#}"
-            );
-            assert!(define["last"]["microseconds"].as_u64().unwrap() > 0);
-            let changes = define["last"]["changes"].as_array().unwrap();
-            assert!(number == 9 || changes.len() == 1, "{report:#}");
-            assert_eq!(
-                point("PreCloudInitIso").map_or(0, |point| point["calls"].as_u64().unwrap()),
-                0
-            );
-            assert_eq!(
-                (
-                    point("PreCloudInitIso").is_some(),
-                    point("Shutdown").is_some()
-                ),
-                (version != "v1alpha1", version == "v1alpha3")
-            );
-        }
-        let text = launcherctl(&pod, &["hooks"]);
-        for part in [
-            "shim  v1alpha2  hook-sidecar-1/shim-",
-            "  2. at OnDefineDomain, priority 0: called 1×",
-            r#"~ title: "0" → "0,1""#,
-        ] {
-            assert!(text.contains(part), "{part:?} is not in:\n{text}");
-        }
+    let report: Value = serde_json::from_str(&launcherctl(&pod, &["hooks", "-o", "json"])).unwrap();
+    let shown = report["sidecars"].as_array().unwrap();
+    assert_eq!(shown.len(), 10, "{report:#}");
+    for (number, sidecar) in shown.iter().enumerate() {
+        let (name, version) = if number < 8 {
+            ("shim", version(number))
+        } else {
+            ("watchdog", "v1alpha3")
+        };
+        assert_eq!(
+            (&sidecar["name"], &sidecar["version"]),
+            (&json!(name), &json!(version)),
+            "{report:#}"
+        );
+        let points = sidecar["points"].as_array().unwrap();
+        let point = |name: &str| points.iter().find(|point| point["point"] == name);
+        let define = point("OnDefineDomain").unwrap();
+        assert_eq!(
+            (&define["order"], &define["calls"]),
+            (&json!(number + 1), &json!(1)),
+            "{report:#}"
+        );
+        assert!(define["last"]["microseconds"].as_u64().unwrap() > 0);
+        let changes = define["last"]["changes"].as_array().unwrap();
+        assert!(number == 9 || changes.len() == 1, "{report:#}");
+        assert_eq!(
+            point("PreCloudInitIso").map_or(0, |point| point["calls"].as_u64().unwrap()),
+            0
+        );
+        assert_eq!(
+            (
+                point("PreCloudInitIso").is_some(),
+                point("Shutdown").is_some()
+            ),
+            (version != "v1alpha1", version == "v1alpha3")
+        );
+    }
+    let text = launcherctl(&pod, &["hooks"]);
+    for part in [
+        "shim  v1alpha2  hook-sidecar-1/shim-",
+        "  2. at OnDefineDomain, priority 0: called 1×",
+        r#"~ title: "0" → "0,1""#,
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
 
-        // The guest never runs, so it is killed when the grace period is over.
-        pod.signal("TERM");
-        assert_eq!(pod.exit_code().await, 0);
-        for (number, sidecar) in &mut sidecars {
-            if version(*number) == "v1alpha3" || *number > 7 {
-                pod_ends(sidecar, *number).await;
-            } else {
-                assert!(
-                    !sidecar.has_ended(),
-                    "{number} is of a version without Shutdown"
-                );
-            }
+    // The guest never runs, so it is killed when the grace period is over.
+    pod.signal("TERM");
+    assert_eq!(pod.exit_code().await, 0);
+    for (number, sidecar) in &mut sidecars {
+        if version(*number) == "v1alpha3" || *number > 7 {
+            pod_ends(sidecar, *number).await;
+        } else {
+            assert!(
+                !sidecar.has_ended(),
+                "{number} is of a version without Shutdown"
+            );
         }
-    });
+    }
 }
 
 /// Waits until a sidecar that got Shutdown has ended.
@@ -310,91 +305,87 @@ async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
     }
 }
 
-#[test]
-fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("spoilt")
-            .with_image(&pod)
-            .set("/spec/startStrategy", json!("Paused"));
-        let scripts = tempfile::tempdir().unwrap();
-        let write = |text: &str| script(scripts.path(), "onDefineDomain", text);
-        write("");
-        let _first = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
-        let first = socket(&mut pod, 0).await;
-        pod.handler.serve();
-        pod.launch(&vmi, &["--hook-sidecars", "1", "-v", "4"]);
-        pod.wait_until_ready().await;
-        // $4 is the domain; see docs/sidecars.md.
-        let cases = [
-            (
-                "echo '<domain><name>another</name></domain>'",
-                vec!["another"],
-            ),
-            ("echo hello", vec!["line 1: ", "text outside", "hello"]),
-            (
-                r#"printf '<!DOCTYPE d [<!ENTITY e "e">]>%s' "$4""#,
-                vec!["document type"],
-            ),
-            ("", vec!["empty"]),
-            ("head -c 104857600 /dev/zero", vec!["more than", "bytes"]),
-            (
-                "echo 'no such licence' >&2; exit 3",
-                vec!["exit status 3", "no such licence"],
-            ),
-            ("exec sleep 1000", vec!["no answer within"]),
-            // What libvirt refuses: its own message, and which sidecar changed the domain. KubeVirt's domains have their UUID
-            // in the SMBIOS table.
-            (
-                r#"printf '%s' "$4" | sed 's|</name>|</name><uuid>11111111-2222-3333-4444-555555555555</uuid>|'"#,
-                vec![
-                    "LibvirtError",
-                    "UUID mismatch",
-                    "the domain was changed by hook sidecar",
-                ],
-            ),
-            (
-                r#"printf '%s' "$4" | sed 's|<vcpu|<vcpu placement="nonsense"|; s|placement="static"||'"#,
-                vec!["LibvirtError", "nonsense"],
-            ),
-            (r#"kill -KILL "$PPID""#, vec!["the connection broke"]),
-            ("never called", vec!["cannot be reached"]),
-        ];
-        for (text, words) in cases {
-            write(text);
-            let answer = pod.sync(&vmi).await;
-            assert!(!answer.success, "accepted: {text}");
-            for word in words.into_iter().chain([r#""shim" (hook-sidecar-0/shim-"#]) {
-                assert!(
-                    answer.message.contains(word),
-                    "{text}: {word:?} is not in: {}",
-                    answer.message
-                );
-            }
+#[tokio::test]
+async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("spoilt")
+        .with_image(&pod)
+        .set("/spec/startStrategy", json!("Paused"));
+    let scripts = tempfile::tempdir().unwrap();
+    let write = |text: &str| script(scripts.path(), "onDefineDomain", text);
+    write("");
+    let _first = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
+    let first = socket(&mut pod, 0).await;
+    pod.start(&vmi, &["--hook-sidecars", "1", "-v", "4"]).await;
+    // $4 is the domain; see docs/sidecars.md.
+    let cases = [
+        (
+            "echo '<domain><name>another</name></domain>'",
+            vec!["another"],
+        ),
+        ("echo hello", vec!["line 1: ", "text outside", "hello"]),
+        (
+            r#"printf '<!DOCTYPE d [<!ENTITY e "e">]>%s' "$4""#,
+            vec!["document type"],
+        ),
+        ("", vec!["empty"]),
+        ("head -c 104857600 /dev/zero", vec!["more than", "bytes"]),
+        (
+            "echo 'no such licence' >&2; exit 3",
+            vec!["exit status 3", "no such licence"],
+        ),
+        ("exec sleep 1000", vec!["no answer within"]),
+        // What libvirt refuses: its own message, and which sidecar changed the domain. KubeVirt's domains have their UUID
+        // in the SMBIOS table.
+        (
+            r#"printf '%s' "$4" | sed 's|</name>|</name><uuid>11111111-2222-3333-4444-555555555555</uuid>|'"#,
+            vec![
+                "LibvirtError",
+                "UUID mismatch",
+                "the domain was changed by hook sidecar",
+            ],
+        ),
+        (
+            r#"printf '%s' "$4" | sed 's|<vcpu|<vcpu placement="nonsense"|; s|placement="static"||'"#,
+            vec!["LibvirtError", "nonsense"],
+        ),
+        (r#"kill -KILL "$PPID""#, vec!["the connection broke"]),
+        ("never called", vec!["cannot be reached"]),
+    ];
+    for (text, words) in cases {
+        write(text);
+        let answer = pod.sync(&vmi).await;
+        assert!(!answer.success, "accepted: {text}");
+        for word in words.into_iter().chain([r#""shim" (hook-sidecar-0/shim-"#]) {
             assert!(
-                pod.domain().await.is_null(),
-                "{text}: a refused domain is left behind"
+                answer.message.contains(word),
+                "{text}: {word:?} is not in: {}",
+                answer.message
             );
-            assert!(pod.guests().is_empty());
         }
-        // Another process serves on its socket.
-        std::fs::remove_file(&first).unwrap();
-        write(ADDED);
-        let _second = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
-        std::fs::rename(socket(&mut pod, 0).await, &first).unwrap();
-        pod.sync_ok(&vmi).await;
-        assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
-        // Elements that the launcher's schema does not have reached libvirt, through all that the launcher does after the hooks.
-        let xml = pod.live_xml(&vmi);
-        for part in [
-            "kept</app:mark>",
-            "<qemu:env name='KEPT' value='1'/>",
-            "<description>&lt;kept&gt;</description>",
-        ] {
-            assert!(xml.contains(part), "{part:?} is not in: {xml}");
-        }
-        has_no_secret(&pod.log());
-    });
+        assert!(
+            pod.domain().await.is_null(),
+            "{text}: a refused domain is left behind"
+        );
+        assert!(pod.guests().is_empty());
+    }
+    // Another process serves on its socket.
+    std::fs::remove_file(&first).unwrap();
+    write(ADDED);
+    let _second = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
+    std::fs::rename(socket(&mut pod, 0).await, &first).unwrap();
+    pod.sync_ok(&vmi).await;
+    assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
+    // Elements that the launcher's schema does not have reached libvirt, through all that the launcher does after the hooks.
+    let xml = pod.live_xml(&vmi);
+    for part in [
+        "kept</app:mark>",
+        "<qemu:env name='KEPT' value='1'/>",
+        "<description>&lt;kept&gt;</description>",
+    ] {
+        assert!(xml.contains(part), "{part:?} is not in: {xml}");
+    }
+    has_no_secret(&pod.log());
 }
 
 /// The password that a sidecar has set is neither in the log nor in its dump of the domain, which
@@ -426,44 +417,42 @@ s|<graphics |<graphics passwd="hunter2" |
 s|</name>|</name><description>\&lt;kept\&gt;</description>|
 s|</domain>|<qemu:commandline><qemu:arg value="-object"/><qemu:arg value="secret,id=s,data=hunter2"/><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
 
-#[test]
-fn a_launcher_names_the_sidecars_that_are_missing() {
-    run(async {
-        let mut pod = Pod::new();
-        let scripts = tempfile::tempdir().unwrap();
-        let _there = Sidecar::shim(&pod, 0, "v1alpha3", scripts.path());
-        let hangs = Sidecar::shim(&pod, 1, "v1alpha3", scripts.path());
-        socket(&mut pod, 0).await;
-        socket(&mut pod, 1).await;
-        hangs.signal(Signal::STOP);
-        pod.launch(
-            &Vmi::new("alone"),
-            &["--hook-sidecars", "4", "--qemu-timeout", "7s"],
-        );
-        std::fs::create_dir(pod.path("/var/run/kubevirt-hooks/hook-sidecar-2")).unwrap();
-        // One that has died leaves an empty directory, or none.
-        let says = "Still waiting for hook sidecars";
-        pod.log_has(says).await;
-        let log = pod.log();
-        let waiting = log.iter().find(|line| line.contains(says)).unwrap();
-        for part in [
-            "warning",
-            r#""count":1"#,
-            r#""expected":4"#,
-            "hook-sidecar-1/shim-",
-            "hook-sidecar-2 (no socket in it)",
-        ] {
-            assert!(waiting.contains(part), "{part:?} is not in: {waiting}");
-        }
-        assert_ne!(pod.exit_code().await, 0);
-        let log = pod.log().join("\n");
-        for part in [
-            "1 of 4 hook sidecars",
-            r#"ready: \"shim\" (hook-sidecar-0/shim-"#,
-            "hook-sidecar-1/shim-",
-            "no answer within",
-        ] {
-            assert!(log.contains(part), "{part:?} is not in: {log}");
-        }
-    });
+#[tokio::test]
+async fn a_launcher_names_the_sidecars_that_are_missing() {
+    let mut pod = Pod::new();
+    let scripts = tempfile::tempdir().unwrap();
+    let _there = Sidecar::shim(&pod, 0, "v1alpha3", scripts.path());
+    let hangs = Sidecar::shim(&pod, 1, "v1alpha3", scripts.path());
+    socket(&mut pod, 0).await;
+    socket(&mut pod, 1).await;
+    hangs.signal(Signal::STOP);
+    pod.launch(
+        &Vmi::new("alone"),
+        &["--hook-sidecars", "4", "--qemu-timeout", "7s"],
+    );
+    std::fs::create_dir(pod.path("/var/run/kubevirt-hooks/hook-sidecar-2")).unwrap();
+    // One that has died leaves an empty directory, or none.
+    let says = "Still waiting for hook sidecars";
+    pod.log_has(says).await;
+    let log = pod.log();
+    let waiting = log.iter().find(|line| line.contains(says)).unwrap();
+    for part in [
+        "warning",
+        r#""count":1"#,
+        r#""expected":4"#,
+        "hook-sidecar-1/shim-",
+        "hook-sidecar-2 (no socket in it)",
+    ] {
+        assert!(waiting.contains(part), "{part:?} is not in: {waiting}");
+    }
+    assert_ne!(pod.exit_code().await, 0);
+    let log = pod.log().join("\n");
+    for part in [
+        "1 of 4 hook sidecars",
+        r#"ready: \"shim\" (hook-sidecar-0/shim-"#,
+        "hook-sidecar-1/shim-",
+        "no answer within",
+    ] {
+        assert!(log.contains(part), "{part:?} is not in: {log}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Pod, SlowQemu, UP, Vmi, in_pod, run};
+use crate::harness::{Pod, SlowQemu, UP, Vmi, in_pod};
 
 /// A launcher that finds the VMI in its environment.
 fn launch(pod: &mut Pod, vmi: &Vmi) {
@@ -50,25 +50,21 @@ async fn slow(name: &str) -> (Pod, Vmi, SlowQemu) {
     (pod, vmi, qemu)
 }
 
-#[test]
-fn a_start_may_take_longer_than_virt_handler_would_wait() {
-    run(async {
-        let (mut pod, vmi, qemu) = slow("alone-slow").await;
-        let waiting = qemu.waiting(&mut pod).await;
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        drop(waiting);
-        let mut guest = pod.guest(&vmi).await;
-        guest.until(UP).await;
-    });
+#[tokio::test]
+async fn a_start_may_take_longer_than_virt_handler_would_wait() {
+    let (mut pod, vmi, qemu) = slow("alone-slow").await;
+    let waiting = qemu.waiting(&mut pod).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    drop(waiting);
+    let mut guest = pod.guest(&vmi).await;
+    guest.until(UP).await;
 }
 
-#[test]
-fn sigterm_ends_a_start_in_progress() {
-    run(async {
-        let (mut pod, _, qemu) = slow("alone-term").await;
-        let _waiting = qemu.waiting(&mut pod).await;
-        pod.signal("TERM");
-        assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
-        assert_eq!(pod.processes(""), [0; 0]);
-    });
+#[tokio::test]
+async fn sigterm_ends_a_start_in_progress() {
+    let (mut pod, _, qemu) = slow("alone-term").await;
+    let _waiting = qemu.waiting(&mut pod).await;
+    pod.signal("TERM");
+    assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
+    assert_eq!(pod.processes(""), [0; 0]);
 }

@@ -20,11 +20,7 @@ fn log_daemon(pod: &Pod) -> Option<Stopped> {
 
 /// A launcher by a daemon, which has nothing to do.
 async fn idle(name: &str) -> (Pod, Vmi) {
-    let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_image(&pod);
-    pod.handler.serve();
-    pod.launch(&vmi, &["--libvirt=auto"]);
-    pod.wait_until_ready().await;
+    let (mut pod, vmi) = Pod::with_image(name, &["--libvirt=auto"]).await;
     pod.log_has("QEMU's capabilities are known").await;
     (pod, vmi)
 }
@@ -185,13 +181,9 @@ fn a_guest_whose_qemu_hangs_is_killed() {
             sync,
             ..
         } = attaching("hungkill").await;
-        let request = pod.request(vmi.value());
-        let answer = pod.cmd().kill_virtual_machine(request).await;
-        let answer = answer.unwrap().into_inner();
-        assert!(answer.success, "{}\n{}", answer.message, pod.log_tail());
+        pod.kill(&vmi).await;
         assert_eq!(pod.guests(), [0; 0]);
-        let is_off = |event: &Event| event.status() == "Shutoff";
-        let off = pod.handler.event("off", is_off).await;
+        let off = pod.handler.status("Shutoff").await;
         assert_eq!(off.reason(), "Destroyed");
         sync.await.unwrap();
         ends(pod, &vmi).await;

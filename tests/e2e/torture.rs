@@ -2,7 +2,7 @@
 //! No guest is lost, no event, no call hangs, no process is left.
 
 use crate::faults::{Held, PLUG, UNPLUG, is_plugged, is_unplugged, kill, kill_daemon, launch};
-use crate::harness::{Event, Pod, Vmi, run};
+use crate::harness::{Event, Pod, Vmi};
 
 /// Kills without `KILLS` in the environment.
 const DEFAULT_KILLS: usize = 500;
@@ -32,52 +32,45 @@ async fn strike(pod: &mut Pod, vmi: &Vmi, victim: Victim, held: Held) {
 
 /// virt-handler gets what happens after the kill.
 async fn events_arrive(pod: &mut Pod, vmi: &Vmi) {
-    let request = || pod.request(vmi.value());
-    let answer = pod.cmd().pause_virtual_machine(request()).await;
-    assert!(answer.unwrap().into_inner().success);
-    let answer = pod.cmd().unpause_virtual_machine(request()).await;
-    assert!(answer.unwrap().into_inner().success);
-    pod.handler
-        .event("running again", |event| event.status() == "Running")
-        .await;
+    pod.pause(vmi).await;
+    pod.unpause(vmi).await;
+    pod.handler.status("Running").await;
 }
 
-#[test]
+#[tokio::test]
 #[ignore = "takes long: make torture"]
-fn kills_at_named_points_lose_nothing() {
+async fn kills_at_named_points_lose_nothing() {
     let kills = std::env::var("KILLS").map_or(DEFAULT_KILLS, |text| text.parse().unwrap());
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("torture").with_image(&pod);
-        let with = vmi.clone().hotplugged("data", "DATA", "scsi");
-        pod.hotplug_image("data", 1 << 20);
-        pod.handler.serve();
-        launch(&mut pod, &vmi, "--libvirt=auto").await;
-        let mut guest = pod.boot(&vmi).await;
-        guest.run("echo the same > /run/mark").await;
-        let qemu = pod.guests();
-        for round in 0..kills {
-            let victim = VICTIMS[round / 6 % VICTIMS.len()];
-            let plugs = round % 2 == 0;
-            let point = if plugs { PLUG } else { UNPLUG }[round / 2 % 3];
-            println!("{}: {victim:?} at {point}", round + 1);
-            let after = if plugs { &with } else { &vmi };
-            let held = Held::at(&mut pod, point, after).await;
-            pod.handler.forget();
-            strike(&mut pod, &vmi, victim, held).await;
-            pod.sync_ok(after).await;
-            if plugs {
-                is_plugged(&pod, &mut guest).await;
-            } else {
-                is_unplugged(&mut pod, &vmi, &mut guest).await;
-            }
-            events_arrive(&mut pod, &vmi).await;
-            assert_eq!(pod.guests(), qemu, "the same QEMU all along");
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("torture").with_image(&pod);
+    let with = vmi.clone().hotplugged("data", "DATA", "scsi");
+    pod.hotplug_image("data", 1 << 20);
+    pod.handler.serve();
+    launch(&mut pod, &vmi, "--libvirt=auto").await;
+    let mut guest = pod.boot(&vmi).await;
+    guest.run("echo the same > /run/mark").await;
+    let qemu = pod.guests();
+    for round in 0..kills {
+        let victim = VICTIMS[round / 6 % VICTIMS.len()];
+        let plugs = round % 2 == 0;
+        let point = if plugs { PLUG } else { UNPLUG }[round / 2 % 3];
+        println!("{}: {victim:?} at {point}", round + 1);
+        let after = if plugs { &with } else { &vmi };
+        let held = Held::at(&mut pod, point, after).await;
+        pod.handler.forget();
+        strike(&mut pod, &vmi, victim, held).await;
+        pod.sync_ok(after).await;
+        if plugs {
+            is_plugged(&pod, &mut guest).await;
+        } else {
+            is_unplugged(&mut pod, &vmi, &mut guest).await;
         }
-        assert_eq!(guest.run("cat /run/mark").await, "the same");
-        pod.end(&vmi).await;
-        pod.handler.event("final", Event::is_final).await;
-        assert_eq!(pod.exit_code().await, 0);
-        assert_eq!(pod.processes(""), [0; 0], "nothing is left");
-    });
+        events_arrive(&mut pod, &vmi).await;
+        assert_eq!(pod.guests(), qemu, "the same QEMU all along");
+    }
+    assert_eq!(guest.run("cat /run/mark").await, "the same");
+    pod.end(&vmi).await;
+    pod.handler.event("final", Event::is_final).await;
+    assert_eq!(pod.exit_code().await, 0);
+    assert_eq!(pod.processes(""), [0; 0], "nothing is left");
 }

@@ -64,9 +64,7 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
                 vmi = vmi.volume(volume, disk);
             }
         }
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         let source = pod.domain().await["Spec"]["Devices"]["Disks"][1]["Source"].clone();
         for (file, pod_path) in [
@@ -133,14 +131,11 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
         let overlay = pod.inside(&overlay(&pod, "late"));
         assert!(overlay.exists());
         // A guest that does not answer yet still writes through it.
-        let request = || pod.request(vmi.value());
-        let answer = pod.cmd().pause_virtual_machine(request()).await;
-        assert!(answer.unwrap().into_inner().success);
+        pod.pause(&vmi).await;
         pod.sync_ok(&vmi).await;
         pod.sync_ok(&vmi).await;
         assert!(overlay.exists());
-        let answer = pod.cmd().unpause_virtual_machine(request()).await;
-        assert!(answer.unwrap().into_inner().success);
+        pod.unpause(&vmi).await;
         let is_late = r#""Name":"late""#;
         pod.domain_until("without the disk", |domain| {
             !domain.to_string().contains(is_late)

@@ -187,9 +187,7 @@ async fn reads_and_writes_volumes() {
             disk("device", "virtio"),
         );
     }
-    pod.handler.serve();
-    pod.launch(&vmi, &[]);
-    pod.wait_until_ready().await;
+    pod.start(&vmi, &[]).await;
     let mut guest = pod.boot(&vmi).await;
 
     for (name, _, _, file, text, label) in isos() {
@@ -245,9 +243,7 @@ fn a_no_cloud_seed_reaches_the_guest() {
             with(seed, "seed"),
             json!({"name": "seed", "cdrom": {"bus": "sata"}}),
         );
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         assert!(
             guest

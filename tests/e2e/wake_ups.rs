@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::guest_agent::{guest_info_until, is_connected};
-use crate::harness::{Pod, in_pod};
+use crate::guest_agent::guest_info_until;
+use crate::harness::{Pod, has_agent, in_pod};
 use crate::monitor::launcher;
 
 /// For what follows a start.
@@ -33,7 +33,7 @@ fn waits(pid: u32) -> BTreeMap<String, u64> {
 fn an_idle_guest_with_an_agent_wakes_launcher_and_daemons_rarely() {
     in_pod(async {
         let (mut pod, vmi, _guest) = Pod::booted("idle", &["--libvirt=auto"]).await;
-        pod.domain_until("with an agent", is_connected).await;
+        pod.domain_until("with an agent", has_agent).await;
         guest_info_until(&mut pod, "complete", |info| {
             info["guestAgentVersion"].is_string()
         })

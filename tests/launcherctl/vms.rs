@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{in_home, launcherctl, launcherctl_command, stderr, stdout};
+use super::{in_home, launcherctl_command, stderr, stdout};
 
 /// Enters a VM that has failed in the registry of this user.
 pub fn add_failed(home: &Path, name: &str) {

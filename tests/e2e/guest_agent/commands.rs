@@ -49,92 +49,82 @@ async fn unfreeze(pod: &Pod, vmi: &Vmi) -> Response {
     answer.unwrap().into_inner()
 }
 
-async fn paused(pod: &Pod, vmi: &Vmi) {
-    let request = pod.request(vmi.value());
-    let answer = pod.cmd().pause_virtual_machine(request).await;
-    assert!(answer.unwrap().into_inner().success);
-}
-
 fn freeze_status_is(status: &'static str) -> impl Fn(&Event) -> bool {
     move |event| event.domain["Status"]["FSFreezeStatus"]["Status"] == status
 }
 
-#[test]
-fn a_command_runs_in_the_guest() {
-    run(async {
-        let (mut pod, vmi, mut guest) = Pod::booted("exec", &[]).await;
-        pod.handler
-            .event("with what the agent knows", is_known)
-            .await;
-        let hostile = [
-            "-c",
-            "printf '%s|' \"$@\"; exit 3",
-            "sh",
-            "a b",
-            "\"q\"",
-            "\\n",
-            "$(id)",
-        ];
-        assert_eq!(
-            exec(&pod, "/bin/sh", &hostile, 10).await,
-            Ok((3, "a b|\"q\"|\\n|$(id)|".to_owned()))
-        );
-        let killed = exec(&pod, "/bin/sh", &["-c", "kill -9 $$"], 10).await;
-        assert_eq!(
-            killed,
-            Ok((137, String::new())),
-            "D-agent-7 (docs/differences.md)"
-        );
-        let missing = exec(&pod, "/bin/missing", &[], 10).await.unwrap_err();
-        assert!(missing.contains("No such file or directory"), "{missing}");
-        let endless = exec(&pod, "/bin/sleep", &["600"], 1).await.unwrap_err();
-        assert!(endless.contains("has not ended within 1 s"), "{endless}");
-        let much = exec(
-            &pod,
-            "/bin/sh",
-            &["-c", "head -c 1000000 /dev/zero | tr '\\0' x"],
-            20,
-        )
+#[tokio::test]
+async fn a_command_runs_in_the_guest() {
+    let (mut pod, vmi, mut guest) = Pod::booted("exec", &[]).await;
+    pod.handler
+        .event("with what the agent knows", is_known)
         .await;
-        assert_eq!(
-            much.map(|(code, out)| (code, out.len())),
-            Ok((0, 1_000_000))
-        );
+    let hostile = [
+        "-c",
+        "printf '%s|' \"$@\"; exit 3",
+        "sh",
+        "a b",
+        "\"q\"",
+        "\\n",
+        "$(id)",
+    ];
+    assert_eq!(
+        exec(&pod, "/bin/sh", &hostile, 10).await,
+        Ok((3, "a b|\"q\"|\\n|$(id)|".to_owned()))
+    );
+    let killed = exec(&pod, "/bin/sh", &["-c", "kill -9 $$"], 10).await;
+    assert_eq!(
+        killed,
+        Ok((137, String::new())),
+        "D-agent-7 (docs/differences.md)"
+    );
+    let missing = exec(&pod, "/bin/missing", &[], 10).await.unwrap_err();
+    assert!(missing.contains("No such file or directory"), "{missing}");
+    let endless = exec(&pod, "/bin/sleep", &["600"], 1).await.unwrap_err();
+    assert!(endless.contains("has not ended within 1 s"), "{endless}");
+    let much = exec(
+        &pod,
+        "/bin/sh",
+        &["-c", "head -c 1000000 /dev/zero | tr '\\0' x"],
+        20,
+    )
+    .await;
+    assert_eq!(
+        much.map(|(code, out)| (code, out.len())),
+        Ok((0, 1_000_000))
+    );
 
-        assert_eq!(ping(&pod).await, Ok(()));
-        paused(&pod, &vmi).await;
-        assert_eq!(
-            ping(&pod).await,
-            Ok(()),
-            "a guest that its user has paused is excused"
-        );
-        let request = pod.request(vmi.value());
-        let answer = pod.cmd().unpause_virtual_machine(request).await;
-        assert!(answer.unwrap().into_inner().success);
-        // This guest has no clock that its agent could set: after a minute it is given up.
-        pod.log_has("the guest's clock is not set").await;
+    assert_eq!(ping(&pod).await, Ok(()));
+    pod.pause(&vmi).await;
+    assert_eq!(
+        ping(&pod).await,
+        Ok(()),
+        "a guest that its user has paused is excused"
+    );
+    pod.unpause(&vmi).await;
+    // This guest has no clock that its agent could set: after a minute it is given up.
+    pod.log_has("the guest's clock is not set").await;
 
-        guest.run("touch /run/no-agent; killall qemu-ga").await;
-        let gone = pod
-            .handler
-            .event("without an agent", |event| !is_connected(&event.domain))
-            .await;
-        assert_eq!(gone.status(), "Running");
-        let silent = ping(&pod).await.unwrap_err();
-        assert!(
-            silent.contains("QEMU guest agent is not connected"),
-            "{silent}"
-        );
-        let event = pod.handler.k8s_event("GuestAgentPingFailed").await;
-        assert_eq!(event["message"], "GuestAgentPing probe failed for VMI exec");
-        let annotated = vmi.clone().set(
-            "/metadata/annotations",
-            serde_json::json!({"kubevirt.io/pause-guest-agent-probes": "true"}),
-        );
-        pod.sync_ok(&annotated).await;
-        assert_eq!(ping(&pod).await, Ok(()));
-        pod.end(&vmi).await;
-    });
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    let gone = pod
+        .handler
+        .event("without an agent", |event| !event.has_agent())
+        .await;
+    assert_eq!(gone.status(), "Running");
+    let silent = ping(&pod).await.unwrap_err();
+    assert!(
+        silent.contains("QEMU guest agent is not connected"),
+        "{silent}"
+    );
+    let event = pod.handler.k8s_event("GuestAgentPingFailed").await;
+    assert_eq!(event["message"], "GuestAgentPing probe failed for VMI exec");
+    let annotated = vmi.clone().set(
+        "/metadata/annotations",
+        serde_json::json!({"kubevirt.io/pause-guest-agent-probes": "true"}),
+    );
+    pod.sync_ok(&annotated).await;
+    assert_eq!(ping(&pod).await, Ok(()));
+    pod.end(&vmi).await;
 }
 
 #[test]
@@ -179,38 +169,36 @@ fn a_guest_is_frozen_and_thawed() {
 }
 
 /// Also by a launcher that comes later.
-#[test]
+#[tokio::test]
 // D-agent-8 (docs/differences.md).
-fn a_guest_that_nobody_thaws_is_thawed_in_time() {
-    run(async {
-        let (mut pod, vmi, _guest) = Pod::booted("thawed", &["--libvirt=auto"]).await;
-        pod.handler
-            .event("with what the agent knows", is_known)
-            .await;
-        let done = freeze(&pod, &vmi, 1).await;
-        assert!(done.success, "{}", done.message);
-        pod.handler
-            .event("of the freeze", freeze_status_is("frozen"))
-            .await;
-        pod.handler
-            .event("of the thaw", freeze_status_is("thawed"))
-            .await;
+async fn a_guest_that_nobody_thaws_is_thawed_in_time() {
+    let (mut pod, vmi, _guest) = Pod::booted("thawed", &["--libvirt=auto"]).await;
+    pod.handler
+        .event("with what the agent knows", is_known)
+        .await;
+    let done = freeze(&pod, &vmi, 1).await;
+    assert!(done.success, "{}", done.message);
+    pod.handler
+        .event("of the freeze", freeze_status_is("frozen"))
+        .await;
+    pod.handler
+        .event("of the thaw", freeze_status_is("thawed"))
+        .await;
 
-        let done = freeze(&pod, &vmi, 3).await;
-        assert!(done.success, "{}", done.message);
-        pod.kill_launcher().await;
-        pod.handler.forget();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
-        pod.handler
-            .event("of the thaw", freeze_status_is("thawed"))
-            .await;
-        pod.log_has("Unfreeze was not called in time").await;
-        let deadline = pod.path("/var/run/kubevirt-private/thaw-deadline");
-        pod.until("the deadline is forgotten", || !deadline.exists())
-            .await;
-        pod.end(&vmi).await;
-    });
+    let done = freeze(&pod, &vmi, 3).await;
+    assert!(done.success, "{}", done.message);
+    pod.kill_launcher().await;
+    pod.handler.forget();
+    pod.launch(&vmi, &["--libvirt=auto"]);
+    pod.wait_until_ready().await;
+    pod.handler
+        .event("of the thaw", freeze_status_is("thawed"))
+        .await;
+    pod.log_has("Unfreeze was not called in time").await;
+    let deadline = pod.path("/var/run/kubevirt-private/thaw-deadline");
+    pod.until("the deadline is forgotten", || !deadline.exists())
+        .await;
+    pod.end(&vmi).await;
 }
 
 /// A tool of the pod's; its exit status, and what it printed.
@@ -227,124 +215,122 @@ async fn tool(name: &str, arguments: &[&str]) -> (i32, String, String) {
     )
 }
 
-#[test]
-fn the_pods_tools_reach_the_guest() {
-    run(async {
-        let (mut pod, vmi, mut guest) = Pod::booted("tools", &[]).await;
-        pod.handler
-            .event("with what the agent knows", is_known)
-            .await;
-        guest_info_until(&mut pod, "complete", |info| {
-            info["guestAgentVersion"].is_string()
-        })
+#[tokio::test]
+async fn the_pods_tools_reach_the_guest() {
+    let (mut pod, vmi, mut guest) = Pod::booted("tools", &[]).await;
+    pod.handler
+        .event("with what the agent knows", is_known)
         .await;
-        let root = pod.root().to_str().unwrap().to_owned();
-        let socket = format!("{root}/var/run/kubevirt/sockets/launcher-sock");
+    guest_info_until(&mut pod, "complete", |info| {
+        info["guestAgentVersion"].is_string()
+    })
+    .await;
+    let root = pod.root().to_str().unwrap().to_owned();
+    let socket = format!("{root}/var/run/kubevirt/sockets/launcher-sock");
 
-        let probe = ["--socket", &socket, "--domainName", "default_tools"];
-        let probe = |more: &[&str]| {
-            [&probe[..], more]
-                .concat()
-                .iter()
-                .map(|&word| word.to_owned())
-                .collect::<Vec<_>>()
-        };
-        let probed = async |more: &[&str]| {
-            let arguments = probe(more);
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            tool("virt-probe", &arguments).await
-        };
-        assert_eq!(
-            probed(&["--timeoutSeconds", "5", "--guestAgentPing"])
-                .await
-                .0,
-            0
-        );
-        let (code, out, _) = probed(&[
-            "--timeoutSeconds",
-            "10",
-            "--command",
-            "/bin/sh",
+    let probe = ["--socket", &socket, "--domainName", "default_tools"];
+    let probe = |more: &[&str]| {
+        [&probe[..], more]
+            .concat()
+            .iter()
+            .map(|&word| word.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let probed = async |more: &[&str]| {
+        let arguments = probe(more);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        tool("virt-probe", &arguments).await
+    };
+    assert_eq!(
+        probed(&["--timeoutSeconds", "5", "--guestAgentPing"])
+            .await
+            .0,
+        0
+    );
+    let (code, out, _) = probed(&[
+        "--timeoutSeconds",
+        "10",
+        "--command",
+        "/bin/sh",
+        "--",
+        "-c",
+        "echo hi; exit 7",
+    ])
+    .await;
+    assert_eq!((code, out.as_str()), (7, "hi\n\n"));
+    let missing = probed(&["--command", "/bin/missing"]).await;
+    assert_eq!(missing.0, 2, "{}", missing.2);
+    let nobody = tool(
+        "virt-probe",
+        &["--socket", "/nonexistent", "--guestAgentPing"],
+    )
+    .await;
+    assert_eq!(nobody.0, 1);
+
+    let freezer = [
+        "--socket",
+        &socket,
+        "--name",
+        "tools",
+        "--namespace",
+        "default",
+    ];
+    let frozen = tool("virt-freezer", &[&freezer[..], &["--freeze"]].concat()).await;
+    assert_eq!(frozen.0, 0, "{}", frozen.2);
+    assert!(
+        frozen.2.contains("Operation completed successfully"),
+        "{}",
+        frozen.2
+    );
+    pod.handler
+        .event("of the freeze", freeze_status_is("frozen"))
+        .await;
+    let thawed = tool("virt-freezer", &[&freezer[..], &["--unfreeze"]].concat()).await;
+    assert_eq!(thawed.0, 0, "{}", thawed.2);
+    pod.handler
+        .event("of the thaw", freeze_status_is("thawed"))
+        .await;
+
+    let ctl = async |arguments: &[&str]| {
+        let (code, out, error) = tool("launcherctl", arguments).await;
+        assert_eq!(code, 0, "{arguments:?}: {error}");
+        out
+    };
+    let info = ctl(&["guest", "info", "--root", &root]).await;
+    assert!(
+        info.contains("cloud-amd64") && info.contains("thawed"),
+        "{info}"
+    );
+    let all = ctl(&["guest", "filesystems", "--root", &root]).await;
+    assert!(all.contains("/data  ext4"), "{all}");
+    let json = ctl(&["-o", "json", "guest", "users", "--root", &root]).await;
+    assert_eq!(json.trim(), "[]");
+    assert_eq!(ctl(&["guest", "ping", "--root", &root]).await, "ok\n");
+    assert_eq!(
+        ctl(&["freeze", "--root", &root, "--timeout", "60"]).await,
+        "froze the file systems of default/tools, for at most 60 s\n"
+    );
+    assert_eq!(
+        ctl(&["unfreeze", "--root", &root]).await,
+        "thawed the file systems of default/tools\n"
+    );
+    let exec = tool(
+        "launcherctl",
+        &[
+            "guest",
+            "exec",
+            "--root",
+            &root,
             "--",
+            "/bin/sh",
             "-c",
-            "echo hi; exit 7",
-        ])
-        .await;
-        assert_eq!((code, out.as_str()), (7, "hi\n\n"));
-        let missing = probed(&["--command", "/bin/missing"]).await;
-        assert_eq!(missing.0, 2, "{}", missing.2);
-        let nobody = tool(
-            "virt-probe",
-            &["--socket", "/nonexistent", "--guestAgentPing"],
-        )
-        .await;
-        assert_eq!(nobody.0, 1);
+            "printf out; exit 9",
+        ],
+    )
+    .await;
+    assert_eq!((exec.0, exec.1.as_str()), (9, "out"), "{}", exec.2);
 
-        let freezer = [
-            "--socket",
-            &socket,
-            "--name",
-            "tools",
-            "--namespace",
-            "default",
-        ];
-        let frozen = tool("virt-freezer", &[&freezer[..], &["--freeze"]].concat()).await;
-        assert_eq!(frozen.0, 0, "{}", frozen.2);
-        assert!(
-            frozen.2.contains("Operation completed successfully"),
-            "{}",
-            frozen.2
-        );
-        pod.handler
-            .event("of the freeze", freeze_status_is("frozen"))
-            .await;
-        let thawed = tool("virt-freezer", &[&freezer[..], &["--unfreeze"]].concat()).await;
-        assert_eq!(thawed.0, 0, "{}", thawed.2);
-        pod.handler
-            .event("of the thaw", freeze_status_is("thawed"))
-            .await;
-
-        let ctl = async |arguments: &[&str]| {
-            let (code, out, error) = tool("launcherctl", arguments).await;
-            assert_eq!(code, 0, "{arguments:?}: {error}");
-            out
-        };
-        let info = ctl(&["guest", "info", "--root", &root]).await;
-        assert!(
-            info.contains("cloud-amd64") && info.contains("thawed"),
-            "{info}"
-        );
-        let all = ctl(&["guest", "filesystems", "--root", &root]).await;
-        assert!(all.contains("/data  ext4"), "{all}");
-        let json = ctl(&["-o", "json", "guest", "users", "--root", &root]).await;
-        assert_eq!(json.trim(), "[]");
-        assert_eq!(ctl(&["guest", "ping", "--root", &root]).await, "ok\n");
-        assert_eq!(
-            ctl(&["freeze", "--root", &root, "--timeout", "60"]).await,
-            "froze the file systems of default/tools, for at most 60 s\n"
-        );
-        assert_eq!(
-            ctl(&["unfreeze", "--root", &root]).await,
-            "thawed the file systems of default/tools\n"
-        );
-        let exec = tool(
-            "launcherctl",
-            &[
-                "guest",
-                "exec",
-                "--root",
-                &root,
-                "--",
-                "/bin/sh",
-                "-c",
-                "printf out; exit 9",
-            ],
-        )
-        .await;
-        assert_eq!((exec.0, exec.1.as_str()), (9, "out"), "{}", exec.2);
-
-        guest.run("touch /run/no-agent; killall qemu-ga").await;
-        assert_eq!(probed(&["--guestAgentPing"]).await.0, 2);
-        pod.end(&vmi).await;
-    });
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    assert_eq!(probed(&["--guestAgentPing"]).await.0, 2);
+    pod.end(&vmi).await;
 }

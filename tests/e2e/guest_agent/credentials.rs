@@ -10,60 +10,55 @@ fn write_secret(pod: &Pod, secret: &str, file: &str, text: &str) {
     std::fs::rename(new, pod.path(&format!("{dir}/{file}"))).unwrap();
 }
 
-#[test]
-fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
-    run(async {
-        let mut pod = Pod::new();
-        let secret = |name: &str| serde_json::json!({"secret": {"secretName": name}});
-        let credentials = serde_json::json!([
-            {"sshPublicKey": {"source": secret("keys"), "propagationMethod": {"qemuGuestAgent": {"users": ["root"]}}}},
-            {"userPassword": {"source": secret("passwords"), "propagationMethod": {"qemuGuestAgent": {}}}},
-        ]);
-        let vmi = Vmi::new("keys")
-            .with_image(&pod)
-            .set("/spec/accessCredentials", credentials);
-        write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
-        write_secret(&pod, "passwords", "root", "not-this-one\n");
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let mut guest = pod.boot(&vmi).await;
-        let metadata = |event: &Event| {
-            event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone()
-        };
-        pod.handler
-            .event("with credentials", |event| {
-                metadata(event)["Succeeded"] == true
-            })
-            .await;
-        let keys = guest.run("cat /root/.ssh/authorized_keys").await;
-        assert_eq!(keys, "ssh-ed25519 AAAA first@test");
-        let before = guest.run("grep ^root: /etc/shadow").await;
-        assert!(before.starts_with("root:$"), "{before}");
+#[tokio::test]
+async fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
+    let mut pod = Pod::new();
+    let secret = |name: &str| serde_json::json!({"secret": {"secretName": name}});
+    let credentials = serde_json::json!([
+        {"sshPublicKey": {"source": secret("keys"), "propagationMethod": {"qemuGuestAgent": {"users": ["root"]}}}},
+        {"userPassword": {"source": secret("passwords"), "propagationMethod": {"qemuGuestAgent": {}}}},
+    ]);
+    let vmi = Vmi::new("keys")
+        .with_image(&pod)
+        .set("/spec/accessCredentials", credentials);
+    write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
+    write_secret(&pod, "passwords", "root", "not-this-one\n");
+    pod.start(&vmi, &[]).await;
+    let mut guest = pod.boot(&vmi).await;
+    let metadata =
+        |event: &Event| event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone();
+    pod.handler
+        .event("with credentials", |event| {
+            metadata(event)["Succeeded"] == true
+        })
+        .await;
+    let keys = guest.run("cat /root/.ssh/authorized_keys").await;
+    assert_eq!(keys, "ssh-ed25519 AAAA first@test");
+    let before = guest.run("grep ^root: /etc/shadow").await;
+    assert!(before.starts_with("root:$"), "{before}");
 
-        write_secret(&pod, "keys", "two", "ssh-ed25519 BBBB second@test");
-        guest
-            .run_until("cat /root/.ssh/authorized_keys", |keys| {
-                keys.contains("first@test") && keys.contains("second@test")
-            })
-            .await;
-        write_secret(&pod, "passwords", "root", "another-one");
-        guest
-            .run_until("grep ^root: /etc/shadow", |line| {
-                line.starts_with("root:$") && line != before
-            })
-            .await;
+    write_secret(&pod, "keys", "two", "ssh-ed25519 BBBB second@test");
+    guest
+        .run_until("cat /root/.ssh/authorized_keys", |keys| {
+            keys.contains("first@test") && keys.contains("second@test")
+        })
+        .await;
+    write_secret(&pod, "passwords", "root", "another-one");
+    guest
+        .run_until("grep ^root: /etc/shadow", |line| {
+            line.starts_with("root:$") && line != before
+        })
+        .await;
 
-        // A user whom the guest does not have is named, and does not keep the others from theirs.
-        write_secret(&pod, "passwords", "stranger", "x");
-        pod.handler
-            .event("of the failure", |event| {
-                let message = metadata(event)["Message"].to_string();
-                message.contains("password of the guest's user") && message.contains("stranger")
-            })
-            .await;
-        pod.end(&vmi).await;
-    });
+    // A user whom the guest does not have is named, and does not keep the others from theirs.
+    write_secret(&pod, "passwords", "stranger", "x");
+    pod.handler
+        .event("of the failure", |event| {
+            let message = metadata(event)["Message"].to_string();
+            message.contains("password of the guest's user") && message.contains("stranger")
+        })
+        .await;
+    pod.end(&vmi).await;
 }
 
 /// QEMU's agents before 5.2 have none.
@@ -84,9 +79,7 @@ fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
             )
             .set("/spec/accessCredentials", credentials);
         write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, &[]).await;
         let mut guest = pod.boot(&vmi).await;
         let result = |event: &Event| {
             event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone()

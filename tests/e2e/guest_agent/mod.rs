@@ -6,7 +6,7 @@ mod credentials;
 use api::proto::cmd::v1::EmptyRequest;
 use serde_json::Value;
 
-use crate::harness::{Event, Guest, Pod, Vmi, in_pod, run};
+use crate::harness::{Event, Guest, Pod, Vmi, has_agent, in_pod};
 
 /// What `GetGuestInfo` answers.
 pub async fn guest_info(pod: &Pod) -> Value {
@@ -33,16 +33,11 @@ pub async fn guest_info_until(pod: &mut Pod, what: &str, wanted: impl Fn(&Value)
     }
 }
 
-/// Whether the domain has a connected agent.
-pub fn is_connected(domain: &Value) -> bool {
-    domain.to_string().contains(r#""State":"connected""#)
-}
-
 /// Ends the guest's agent for good, once it has come.
 pub async fn end_agent(pod: &Pod, guest: &mut Guest) {
-    pod.domain_until("with an agent", is_connected).await;
+    pod.domain_until("with an agent", has_agent).await;
     guest.run("touch /run/no-agent; killall qemu-ga").await;
-    pod.domain_until("without an agent", |domain| !is_connected(domain))
+    pod.domain_until("without an agent", |domain| !has_agent(domain))
         .await;
 }
 
@@ -123,80 +118,61 @@ fn what_the_agent_knows_is_in_calls_and_events() {
 
 /// virt-handler takes the operating system from the document that shows the agent, and asks for the
 /// version as soon as it has that document.
-#[test]
+#[tokio::test]
 // D-agent-13 (docs/differences.md).
-fn an_agent_is_shown_with_its_first_answers() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("shown").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        let (mut reader, mut cmd) = (pod.handler.reader(), pod.cmd());
-        let virt_handler = async {
-            let shown = |event: &Event| is_connected(&event.domain);
-            let event = reader.event("with an agent", shown).await;
-            let info = cmd.get_guest_info(EmptyRequest {}).await.unwrap();
-            let info = info.into_inner().guest_info_response;
-            (event, serde_json::from_str::<Value>(&info).unwrap())
-        };
-        let (_guest, (event, info)) = tokio::join!(pod.boot(&vmi), virt_handler);
-        assert!(info["guestAgentVersion"].is_string(), "{info:#}");
-        let os = &event.domain["Status"]["OSInfo"];
-        assert_ne!(os["Name"], "", "{os:#}");
-        pod.end(&vmi).await;
-    });
+async fn an_agent_is_shown_with_its_first_answers() {
+    let (mut pod, vmi) = Pod::with_image("shown", &[]).await;
+    let (mut reader, mut cmd) = (pod.handler.reader(), pod.cmd());
+    let virt_handler = async {
+        let event = reader.agent().await;
+        let info = cmd.get_guest_info(EmptyRequest {}).await.unwrap();
+        let info = info.into_inner().guest_info_response;
+        (event, serde_json::from_str::<Value>(&info).unwrap())
+    };
+    let (_guest, (event, info)) = tokio::join!(pod.boot(&vmi), virt_handler);
+    assert!(info["guestAgentVersion"].is_string(), "{info:#}");
+    let os = &event.domain["Status"]["OSInfo"];
+    assert_ne!(os["Name"], "", "{os:#}");
+    pod.end(&vmi).await;
 }
 
-#[test]
-fn an_adopted_guest_is_asked_again_and_a_paused_one_is_not() {
-    run(async {
-        let (mut pod, vmi, _guest) = Pod::booted("adopted", &["--libvirt=auto"]).await;
-        pod.handler
-            .event("with what the agent knows", is_known)
-            .await;
+#[tokio::test]
+async fn an_adopted_guest_is_asked_again_and_a_paused_one_is_not() {
+    let (mut pod, vmi, _guest) = Pod::booted("adopted", &["--libvirt=auto"]).await;
+    pod.handler
+        .event("with what the agent knows", is_known)
+        .await;
 
-        let request = pod.request(vmi.value());
-        let answer = pod.cmd().pause_virtual_machine(request).await;
-        assert!(answer.unwrap().into_inner().success);
-        pod.log_has("Stopped polling the guest agent").await;
-        let kept = guest_info(&pod).await;
-        assert!(kept["os"]["kernelRelease"].is_string(), "{kept:#}");
-        let request = pod.request(vmi.value());
-        let answer = pod.cmd().unpause_virtual_machine(request).await;
-        assert!(answer.unwrap().into_inner().success);
-        pod.log_count("Starting to poll the guest agent", 2).await;
+    pod.pause(&vmi).await;
+    pod.log_has("Stopped polling the guest agent").await;
+    let kept = guest_info(&pod).await;
+    assert!(kept["os"]["kernelRelease"].is_string(), "{kept:#}");
+    pod.unpause(&vmi).await;
+    pod.log_count("Starting to poll the guest agent", 2).await;
 
-        pod.kill_launcher().await;
-        pod.handler.forget();
-        pod.launch(&vmi, &["--libvirt=auto"]);
-        pod.wait_until_ready().await;
-        // The agent stays shown all the time.
-        let first = pod.handler.event("of the adopted guest", |_| true).await;
-        let info = guest_info(&pod).await;
-        assert!(is_connected(&first.domain), "{:#}", first.domain);
-        assert!(info["guestAgentVersion"].is_string(), "{info:#}");
-        pod.handler
-            .event("with what the agent knows", is_known)
-            .await;
-        pod.end(&vmi).await;
-    });
+    pod.kill_launcher().await;
+    pod.handler.forget();
+    pod.launch(&vmi, &["--libvirt=auto"]);
+    pod.wait_until_ready().await;
+    // The agent stays shown all the time.
+    let first = pod.handler.event("of the adopted guest", |_| true).await;
+    let info = guest_info(&pod).await;
+    assert!(first.has_agent(), "{:#}", first.domain);
+    assert!(info["guestAgentVersion"].is_string(), "{info:#}");
+    pod.handler
+        .event("with what the agent knows", is_known)
+        .await;
+    pod.end(&vmi).await;
 }
 
-#[test]
-fn without_an_agent_reads_are_empty_and_succeed() {
-    run(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("silent").with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, &[]);
-        pod.wait_until_ready().await;
-        // Before there is a domain.
-        let nothing = serde_json::json!({"os": {}, "fsInfo": {"disks": []}});
-        assert_eq!(guest_info(&pod).await, nothing);
-        let mut guest = pod.boot(&vmi).await;
-        guest.run("touch /run/no-agent; killall qemu-ga").await;
-        assert_eq!(users(&pod).await, serde_json::json!([]));
-        pod.end(&vmi).await;
-    });
+#[tokio::test]
+async fn without_an_agent_reads_are_empty_and_succeed() {
+    let (mut pod, vmi) = Pod::with_image("silent", &[]).await;
+    // Before there is a domain.
+    let nothing = serde_json::json!({"os": {}, "fsInfo": {"disks": []}});
+    assert_eq!(guest_info(&pod).await, nothing);
+    let mut guest = pod.boot(&vmi).await;
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    assert_eq!(users(&pod).await, serde_json::json!([]));
+    pod.end(&vmi).await;
 }

@@ -6,9 +6,33 @@ use api::proto::cmd::v1::cmd_client::CmdClient;
 use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, VmiRequest};
 use prost::bytes::Bytes;
 use serde_json::Value;
+use tonic::Status;
 use tonic::transport::Channel;
 
 use super::{Pod, TEST_TIMEOUT, Vmi};
+
+/// Calls that have nothing but the VMI, each of which must succeed.
+macro_rules! calls {
+    ($($name:ident: $call:ident),+ $(,)?) => {
+        impl Pod {
+            $(
+                pub async fn $name(&self, vmi: &Vmi) {
+                    let answer = self.cmd().$call(self.request(vmi.value())).await;
+                    self.accepted(stringify!($name), answer);
+                }
+            )+
+        }
+    };
+}
+calls! {
+    pause: pause_virtual_machine,
+    unpause: unpause_virtual_machine,
+    reset: reset_virtual_machine,
+    soft_reboot: soft_reboot_virtual_machine,
+    shutdown: shutdown_virtual_machine,
+    kill: kill_virtual_machine,
+    delete: delete_virtual_machine,
+}
 
 impl Pod {
     /// The client of the cmd service.
@@ -42,41 +66,21 @@ impl Pod {
 
     /// Sends the VMI and expects success.
     pub async fn sync_ok(&self, vmi: &Vmi) {
-        let answer = self.sync(vmi).await;
-        assert!(
-            answer.success,
-            "sync: {}\n{}",
-            answer.message,
-            self.log_tail()
-        );
+        let answer = tonic::Response::new(self.sync(vmi).await);
+        self.accepted("sync", Ok(answer));
     }
 
     /// Kills the VM and forgets it, which ends the pod.
     pub async fn end(&self, vmi: &Vmi) {
-        let answer = self
-            .cmd()
-            .kill_virtual_machine(self.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(
-            answer.success,
-            "kill: {}\n{}",
-            answer.message,
-            self.log_tail()
-        );
-        let answer = self
-            .cmd()
-            .delete_virtual_machine(self.request(vmi.value()))
-            .await
-            .unwrap()
-            .into_inner();
-        assert!(
-            answer.success,
-            "delete: {}\n{}",
-            answer.message,
-            self.log_tail()
-        );
+        self.kill(vmi).await;
+        self.delete(vmi).await;
+    }
+
+    /// The answer says success.
+    pub fn accepted(&self, call: &str, answer: Result<tonic::Response<Response>, Status>) {
+        let answer = answer.unwrap().into_inner();
+        let message = &answer.message;
+        assert!(answer.success, "{call}: {message}\n{}", self.log_tail());
     }
 
     /// The Domain JSON, null if there is none.

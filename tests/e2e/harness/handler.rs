@@ -31,9 +31,18 @@ impl Event {
         self.domain["Status"]["Reason"].as_str().unwrap_or_default()
     }
 
+    /// The guest's agent is connected.
+    pub fn has_agent(&self) -> bool {
+        has_agent(&self.domain)
+    }
+
     pub fn is_final(&self) -> bool {
         !self.domain["ObjectMeta"]["deletionTimestamp"].is_null()
     }
+}
+
+pub fn has_agent(domain: &Value) -> bool {
+    domain.to_string().contains(r#""State":"connected""#)
 }
 
 #[derive(Default)]
@@ -125,6 +134,16 @@ impl Handler {
                     .collect::<Vec<_>>()
             ),
         }
+    }
+
+    /// The next event that says this of the domain.
+    pub async fn status(&mut self, status: &str) -> Event {
+        self.event(status, |event| event.status() == status).await
+    }
+
+    /// The next event with the guest's agent connected.
+    pub async fn agent(&mut self) -> Event {
+        self.event("with a connected agent", Event::has_agent).await
     }
 
     /// The first event of Kubernetes' with this reason.

@@ -22,7 +22,7 @@ pub use container::{
     Container, User, in_container, in_pod, set_reference, skip_container, with_containers,
 };
 pub use guest::{Guest, guest_image};
-pub use handler::{Event, Handler};
+pub use handler::{Event, Handler, has_agent};
 pub use loop_device::LoopDevice;
 pub use migrating_vm::MigratingVm;
 pub use migration::{SOCKET_DIR, migratable_pod, migration, share_image, source_pod, target_pod};
@@ -104,24 +104,40 @@ impl Pod {
         }
     }
 
-    /// A pod with a launcher that is ready: the embedded driver, emulation, `more` arguments.
+    /// A pod with a launcher that is ready.
     pub async fn ready(vmi: &Vmi, more: &[&str]) -> Self {
         let mut pod = Self::new();
-        pod.handler.serve();
-        pod.launch(vmi, more);
-        pod.wait_until_ready().await;
+        pod.start(vmi, more).await;
         pod
     }
 
-    /// A pod in which the test guest is up, by a launcher with `more` arguments.
-    pub async fn booted(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
+    /// A pod whose VMI has the test guest's image, with a launcher that is ready.
+    pub async fn with_image(name: &str, more: &[&str]) -> (Self, Vmi) {
         let mut pod = Self::new();
         let vmi = Vmi::new(name).with_image(&pod);
-        pod.handler.serve();
-        pod.launch(&vmi, more);
-        pod.wait_until_ready().await;
+        pod.start(&vmi, more).await;
+        (pod, vmi)
+    }
+
+    /// The same, in which QEMU runs the guest, however far that is.
+    pub async fn started(name: &str, more: &[&str]) -> (Self, Vmi) {
+        let (pod, vmi) = Self::with_image(name, more).await;
+        pod.sync_ok(&vmi).await;
+        (pod, vmi)
+    }
+
+    /// The same, in which the test guest is up.
+    pub async fn booted(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
+        let (mut pod, vmi) = Self::with_image(name, more).await;
         let guest = pod.boot(&vmi).await;
         (pod, vmi, guest)
+    }
+
+    /// Starts virt-handler and the launcher with `more` arguments, and waits until it is ready.
+    pub async fn start(&mut self, vmi: &Vmi, more: &[&str]) {
+        self.handler.serve();
+        self.launch(vmi, more);
+        self.wait_until_ready().await;
     }
 
     pub fn root(&self) -> &Path {
