@@ -166,7 +166,91 @@ fn certificates(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use convert::backup::BackupId;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+
     use super::*;
+
+    /// What a server does with a connection.
+    #[derive(Debug, Clone, Copy)]
+    enum Server {
+        /// Answers in plain text.
+        NoTls,
+        /// Sends so many bytes, which are not HTTP/2, and closes.
+        NoHttp2(usize),
+    }
+
+    /// Serves one connection; returns the export that it is to read.
+    async fn serve(server: Server) -> Export {
+        const TLS: (&str, &str) = (
+            include_str!("../../../../tests/e2e/tls/server.pem"),
+            include_str!("../../../../tests/e2e/tls/server.key"),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server_addr = listener.local_addr().unwrap().to_string();
+        let provider = Arc::new(ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                certificates("server", TLS.0).unwrap(),
+                PrivateKeyDer::from_pem_slice(TLS.1.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            match server {
+                Server::NoTls => drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await),
+                Server::NoHttp2(bytes) => {
+                    let acceptor = TlsAcceptor::from(Arc::new(config));
+                    let mut stream = acceptor.accept(stream).await.unwrap();
+                    // The client may close before all is written.
+                    let _ = stream.write_all(&vec![b'x'; bytes]).await;
+                    let _ = stream.shutdown().await;
+                }
+            }
+        });
+        Export {
+            server_addr,
+            server_name: "server.test".to_owned(),
+            ca_cert: include_str!("../../../../tests/e2e/tls/ca.pem").to_owned(),
+            cert: include_str!("../../../../tests/e2e/tls/client.pem").to_owned(),
+            key: include_str!("../../../../tests/e2e/tls/client.key").to_owned(),
+            id: BackupId {
+                name: "b".to_owned(),
+                started: "2026-01-01T00:00:00Z".parse().unwrap(),
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_follow_the_protocol_is_an_error() {
+        for server in [Server::NoTls, Server::NoHttp2(0), Server::NoHttp2(1 << 20)] {
+            let failed = connect(&serve(server).await).await.err().unwrap();
+            let is_named = match server {
+                Server::NoTls => matches!(failed, TunnelError::Connect(..)),
+                Server::NoHttp2(_) => matches!(failed, TunnelError::Http2(..)),
+            };
+            assert!(is_named, "{server:?}: {failed:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_silent_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent = Export {
+            server_addr: listener.local_addr().unwrap().to_string(),
+            ..serve(Server::NoTls).await
+        };
+        let failed = connect(&silent).await.err().unwrap();
+        assert!(matches!(failed, TunnelError::Silent { .. }), "{failed:?}");
+    }
 
     #[test]
     fn a_server_without_a_port_has_that_of_https() {
