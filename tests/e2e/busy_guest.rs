@@ -101,3 +101,24 @@ fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
             .await;
     });
 }
+
+/// As management software in the pod may ask for; QEMU reports a change at most once a second.
+#[test]
+fn a_balloon_that_moves_all_the_time_keeps_no_call_waiting_and_its_size_is_reported() {
+    run(async {
+        let (mut pod, vmi, _guest) = Pod::booted("balloon", &["--libvirt=auto"]).await;
+        let has_memory = |domain: &serde_json::Value, kib: u64| {
+            domain["Spec"]["CurrentMemory"]["Value"].as_u64() == Some(kib)
+        };
+        for change in 0..40 {
+            let kib = if change % 2 == 0 { "120000" } else { "160000" };
+            pod.virsh(&["setmem", "default_balloon", kib, "--live"]);
+            if change % 10 == 0 {
+                pod.sync_ok(&vmi).await;
+            }
+        }
+        let reported = |event: &crate::harness::Event| has_memory(&event.domain, 160_000);
+        pod.handler.event("with the balloon's size", reported).await;
+        assert!(has_memory(&pod.domain().await, 160_000));
+    });
+}

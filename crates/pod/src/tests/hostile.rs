@@ -2,6 +2,10 @@
 //! like: CVE-2022-1798 (a container disk's path leads to the node's files), CVE-2025-64324 (host
 //! disks), CVE-2025-64433 (a link instead of `disk.img`), CVE-2024-4467 (images that name files).
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 const CLAIM: &str = r#"{"name":"data","persistentVolumeClaim":{"claimName":"c"}}"#;
@@ -300,4 +304,43 @@ fn links_of_the_pod_itself_are_followed_below_the_root() {
             "{target}"
         );
     }
+}
+
+/// Another pod that has the same volume may replace the file between any two looks at it.
+#[test]
+fn a_file_that_is_replaced_all_the_time_leads_nowhere_else() {
+    let pod = pod();
+    let shadow = pod.path("etc/shadow");
+    fs::set_permissions(&shadow, fs::Permissions::from_mode(0o600)).unwrap();
+    let image = pod.write(&format!("{DATA_DIR}/disk.img"), &[b'd'; 4096]);
+    let (file, link, pipe) = (image.clone(), "/etc/shadow", image.with_extension("pipe"));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let new = file.with_extension("new");
+            while !ended.load(Ordering::Relaxed) {
+                std::os::unix::fs::symlink(link, &new).unwrap();
+                fs::rename(&new, &file).unwrap();
+                rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+                fs::rename(&pipe, &file).unwrap();
+                fs::write(&new, [b'd'; 4096]).unwrap();
+                fs::rename(&new, &file).unwrap();
+            }
+        });
+        let mut outcomes = BTreeSet::new();
+        let mut rounds = 0;
+        while rounds < 400 || outcomes.len() < 3 {
+            rounds += 1;
+            let outcome = match pod.prepare(&with_volume(CLAIM)) {
+                Ok(()) => "prepared",
+                Err(e) if e.contains("is reached through a symbolic link") => "link",
+                Err(e) if e.contains("is a pipe") => "pipe",
+                Err(e) => panic!("{e}"),
+            };
+            outcomes.insert(outcome);
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read(&shadow).unwrap(), [b's'; 4096]);
+    assert_eq!(fs::metadata(&shadow).unwrap().mode() & 0o7777, 0o600);
 }
