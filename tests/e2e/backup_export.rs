@@ -54,7 +54,7 @@ async fn listener() -> (TcpListener, String) {
 }
 
 /// A server that takes CONNECT of clients with a certificate.
-struct Server {
+pub(crate) struct Server {
     /// Its host, and its port where that is not the usual one.
     address: String,
     tunnels: mpsc::Receiver<Upgraded>,
@@ -62,7 +62,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         certificates(CA)
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// The next client's NBD service.
-    async fn client(&mut self) -> NbdClient<Channel> {
+    pub async fn client(&mut self) -> NbdClient<Channel> {
         let wait = tokio::time::timeout(crate::harness::TEST_TIMEOUT, self.tunnels.recv());
         let tunnel = wait.await.expect("a tunnel").unwrap();
         let channel = os::grpc::channel(TokioIo::new(tunnel)).await.unwrap();
@@ -116,7 +116,7 @@ impl Server {
     }
 
     /// What a backup's start becomes when it is to be read by this server.
-    fn export(&self, start: &Value) -> Value {
+    pub fn export(&self, start: &Value) -> Value {
         let mut export = start.clone();
         for (field, value) in [
             ("cmd", "Export"),
@@ -154,7 +154,7 @@ async fn tunnel(
     Ok(answer)
 }
 
-async fn read(client: &mut NbdClient<Channel>, offset: u64, length: u64) -> Vec<u8> {
+pub(crate) async fn read(client: &mut NbdClient<Channel>, offset: u64, length: u64) -> Vec<u8> {
     let export_name = "Data-1".to_owned();
     let request = ReadRequest {
         export_name,

@@ -14,27 +14,38 @@ use tonic::{Request, Response, Status};
 
 use crate::harness::{Pod, Vmi, in_pod};
 
-/// Sets an exclamation mark behind the domain's title; keeps what it was asked.
+/// Puts a text in the place of the title's end; keeps what it was asked.
 #[derive(Clone, Default)]
-struct Exclaims(Arc<Mutex<Vec<MutateDomainRequest>>>);
+pub(crate) struct Plugin {
+    end_of_title: String,
+    asked: Arc<Mutex<Vec<MutateDomainRequest>>>,
+}
 
 #[tonic::async_trait]
-impl DomainHookService for Exclaims {
+impl DomainHookService for Plugin {
     async fn mutate_domain(
         &self,
         request: Request<MutateDomainRequest>,
     ) -> Result<Response<MutateDomainResponse>, Status> {
         let request = request.into_inner();
-        let domain = String::from_utf8_lossy(&request.domain).replace("</title>", "!</title>");
-        self.0.lock().unwrap().push(request);
+        let domain =
+            String::from_utf8_lossy(&request.domain).replace("</title>", &self.end_of_title);
+        self.asked.lock().unwrap().push(request);
         Ok(Response::new(MutateDomainResponse {
             domain: domain.into(),
         }))
     }
 }
 
-impl Exclaims {
-    fn serve(&self, pod: &Pod, plugin: &str) {
+impl Plugin {
+    pub fn puts(end_of_title: &str) -> Self {
+        Self {
+            end_of_title: end_of_title.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub fn serve(&self, pod: &Pod, plugin: &str) {
         let socket = pod.path(&format!("/var/run/kubevirt-plugin/{plugin}/hook.sock"));
         let listener = UnixListener::bind(socket).unwrap();
         let server = tonic::transport::Server::builder()
@@ -43,7 +54,7 @@ impl Exclaims {
     }
 }
 
-async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
+pub(crate) async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
     let options = VirtualMachineOptions {
         plugins_json: Bytes::from(plugins.to_string()),
         ..Default::default()
@@ -56,7 +67,7 @@ async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
         .into_inner()
 }
 
-fn plugin(name: &str, condition: &str, hooks: Value) -> Value {
+pub(crate) fn plugin(name: &str, condition: &str, hooks: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"condition": condition, "domainHooks": hooks}})
 }
 
@@ -77,7 +88,7 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
         let vmi = Vmi::new("plugged")
             .with_image(&pod)
             .set("/spec/startStrategy", json!("Paused"));
-        let sidecar = Exclaims::default();
+        let sidecar = Plugin::puts("!</title>");
         sidecar.serve(&pod, "beta");
         pod.start(&vmi, &[]).await;
 
@@ -161,7 +172,7 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
             xml.contains("<watchdog model='i6300esb' action='none'>"),
             "{xml}"
         );
-        let asked = sidecar.0.lock().unwrap();
+        let asked = sidecar.asked.lock().unwrap();
         assert_eq!(asked.len(), 1, "one start is one call");
         assert_eq!(asked[0].domain_type, "libvirt");
         assert_eq!(

@@ -28,7 +28,7 @@ done; sleep 0.2; done
 "#;
 
 /// Puts the script in the place of the real agent.
-async fn replace_agent(guest: &mut Guest, mode: &str) {
+pub(crate) async fn replace_agent(guest: &mut Guest, mode: &str) {
     guest.run("touch /run/no-agent; killall qemu-ga").await;
     guest.run(&format!("echo {mode} >/run/mode")).await;
     for line in AGENT.trim().lines() {
@@ -45,7 +45,7 @@ async fn start(guest: &mut Guest) {
         .await;
 }
 
-async fn ping(pod: &Pod) -> Result<(), String> {
+pub(crate) async fn ping(pod: &Pod) -> Result<(), String> {
     let request = GuestPingRequest {
         domain_name: String::new(),
         timeout_seconds: 1,

@@ -14,8 +14,14 @@ use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
+use tokio::task::JoinSet;
 
+use crate::backup::{Tracked, abort, start};
+use crate::backup_export::{self, Server};
+use crate::guest_agent::guest_info_until;
 use crate::harness::{Pod, Vmi, run};
+use crate::plugins::{self, Plugin};
+use crate::scripted_agent::{self, replace_agent};
 use crate::sidecars::{Sidecar, script};
 
 /// Between two pings.
@@ -35,6 +41,9 @@ fn ping() {
     run(async {
         requests().await;
         sidecars().await;
+        plugin().await;
+        agent().await;
+        backup().await;
         sockets().await;
     });
 }
@@ -256,6 +265,57 @@ async fn sidecar(name: &str, point: &str, answer: &str, program: impl Fn(&str) -
     let mut cmd = pod.cmd();
     let call = async { outcome(cmd.sync_virtual_machine(request).await) };
     measure(&pod, name, answer.len(), call).await;
+}
+
+/// A plugin whose answer is as large as a sidecar's may be.
+async fn plugin() {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("ping").with_image(&pod);
+    let more = "<a/>".repeat(ELEMENTS);
+    Plugin::puts(&format!("</title>{more}")).serve(&pod, "large");
+    pod.handler.serve();
+    pod.launch(&vmi, &[]);
+    pod.wait_until_ready().await;
+    let socket = "/var/run/kubevirt-plugin/large/hook.sock";
+    let title = json!({"cel": {"expression": "Domain{Title: 'large'}"}});
+    let hooks = json!([title, {"sidecar": {"socketPath": socket}}]);
+    let plugins = json!([plugins::plugin("large", "", hooks)]);
+    let call = async { plugins::sync(&pod, &vmi, &plugins).await.message };
+    measure(&pod, "plugin: 60,000 elements", more.len(), call).await;
+}
+
+/// An agent that answers with 64 MiB to each question.
+async fn agent() {
+    let (mut pod, vmi, mut guest) = Pod::booted("ping", &[]).await;
+    guest_info_until(&mut pod, "complete", |info| {
+        info["guestAgentVersion"].is_string()
+    })
+    .await;
+    replace_agent(&mut guest, "garbage").await;
+    let call = async { scripted_agent::ping(&pod).await.unwrap_err() };
+    measure(&pod, "agent: 64 MiB", 64 << 20, call).await;
+    pod.end(&vmi).await;
+}
+
+/// A backup that is read eight times at once.
+async fn backup() {
+    let vm = Tracked::booted("ping", &[]).await;
+    let mut server = Server::start().await;
+    let full = start("Full", "Pull", 1);
+    vm.ask_ok(&full).await;
+    vm.ask_ok(&server.export(&full)).await;
+    let client = server.client().await;
+    let call = async {
+        let mut reads = JoinSet::new();
+        for _ in 0..8 {
+            let mut client = client.clone();
+            reads.spawn(async move { backup_export::read(&mut client, 0, 0).await.len() });
+        }
+        let read: usize = reads.join_all().await.iter().sum();
+        format!("{read} bytes")
+    };
+    measure(&vm.pod, "backup: read eight times at once", 0, call).await;
+    vm.ask_ok(&abort(&full)).await;
 }
 
 /// Clients that only connect, or never end what they send.
