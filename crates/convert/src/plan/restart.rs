@@ -9,7 +9,8 @@
 //! | CPU sockets below `maxSockets`, memory below `maxGuest` | virt-handler's own call, with a migration |
 //! | anything else, such as a label | none |
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ use serde_json::Value;
 use crate::Context;
 use api::vmi::Vmi;
 use domain::DomainSpec;
+
+/// How many bytes of JSON are converted, in all, to find out which differences matter.
+const MAX_CONVERTED_BYTES: usize = 16 << 20;
 
 /// A field that a sync does not bring into the running domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -79,11 +83,14 @@ pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec
         wanted.get("spec"),
         &mut differences,
     );
+    let conversions = MAX_CONVERTED_BYTES.checked_div(wanted.to_string().len());
     let judge = Judge {
         started,
         wanted,
+        volumes: [started, wanted].map(volumes),
         context,
         domain: convert(wanted, context),
+        conversions_left: Cell::new(conversions.unwrap_or_default()),
     };
     let needs = |difference: &Difference| judge.needs(difference);
     let fields = differences.into_iter().filter_map(|difference| {
@@ -159,10 +166,12 @@ fn compare(
         (Some(Value::Array(before)), Some(Value::Array(after)))
             if are_named(before) && are_named(after) =>
         {
-            let names: BTreeSet<&str> = before.iter().chain(after).map(name).collect();
+            let (before, after) = (by_name(before), by_name(after));
+            let names: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
             for one in names {
                 let path = path.with(Step::Named(one.to_owned()));
-                compare(&path, named(before, one), named(after, one), found);
+                let (before, after) = (before.get(one), after.get(one));
+                compare(&path, before.copied(), after.copied(), found);
             }
         }
         // If a list appears or goes, all its items do.
@@ -184,8 +193,9 @@ fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn named<'v>(items: &'v [Value], wanted: &str) -> Option<&'v Value> {
-    items.iter().find(|item| name(item) == wanted)
+/// The first item of each name.
+fn by_name(items: &[Value]) -> BTreeMap<&str, &Value> {
+    items.iter().rev().map(|item| (name(item), item)).collect()
 }
 
 fn are_named(items: &[Value]) -> bool {
@@ -195,9 +205,13 @@ fn are_named(items: &[Value]) -> bool {
 struct Judge<'a> {
     started: &'a Value,
     wanted: &'a Value,
+    /// The volumes of both, by name.
+    volumes: [BTreeMap<&'a str, &'a Value>; 2],
     context: &'a Context,
     /// The wanted domain; none if the VMI is refused.
     domain: Option<DomainSpec>,
+    /// How many more conversions there may be.
+    conversions_left: Cell<usize>,
 }
 
 impl Judge<'_> {
@@ -216,9 +230,7 @@ impl Judge<'_> {
             }
             ["spec", "domain", "devices", "disks", disk] => {
                 // A volume that comes or goes with its disk is named itself.
-                let volume_stays = [self.started, self.wanted]
-                    .iter()
-                    .all(|vmi| volume(vmi, disk).is_some());
+                let volume_stays = self.volumes.iter().all(|it| it.contains_key(disk));
                 (volume_stays && !self.is_hotpluggable(disk)).then_some(Needs::Restart)
             }
             ["spec", "domain", "devices", "disks", disk, ..] if self.is_hotpluggable(disk) => None,
@@ -243,10 +255,8 @@ impl Judge<'_> {
 
     /// Whether the volume, where it is, is one that comes and goes while the guest runs.
     fn is_hotpluggable(&self, name: &str) -> bool {
-        let mut volumes = [self.started, self.wanted]
-            .into_iter()
-            .filter_map(|vmi| volume(vmi, name))
-            .peekable();
+        let found = self.volumes.iter().filter_map(|volumes| volumes.get(name));
+        let mut volumes = found.peekable();
         volumes.peek().is_some()
             && volumes.all(|volume| {
                 ["/persistentVolumeClaim", "/dataVolume"]
@@ -258,11 +268,16 @@ impl Judge<'_> {
             })
     }
 
-    /// Whether the domain would be another one if the field were as at the start.
+    /// Whether the domain would be another one if the field were as at the start. So it counts when
+    /// there have been too many conversions to find out.
     fn changes_domain(&self, difference: &Difference) -> bool {
         let Some(domain) = &self.domain else {
             return true;
         };
+        let Some(left) = self.conversions_left.get().checked_sub(1) else {
+            return true;
+        };
+        self.conversions_left.set(left);
         let mut reverted = self.wanted.clone();
         if !put(&mut reverted, &difference.path.0, difference.before.clone()) {
             return true;
@@ -272,8 +287,9 @@ impl Judge<'_> {
     }
 }
 
-fn volume<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v Value> {
-    named(vmi.pointer("/spec/volumes")?.as_array()?, wanted)
+fn volumes(vmi: &Value) -> BTreeMap<&str, &Value> {
+    let volumes = vmi.pointer("/spec/volumes").and_then(Value::as_array);
+    volumes.map(|it| by_name(it)).unwrap_or_default()
 }
 
 fn convert(vmi: &Value, context: &Context) -> Option<DomainSpec> {
@@ -408,6 +424,24 @@ mod tests {
         let found = restart_fields(&started, &wanted, &Context::default());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].needs, Needs::LiveMigration);
+    }
+
+    /// Each could be told by a conversion of its own, and they would take hours.
+    #[test]
+    fn differences_beyond_what_may_be_converted_count_as_restarts() {
+        let with_selectors = |value: &str| {
+            let mut vmi = vmi();
+            let selectors = (0..4_000).map(|n| (format!("s{n}"), json!(value)));
+            vmi["spec"]["nodeSelector"] = Value::Object(selectors.collect());
+            vmi
+        };
+        let context = Context {
+            hypervisor_device_available: true,
+            ..Context::default()
+        };
+        let found = restart_fields(&with_selectors("a"), &with_selectors("b"), &context);
+        let bytes = with_selectors("b").to_string().len();
+        assert_eq!(found.len(), 4_000 - MAX_CONVERTED_BYTES / bytes);
     }
 
     #[test]
