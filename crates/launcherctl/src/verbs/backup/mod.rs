@@ -40,7 +40,7 @@ pub use error::BackupError;
 use job::Job;
 use left_out::{is_tracked, left_out};
 use os::signals::EndSignals;
-use record::{Record, Records};
+use record::{Record, RecordFile, Records};
 
 /// The quiesce status if the guest was already frozen.
 const ALREADY_FROZEN: &str = "AlreadyFrozen";
@@ -143,17 +143,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         directory: directory.clone(),
     };
     let ended = job.run(format).await?;
-    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    for file in Record::of(&directory, &ended, parent)?.files {
-        let mut dig = Command::new("fallocate");
-        dig.arg("--dig-holes").arg(directory.join(&file.file));
-        dig.stderr(Stdio::null()).kill_on_drop(true);
-        // Without it the file is as good, and larger.
-        tokio::select! {
-            _ = dig.status() => {}
-            _ = stop.next() => break,
-        }
-    }
+    dig_holes(&directory, &Record::of(&directory, &ended, parent)?.files).await?;
     let mut record = Record::of(&directory, &ended, parent)?;
     if is_frozen {
         record.quiesce_status = ALREADY_FROZEN.to_owned();
@@ -165,6 +155,23 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         &report::json(&record, &directory, &left_out),
         || report::text(&record, &directory, &left_out),
     )
+}
+
+/// Frees the blocks of zeros in the images. Ends early at a signal: an image without it is as good,
+/// and larger.
+#[expect(clippy::disallowed_methods, reason = "its user can end it")]
+async fn dig_holes(directory: &Path, files: &[RecordFile]) -> Result<(), CtlError> {
+    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
+    for file in files {
+        let mut dig = Command::new("fallocate");
+        dig.arg("--dig-holes").arg(directory.join(&file.file));
+        dig.stderr(Stdio::null()).kill_on_drop(true);
+        tokio::select! {
+            _ = dig.status() => {}
+            _ = stop.next() => break,
+        }
+    }
+    Ok(())
 }
 
 /// By its name, such a directory may look like the last backup.
