@@ -105,12 +105,9 @@ impl Launcher {
     ) -> Arc<Self> {
         let handles = Handles::new(config, connection, sidecars, notifier, pod);
         let guest = handles.begin_guest();
-        let preparation = Arc::new(Preparation {
-            pod: handles.pod.clone(),
-            sidecars: handles.sidecars.clone(),
-            root: handles.config.pod.root.clone(),
-        });
+        let preparation = handles.preparation();
         let metrics = Arc::new(Metrics::default());
+        let migration = handles.migration_source();
         let syncs = handles.syncs(&guest, &preparation, &metrics);
         let backup = handles.backup(&guest);
         let memory_dump = handles.memory_dump();
@@ -126,12 +123,6 @@ impl Launcher {
         let clock = Arc::new(GuestClock::new(libvirt.clone(), vm.clone()));
         let killer = Killer::new(libvirt.clone(), vm.clone(), config.qemu_pid_file.clone());
         let killer = Arc::new(killer);
-        let migration = MigrationSource::new(
-            libvirt.clone(),
-            vm.clone(),
-            config.pod.clone(),
-            events.clone(),
-        );
         Arc::new(Self {
             reads: DomainReads::new(libvirt.clone(), vm.clone()),
             dry_run: DryRun::new(vm.clone(), pod.clone(), syncs.clone()),
@@ -321,6 +312,23 @@ impl Handles {
             last_context: Arc::default(),
             config: Arc::new(config),
         }
+    }
+
+    fn preparation(&self) -> Arc<Preparation> {
+        Arc::new(Preparation {
+            pod: self.pod.clone(),
+            sidecars: self.sidecars.clone(),
+            root: self.config.pod.root.clone(),
+        })
+    }
+
+    fn migration_source(&self) -> Arc<MigrationSource> {
+        MigrationSource::new(
+            self.libvirt.clone(),
+            self.vm.clone(),
+            self.config.pod.clone(),
+            self.events.clone(),
+        )
     }
 
     fn begin_guest(&self) -> Arc<GuestAgent> {
