@@ -105,8 +105,8 @@ fn a_disk_that_only_one_of_guest_and_definition_has_is_put_right() {
 /// As management software in the pod may ask for; QEMU reports a change at most once a second.
 #[test]
 fn a_balloon_that_moves_all_the_time_is_reported() {
-    run(async {
-        let (mut pod, vmi, _guest) = Pod::booted("balloon", &["--libvirt=auto"]).await;
+    in_pod(async {
+        let (mut pod, vmi, _guest) = Pod::booted("balloon", &[]).await;
         let has_memory = |domain: &serde_json::Value, kib: u64| {
             domain["Spec"]["CurrentMemory"]["Value"].as_u64() == Some(kib)
         };
