@@ -11,6 +11,7 @@
 //! | `libvirt_hook` | the hook by which a migration target changes the domain that arrives |
 //! | `libvirt_connection` | the connection to libvirt, and a new one when it is lost |
 //! | `qemu_log`, `console_log` | the QEMU process's log, and the limit of its console's log |
+//! | `metrics` | the metrics of the processes, and the socket for all |
 //! | `orphans` | reaping processes that have lost their parents |
 //! | `stop`, `guest` | the end |
 //! | `standalone` | a VMI from the environment |

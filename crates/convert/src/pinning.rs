@@ -32,7 +32,8 @@ pub(super) fn pinning(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
     }
 }
 
-/// Pins the vCPUs of `guest`, which are those that are plugged in, with IOThreads and the emulator.
+/// Pins the vCPUs of `guest`, IOThreads and the emulator. `guest` counts the vCPUs that are plugged
+/// in.
 pub(super) fn pin(
     input: &Input<'_>,
     draft: &mut Draft,
@@ -84,8 +85,8 @@ pub(super) fn pin(
     Ok(())
 }
 
-/// vCPUs that `spec.domain.cpu` asks for: the product of those of sockets, cores and threads that
-/// are there, and 0 when none is. Helper threads are pinned by this number.
+/// vCPUs that `spec.domain.cpu` asks for: the product of sockets, cores and threads, without those
+/// that are unset; 0 if all are. Helper threads are pinned by this number.
 fn requested_vcpus(cpu: &Cpu) -> u32 {
     [cpu.cores, cpu.sockets, cpu.threads]
         .into_iter()

@@ -22,7 +22,8 @@ use os::small_file;
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
 
-/// Binds the command socket under its first name; removes the sockets of an earlier pod.
+/// Binds the command socket under its first name, with the umask's mode; removes the sockets of an
+/// earlier pod.
 ///
 /// # Errors
 /// If it cannot be bound.

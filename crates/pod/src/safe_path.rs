@@ -62,7 +62,7 @@ impl Dir {
     }
 
     /// The same, but for a launcher with a root of its own (`launcherctl run`) the path may be a
-    /// link to a directory outside: its user has made it, who is the launcher's too.
+    /// link to a directory outside: the user who runs the launcher made it.
     pub fn of_pod_or_linked(root: &Root, path: &str) -> Result<Self, PodError> {
         let is_pod = root.prefix().is_empty();
         let target = match std::fs::read_link(root.path(path)) {

@@ -1,7 +1,7 @@
 //! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll runs at once, then after 10 s, with an interval that doubles up to its own. One
-//! wake-up serves all due polls, and those that would soon be due alone.
+//! Each poll runs at once, then after 10 s, with an interval that doubles up to its own. A
+//! wake-up serves all due polls, and also those that would need one of their own soon after.
 
 use std::time::Duration;
 

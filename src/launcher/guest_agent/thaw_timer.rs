@@ -1,4 +1,5 @@
-//! Schedules the thaw when a freeze runs out, in a file for the next launcher of this pod.
+//! Schedules the thaw when a freeze runs out (`unfreezeTimeoutSeconds`), in a file for the next
+//! launcher of this pod.
 //!
 //! The deadline is a time of the machine's monotonic clock, which both launchers share: they run on
 //! one machine, and the guest does not outlive its boot. If a wall clock were set back, the guest

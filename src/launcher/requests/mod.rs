@@ -179,8 +179,8 @@ impl Requests {
     /// not keep virt-handler from killing the guest when its grace period is over.
     ///
     /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent),
-    /// so it continues in the background. virt-handler repeats its request, which sends ACPI if the
-    /// agent was asked some seconds before.
+    /// so it continues in the background. virt-handler repeats its request: that one sends ACPI if
+    /// the agent was asked [`AGENT_SHUTDOWN_TIMEOUT`] before.
     // D-vm-4, D-vm-5 (docs/differences.md).
     async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document;

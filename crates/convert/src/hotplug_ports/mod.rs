@@ -171,7 +171,7 @@ fn placeholders(vmi: &Vmi) -> Result<usize, ConvertError> {
     Ok(total.saturating_sub(interfaces))
 }
 
-/// How many ports must be free: a total less the devices, but at least some.
+/// How many ports must be free: 8 less those in use, but at least 3; with much memory 16, and 6.
 fn free_ports(domain: &DomainSpec) -> usize {
     // The unit is always bytes here: the domain is our own conversion's.
     let (total, least): (usize, usize) = if domain.memory.value > LARGE_MEMORY {

@@ -51,8 +51,8 @@ fn layout(source: DataSource) -> &'static Layout {
 
 /// Writes the cloud-init image of the VMI. The same data again touches nothing.
 ///
-/// Device metadata is known only when libvirt has given addresses, so a launcher that has tagged
-/// devices writes the image once more between definition and start.
+/// Device metadata is known only when libvirt has given addresses, so for a VMI with
+/// tagged devices the launcher writes the image once more between definition and start.
 ///
 /// # Errors
 /// There are no data, or the image cannot be made.

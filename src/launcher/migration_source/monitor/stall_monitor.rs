@@ -1,6 +1,7 @@
-//! The rules for a migration with a stall detector in its options. When it is stuck, at a local
-//! minimum of what is left, it switches over, to post-copy or with a pause of the guest, if that is
-//! allowed and ends in time; otherwise it aborts. It does so again at the deadline.
+//! The rules for a migration with a stall detector in its options. When it is stuck at a local
+//! minimum of what is left, it starts post-copy or allows a longer downtime. It waits if the rest
+//! cannot end in time, and aborts if neither is allowed. At the deadline it decides once more, and
+//! then aborts instead of waiting.
 //! [`super::time_limits`] has the rules without a stall detector.
 
 use api::migration_options::StallDetectorOptions;
@@ -17,10 +18,11 @@ pub struct StallMonitor {
     options: StallDetectorOptions,
     detector: Detector,
     mode: Mode,
-    /// Limit of the whole migration, in seconds; extended once it was allowed to take long at the
-    /// end.
+    /// Limit of the whole migration, in seconds; extended when the longest downtime is allowed at
+    /// the deadline.
     acceptable_seconds: i64,
-    /// When, in seconds, a switchover must be finished, or, before one, must start.
+    /// Seconds by which a switchover must have begun; once it has begun, by which it must have
+    /// ended.
     switchover_deadline: i64,
     record: Record,
     initial_downtime_is_set: bool,
