@@ -128,7 +128,7 @@ fn row(request: Request) -> [Answer; 10] {
         R::Delete        => [READ, TURN, TURN, TURN,  TURN,  MOVE,  MOVE,  TURN,  TURN,  TURN],
         R::PrepareTarget => [READ, TURN, TURN, BUSY,  DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
         R::Finalize      => [READ, DONE, DONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  DONE,  DONE],
-        R::CopyMetadata  => [NONE, NONE, NONE, NONE,  NOW,   MOVE,  MOVE,  NOW,   NOW,   NONE],
+        R::CopyMetadata  => [NONE, NONE, NONE, NONE,  NOW,   NOW,   NOW,   NOW,   NOW,   NONE],
         R::RedefineCheckpoint | R::PodCleanup
                          => [TURN; 10],
         R::Kill | R::AbortBackup | R::ResumeAfterJob | R::InjectSecret | R::PodShutdown
@@ -156,7 +156,8 @@ pub fn admit(standing: Standing, request: Request) -> Answer {
         gone,
     ] = row(request);
     match standing.phase {
-        // The guest may run a moment before libvirt is through, and changes the domain again.
+        // The job says when libvirt is through: the phase may change later, and nothing would ask
+        // for the copy again.
         phase if phase.is_visible() && standing.migrates && request == Request::CopyMetadata => {
             MOVE
         }

@@ -49,6 +49,18 @@ fn a_start_ends_as_absent_or_running_whatever_becomes_of_its_job() {
     assert!(vm.snapshot().jobs.is_empty());
 }
 
+/// A launcher that adopts the domain later would take it for one that migrates.
+#[test]
+fn the_end_of_a_migration_is_written_to_the_domain() {
+    let vm = running();
+    let migration = vm.begin(JobKind::MigrationOut).unwrap();
+    let copy = || vm.admit(Request::CopyMetadata);
+    assert_eq!(copy(), Err(Refusal::Migrating));
+    drop(migration);
+    assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
+    assert_eq!(copy(), Ok(Admission::AtOnce));
+}
+
 #[test]
 // D-vm-16 (docs/differences.md).
 fn metadata_are_shown_while_libvirt_is_silent_and_sent_once() {
