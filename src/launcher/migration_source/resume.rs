@@ -110,9 +110,12 @@ impl AdoptedMigration {
     }
 
     async fn found(&self, job: &Job) -> Result<Option<ChangeableDomain>, LauncherError> {
-        self.libvirt
-            .change(&job.permit(), "finding the domain", Ok)
-            .await
+        let permit = job.permit();
+        let found = move |connection: &Connection, name: &str| {
+            let domain = connection.lookup(name)?;
+            Ok(domain.map(|domain| domain.changeable(&permit)))
+        };
+        self.libvirt.read("finding the domain", found).await
     }
 
     fn report_mode(&self, mode: Mode) {
