@@ -167,7 +167,10 @@ async fn dig_holes(directory: &Path, files: &[RecordFile]) -> Result<(), CtlErro
         dig.arg("--dig-holes").arg(directory.join(&file.file));
         dig.stderr(Stdio::null()).kill_on_drop(true);
         tokio::select! {
-            _ = dig.status() => {}
+            dug = dig.status() => if let Err(error) = dug {
+                say(&format!("the images keep their blocks of zeros: cannot run fallocate: {error}"));
+                break;
+            },
             _ = stop.next() => break,
         }
     }
