@@ -43,6 +43,8 @@ pub enum Needs {
     Restart,
     /// A call of virt-handler's, which it makes while it migrates the VM.
     LiveMigration,
+    /// Nobody has looked: there are too many differences.
+    Unexamined,
 }
 
 impl fmt::Display for RestartField {
@@ -52,6 +54,7 @@ impl fmt::Display for RestartField {
             Needs::LiveMigration => {
                 f.write_str("needs a live migration in a cluster, or a new start: ")?
             }
+            Needs::Unexamined => f.write_str("may need a restart, one of too many changes: ")?,
         }
         let field = &self.field;
         match (&self.before, &self.after) {
@@ -243,7 +246,7 @@ impl Judge<'_> {
             ["spec", "domain", "memory", "guest"] if self.has("/spec/domain/memory/maxGuest") => {
                 Some(Needs::LiveMigration)
             }
-            _ => self.changes_domain(difference).then_some(Needs::Restart),
+            _ => self.changes_domain(difference),
         }
     }
 
@@ -268,22 +271,23 @@ impl Judge<'_> {
             })
     }
 
-    /// Whether the domain would be another one if the field were as at the start. So it counts when
-    /// there have been too many conversions to find out.
-    fn changes_domain(&self, difference: &Difference) -> bool {
+    /// Whether the domain would be another one if the field were as at the start.
+    fn changes_domain(&self, difference: &Difference) -> Option<Needs> {
         let Some(domain) = &self.domain else {
-            return true;
+            return Some(Needs::Restart);
         };
         let Some(left) = self.conversions_left.get().checked_sub(1) else {
-            return true;
+            return Some(Needs::Unexamined);
         };
         self.conversions_left.set(left);
         let mut reverted = self.wanted.clone();
         if !put(&mut reverted, &difference.path.0, difference.before.clone()) {
-            return true;
+            return Some(Needs::Restart);
         }
         // A VMI that is refused without the difference depends on it.
-        convert(&reverted, self.context).is_none_or(|reverted| reverted != *domain)
+        let reverted = convert(&reverted, self.context);
+        let is_other = reverted.is_none_or(|reverted| reverted != *domain);
+        is_other.then_some(Needs::Restart)
     }
 }
 
@@ -428,7 +432,7 @@ mod tests {
 
     /// Each could be told by a conversion of its own, and they would take hours.
     #[test]
-    fn differences_beyond_what_may_be_converted_count_as_restarts() {
+    fn differences_beyond_what_may_be_converted_are_not_examined() {
         let with_selectors = |value: &str| {
             let mut vmi = vmi();
             let selectors = (0..4_000).map(|n| (format!("s{n}"), json!(value)));
@@ -442,6 +446,7 @@ mod tests {
         let found = restart_fields(&with_selectors("a"), &with_selectors("b"), &context);
         let bytes = with_selectors("b").to_string().len();
         assert_eq!(found.len(), 4_000 - MAX_CONVERTED_BYTES / bytes);
+        assert!(found.iter().all(|field| field.needs == Needs::Unexamined));
     }
 
     #[test]
