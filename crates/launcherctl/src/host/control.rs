@@ -320,12 +320,7 @@ impl Client {
         loop {
             tokio::select! {
                 update = self.updates.recv() => match update {
-                    Ok(update) => {
-                        let written = write.write_all(&line(&update)).await;
-                        if written.is_err() && !self.is_owner {
-                            return;
-                        }
-                    }
+                    Ok(update) => drop(write.write_all(&line(&update)).await),
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
                 },

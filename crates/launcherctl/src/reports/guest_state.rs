@@ -118,7 +118,7 @@ pub async fn is_starting(client: &Client) -> bool {
 
 /// A launcher shows the domain when its start has ended, and a moment later to its watchers.
 fn becomes_visible(phase: &str) -> bool {
-    matches!(phase, "Starting" | "Running") || phase.starts_with("Paused")
+    matches!(phase, "Preparing" | "Starting" | "Running") || phase.starts_with("Paused")
 }
 
 /// Whether the domain is migrating, in or out.
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_start_is_known_by_the_launchers_phase() {
-        for phase in ["Starting", "Running", "Paused(User)"] {
+        for phase in ["Preparing", "Starting", "Running", "Paused(User)"] {
             assert!(becomes_visible(phase), "{phase}");
         }
         for phase in ["Absent", "Ended", "Gone", ""] {
