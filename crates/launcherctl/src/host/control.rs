@@ -177,6 +177,8 @@ impl Updates {
 #[derive(Debug)]
 pub struct Control {
     updates: Updates,
+    /// Clients are accepted as long as there is one, also when all have gone.
+    alive: mpsc::Sender<Infallible>,
     /// Closes when all clients have been served.
     clients: mpsc::Receiver<Infallible>,
 }
@@ -267,7 +269,13 @@ impl Control {
             tokio::spawn(client.serve(stream));
         };
         let (subscriptions, later) = (updates.downgrade(), alive.downgrade());
-        serve(owner, updates.subscribe(), true, alive, stop.clone());
+        serve(
+            owner,
+            updates.subscribe(),
+            true,
+            alive.clone(),
+            stop.clone(),
+        );
         tokio::spawn(async move {
             let mut connections = Acceptor::new(listener, "the supervisor's socket");
             loop {
@@ -283,7 +291,12 @@ impl Control {
             clients: updates,
             phase,
         };
-        Ok((Self { updates, clients }, StopRequests(requests)))
+        let control = Self {
+            updates,
+            alive,
+            clients,
+        };
+        Ok((control, StopRequests(requests)))
     }
 
     #[must_use]
@@ -295,7 +308,7 @@ impl Control {
     /// dropped.
     pub async fn finish(mut self, last: Update) {
         self.updates.send(last);
-        drop(self.updates);
+        drop((self.updates, self.alive));
         let _ = timeout(LAST_UPDATES_TIMEOUT, self.clients.recv()).await;
     }
 }
@@ -320,7 +333,13 @@ impl Client {
         loop {
             tokio::select! {
                 update = self.updates.recv() => match update {
-                    Ok(update) => drop(write.write_all(&line(&update)).await),
+                    Ok(update) => {
+                        let written = write.write_all(&line(&update)).await;
+                        // While it is read, a request that it left may still arrive.
+                        if written.is_err() && !is_reading {
+                            return;
+                        }
+                    }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
                 },
@@ -457,6 +476,26 @@ mod tests {
                 .await;
             stop.requested().await;
         });
+    }
+
+    #[tokio::test]
+    async fn clients_that_are_gone_are_forgotten_and_later_ones_are_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let (control, mut stop, mut owner) = serve(&socket).await;
+        owner.request(Request::Detach).await;
+        drop(owner);
+        drop(UnixStream::connect(&socket).await.unwrap());
+        while control.updates.clients.receiver_count() > 0 {
+            control.updates.send(Update::Phase {
+                phase: Phase::DomainRunning,
+                seconds: 0.0,
+            });
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut client = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
+        client.request(Request::Stop).await;
+        stop.requested().await;
     }
 
     #[test]
