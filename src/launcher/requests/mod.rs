@@ -183,6 +183,11 @@ impl Requests {
     /// the agent was asked [`AGENT_SHUTDOWN_TIMEOUT`] before.
     // D-vm-4, D-vm-5 (docs/differences.md).
     async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
+        let what = "shutting the guest down";
+        // First: it waits until libvirt has shown what the rest depends on.
+        let Some(permit) = admit::admit(&self.vm, request, what).await? else {
+            return Ok(());
+        };
         let document = self.vm.snapshot().document;
         let button = if document.is_none_or(|document| has_acpi(&document)) {
             Shutdown::Acpi
@@ -191,7 +196,7 @@ impl Requests {
         };
         let ask_agent = self.vm.has_agent();
         let (vm, agent_call) = (self.vm.clone(), self.libvirt.begin_agent_shutdown());
-        self.change(request, "shutting the guest down", move |domain| {
+        let shut_down = move |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             if !matches!(
                 domain.state()?,
@@ -210,8 +215,8 @@ impl Requests {
                 Err(asked) if asked < AGENT_SHUTDOWN_TIMEOUT => Ok(()),
                 _ => Ok(domain.shutdown(button)?),
             }
-        })
-        .await
+        };
+        self.libvirt.change(&permit, what, shut_down).await
     }
 
     /// Removes the definition, and counts it: one that is refused is none.
