@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::reads::xml;
-use super::vm::Vm;
+use super::vm::{Phase, Snapshot, Vm};
 use api::proto::inspect::v1::{DebugResponse, SetupResponse};
 use domain::Domain;
 use os::lock::lock;
@@ -48,12 +48,14 @@ impl Inspection {
         self.config.vm_stats_collector
     }
 
-    /// Waits for a state newer than this generation (0 is older than all). Returns its generation
+    /// Waits for a state newer than this generation (0 is older than all), and until libvirt has
+    /// shown whether there is a domain. Returns its generation
     /// and the last document sent to virt-handler.
     pub async fn domain_after(&self, generation: u64) -> (u64, Option<Arc<Domain>>) {
         let mut state = self.vm.subscribe();
         // Cannot fail: the sender lives as long as the VM.
-        let _ = state.wait_for(|vm| vm.generation > generation).await;
+        let is_newer = |vm: &Snapshot| vm.phase != Phase::Unknown && vm.generation > generation;
+        let _ = state.wait_for(is_newer).await;
         let newer = self.vm.snapshot();
         (newer.generation, newer.document)
     }
@@ -73,11 +75,20 @@ impl Inspection {
         };
         DebugResponse {
             version: os::version::get().to_owned(),
-            phase: format!("{:?}", snapshot.phase),
+            phase: phase(snapshot.phase),
             jobs: snapshot.jobs.iter().map(|job| format!("{job:?}")).collect(),
             domain_xml,
             context_json: lock(&self.last_context).clone(),
             problems: problem.into_iter().collect(),
         }
     }
+}
+
+/// `Starting` from the first step of a start on, as launchers before this one call it.
+fn phase(phase: Phase) -> String {
+    let shown = match phase {
+        Phase::Preparing => Phase::Starting,
+        other => other,
+    };
+    format!("{shown:?}")
 }
