@@ -136,7 +136,7 @@ fn complete_interfaces(domain: &mut DomainSpec, taps: Vec<TapInterface>) {
     }
 }
 
-/// Sets target, MTU and MAC address.
+/// Sets MTU, MAC address and target ([`api::link_names::tap`] names the tap device).
 pub(super) fn complete_interface(interface: &mut DomainInterface, tap: TapInterface) {
     interface.target = Some(InterfaceTarget {
         device: tap.device,

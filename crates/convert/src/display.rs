@@ -47,7 +47,7 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 }
 
 /// The display: the one that the VMI names, bochs for EFI where the cluster wants it, or the
-/// architecture's.
+/// architecture's (`video` in `arch.rs`).
 fn video_model(input: &Input<'_>) -> (String, Option<u64>) {
     let spec = &input.vmi.spec.domain;
     let bootloader = spec

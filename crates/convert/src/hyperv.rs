@@ -7,7 +7,8 @@ use domain::features::{
 };
 
 /// Each enlightenment that is asked for, or all that the host has (`hypervPassthrough`); the list
-/// wins over the latter.
+/// wins over the latter. An enlightenment implies no other one here (evmcs needs vapic): virt-api
+/// has added those to the VMI.
 pub(super) fn enlightenments(wanted: &Features) -> Result<Option<FeatureHyperv>, ConvertError> {
     if let Some(hyperv) = &wanted.hyperv {
         return Ok(Some(chosen(hyperv)));

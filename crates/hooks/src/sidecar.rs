@@ -131,8 +131,8 @@ impl fmt::Display for Sidecar {
     }
 }
 
-/// The subscribers of `point` in calling order: the highest priority first, equal priorities in
-/// natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
+/// The hook sidecars that subscribe to `point` in calling order: the highest priority first, equal
+/// priorities in natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
 pub fn calling_order(sidecars: &[Sidecar], point: HookPoint) -> Vec<&Sidecar> {
     let mut subscribed: Vec<(i32, &Sidecar)> = sidecars
         .iter()

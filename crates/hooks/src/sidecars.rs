@@ -118,7 +118,7 @@ impl Sidecars {
     ///
     /// # Errors
     /// [`HookError::Call`] for the first sidecar that fails, is too slow, or returns a refused
-    /// answer. The sidecars after it are not called.
+    /// answer. The sidecars after it are not called, and the domain is not defined.
     // D-hook-10 (docs/differences.md).
     pub async fn on_define_domain(
         &self,

@@ -53,6 +53,7 @@ pub struct DiskCopy {
 }
 
 impl Migration {
+    /// The `VIR_MIGRATE_*` flags. The launcher's `migration_source/document.rs` chooses them.
     fn flags(&self) -> c_uint {
         let optional = [
             (self.block, sys::VIR_MIGRATE_NON_SHARED_INC),

@@ -41,7 +41,7 @@ pub enum BackupError {
 }
 
 impl BackupError {
-    /// Whether the next backup has to be a full one.
+    /// `checkpoint_invalid` in the answer to a redefinition: the next backup has to be a full one.
     pub(in crate::launcher) fn is_checkpoint_invalid(&self) -> bool {
         matches!(self, Self::Redefine(error) if error.is_checkpoint_invalid())
     }

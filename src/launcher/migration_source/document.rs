@@ -17,7 +17,8 @@ use libvirt::{DiskCopy, Migration, XmlKind};
 /// The only supported compression.
 const ZSTD: &str = "zstd";
 
-/// Builds libvirt's parameters. Reads the domain, so it blocks.
+/// Builds libvirt's parameters and the `VIR_MIGRATE_*` flags: auto-converge, post-copy, block
+/// migration, unsafe. Reads the domain, so it blocks.
 ///
 /// # Errors
 /// libvirt's, or the document cannot be made.

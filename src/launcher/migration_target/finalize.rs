@@ -1,5 +1,5 @@
-//! Finishes a migration in the guest, which learns that its links are on another network, and what
-//! time it is.
+//! FinalizeVirtualMachineMigration: finishes a migration in the guest, which learns that its links
+//! are on another network, and what time it is.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

@@ -517,7 +517,7 @@ impl Inner {
         }
     }
 
-    /// Takes over a domain that an earlier launcher has had.
+    /// After a restart of the launcher, takes over the domain that already runs.
     fn adopt(&mut self, phase: Phase, observed: &Observed) {
         tracing::info!("Adopting the domain that is already there");
         self.metadata.adopt(&observed.spec.metadata.kube_virt);

@@ -51,7 +51,7 @@ pub struct Start {
     pub id: BackupId,
     /// Who reads the disks.
     pub mode: Mode,
-    /// The checkpoint since which changes are backed up; all is without one.
+    /// The checkpoint since which an incremental backup has the changes; without one it is full.
     pub incremental: Option<String>,
     /// Directory of the pod below which the backup's files are.
     pub target_path: String,

@@ -39,8 +39,8 @@ impl Assignment {
         }
     }
 
-    /// Gives the disk its thread or threads. Only virtio disks take part, but those that are left
-    /// out of the domain do as well.
+    /// Gives the disk its I/O threads, by `ioThreadsPolicy` and `dedicatedIOThread`. Only virtio
+    /// disks take part, but those that are left out of the domain do as well.
     pub(super) fn assign(&mut self, disk: &Disk, bus: &DiskBus, driver: &mut DiskDriver) {
         if *bus != DiskBus::Virtio {
             return;

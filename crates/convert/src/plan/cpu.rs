@@ -1,4 +1,5 @@
-//! CPUs of a running domain: how many the guest has, and where dedicated CPUs run.
+//! CPU hotplug: how many vCPUs a running domain gets (`virDomainSetVcpusFlags`), and the pins of
+//! its dedicated CPUs.
 
 use api::vmi::Vmi;
 use domain::DomainSpec;

@@ -1,4 +1,4 @@
-//! Which disks come, go, or change their medium.
+//! Disk hotplug: which disks are attached or detached, and which CD-ROM media change or are ejected.
 //!
 //! | live | wanted | |
 //! |---|---|---|
@@ -117,7 +117,7 @@ fn attach(dir: HotplugDir<'_>, old: Option<&Disk>, new: &Disk, live: &[Disk]) ->
     }
 }
 
-/// The live CD-ROM with the medium of the wanted one, or with none.
+/// A change of CD-ROM media: the live drive with the medium of the wanted one, or ejected.
 // D-disk-4 (docs/differences.md).
 fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change> {
     let medium = match new {

@@ -56,9 +56,9 @@ impl Mode {
 /// What the migration may do, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Limit of the whole migration, in seconds; 0 means none.
+    /// `completionTimeoutPerGiB` times the size: limit of the migration, in seconds; 0 means none.
     pub acceptable_seconds: i64,
-    /// Limit without progress, in seconds; 0 means none.
+    /// `progressTimeout`: limit without progress, in seconds; 0 means none.
     pub progress_timeout: i64,
     /// How long the guest may be paused at the end.
     pub max_downtime_ms: u64,

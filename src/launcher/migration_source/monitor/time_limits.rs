@@ -1,7 +1,8 @@
 //! The rules for a migration without a stall detector in its options. If it outlasts its completion
-//! timeout, it is helped once (by post-copy, a longer downtime, or a pause of the guest) where that
-//! is allowed, and otherwise aborted. If it is stuck, without progress for the progress timeout, it
-//! is aborted. [`super::stall_monitor`] has the other rules.
+//! timeout (`completionTimeoutPerGiB`), it is helped once (by post-copy, a longer downtime, or a
+//! pause of the guest) where that is allowed, and otherwise aborted. If it is stuck, without
+//! progress for the progress timeout (`progressTimeout`), it is aborted. [`super::stall_monitor`]
+//! has the other rules.
 
 use std::time::Duration;
 
