@@ -50,11 +50,21 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
                 ),
                 vec!["lost"],
             ),
-            // QEMU itself refuses this one; the answer has its message.
+            // libvirt refuses this one; the answer has its message.
             (
                 good.clone()
                     .set("/spec/domain/machine/type", json!("pc-q35-99.0")),
                 vec!["LibvirtError", "pc-q35-99.0"],
+            ),
+            // More than the emulated processor can address: QEMU refuses it when it starts, in words of its own.
+            (
+                good.clone()
+                    .set("/spec/domain/memory/guest", json!("64Ti"))
+                    .set("/spec/domain/resources/requests/memory", json!("64Ti")),
+                vec![
+                    "LibvirtError(Code=1, Domain=10, Message='",
+                    "qemu-system-x86_64: ",
+                ],
             ),
         ];
         for (vmi, words) in cases {

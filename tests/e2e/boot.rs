@@ -1,5 +1,7 @@
 //! A VMI is synced as JSON, and its guest boots.
 
+use domain::DomainSpec;
+use domain::controllers::Controller;
 use serde_json::json;
 
 use crate::harness::{Pod, Vmi, in_pod};
@@ -91,4 +93,49 @@ fn an_efi_guest_boots() {
             "yes"
         );
     });
+}
+
+#[tokio::test]
+// D-conv-5 (docs/differences.md).
+async fn a_guest_starts_paused_with_free_ports_where_an_earlier_start_left_a_definition() {
+    let (pod, vmi) = Pod::with_image("leftover", &["--libvirt=auto"]).await;
+    let definition = pod.path("/definition.xml");
+    let xml = "<domain type='qemu'><name>default_leftover</name><memory unit='MiB'>32</memory>\
+               <os><type>hvm</type></os></domain>";
+    std::fs::write(&definition, xml).unwrap();
+    pod.virsh(&["define", definition.to_str().unwrap()]);
+    assert!(
+        pod.domain().await.is_null(),
+        "virt-handler would take it for dead"
+    );
+
+    let interfaces = json!({"kubevirt.io/pci-interface-slot-count": "3"});
+    let vmi = vmi
+        .set("/spec/startStrategy", json!("Paused"))
+        .set("/metadata/annotations", interfaces);
+    for _ in 0..2 {
+        pod.sync_ok(&vmi).await;
+        let status = &pod.domain().await["Status"];
+        let expected = (&json!("Paused"), &json!("User"));
+        assert_eq!((&status["Status"], &status["Reason"]), expected);
+    }
+    let xml = pod.live_xml(&vmi);
+    let spec = DomainSpec::from_xml(&xml).unwrap();
+    assert_eq!(spec.memory.value, 256 << 10);
+    assert!(spec.devices.interfaces.is_empty());
+    let mut ports = spec.devices.controllers;
+    ports.retain(|controller| controller.model == "pcie-root-port");
+    let bus = |port: &Controller| port.address.as_ref().unwrap().bus.clone();
+    assert!(ports.iter().all(|port| bus(port) == "0x00"), "{xml}");
+    // Three for the interfaces, and those that small machines get.
+    ports.retain(|port| {
+        !xml.contains(&format!(
+            "bus='{:#04x}'",
+            port.index.parse::<u32>().unwrap()
+        ))
+    });
+    assert!(ports.len() >= 3, "{xml}");
+
+    pod.unpause(&vmi).await;
+    assert_eq!(pod.domain().await["Status"]["Status"], "Running");
 }

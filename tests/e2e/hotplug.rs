@@ -23,6 +23,52 @@ fn a_hotplugged_disk_keeps_its_serial_in_a_pod_of_roots() {
     in_container(User::Root, plugs_and_unplugs());
 }
 
+/// The names of all disks but the root disk.
+async fn plugged(pod: &Pod) -> Vec<String> {
+    let domain = pod.domain().await;
+    let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
+    let names = disks.iter().map(|disk| &disk["Alias"]["Name"]);
+    names
+        .filter(|name| *name != "rootdisk")
+        .map(|name| name.as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+// D-disk-10 (docs/differences.md).
+async fn disks_are_plugged_when_ready_and_one_failure_does_not_stop_the_others() {
+    let (pod, vmi) = Pod::started("disks", &[]).await;
+    let with = |names: &[&str]| {
+        let vmis = names.iter();
+        vmis.fold(vmi.clone(), |vmi, name| vmi.hotplugged(name, name, "scsi"))
+    };
+    let good = pod.hotplug_image("good", 1 << 20);
+    pod.sync_ok(&with(&["late", "good"])).await;
+    assert_eq!(
+        plugged(&pod).await,
+        ["good"],
+        "a disk whose image is not there yet is left for the next sync"
+    );
+    pod.hotplug_image("late", 1 << 20);
+    for _ in 0..2 {
+        pod.sync_ok(&with(&["late", "good"])).await;
+        assert_eq!(plugged(&pod).await.len(), 2);
+    }
+
+    // QEMU keeps an image from being written to by two disks: that one fails, the other comes.
+    std::fs::hard_link(&good, good.with_file_name("twin.img")).unwrap();
+    pod.hotplug_image("third", 1 << 20);
+    let answer = pod.sync(&with(&["late", "good", "twin", "third"])).await;
+    let error = answer.message;
+    assert!(!answer.success && error.contains("lock"), "{error}");
+    assert!(
+        error.starts_with("disk \"twin\" (sdc): attach: LibvirtError(Code=")
+            && !error.contains("third"),
+        "{error}"
+    );
+    assert!(plugged(&pod).await.contains(&"third".to_owned()));
+}
+
 async fn plugs_and_unplugs() {
     let (mut pod, vmi, mut guest) = Pod::booted("hotplug", &[]).await;
 
