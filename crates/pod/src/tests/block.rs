@@ -57,7 +57,7 @@ impl Drop for Device {
 
 #[test]
 fn a_block_claim_is_found_and_its_block_sizes_too() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let Some(_device) = Device::at(&pod, "dev/data") else {
         return;
     };
@@ -75,7 +75,7 @@ fn a_block_claim_is_found_and_its_block_sizes_too() {
 
 #[test]
 fn an_ephemeral_volume_over_a_device_has_its_size() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     let Some(_device) = Device::at(&pod, "dev/data") else {
@@ -85,7 +85,7 @@ fn an_ephemeral_volume_over_a_device_has_its_size() {
         r#"{"name":"data","ephemeral":{"persistentVolumeClaim":{"claimName":"c"}}}"#,
     ))
     .unwrap();
-    let overlay = info(&pod.path("var/run/kubevirt-ephemeral-disks/disk-data/data/disk.qcow2"));
+    let overlay = info(&pod.overlay("data"));
     assert_eq!(overlay["virtual-size"], SIZE);
     assert_eq!(
         overlay["backing-filename"],
@@ -95,7 +95,7 @@ fn an_ephemeral_volume_over_a_device_has_its_size() {
 
 #[test]
 fn a_hotplugged_device_is_ready_as_soon_as_it_is_there() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let path = pod.path("var/run/kubevirt/hotplug-disks/data");
     let xml = format!(
         r#"<domain><devices><disk type="block"><source dev="{}"/><target dev="sda"/></disk></devices></domain>"#,

@@ -22,7 +22,7 @@ fn a_launcher_that_is_not_root_leaves_roots_directories_alone() {
 
 #[test]
 fn directories_have_the_modes_that_others_rely_on() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     directories(&pod.cfg, "uid-1").unwrap();
     for (path, mode, is_qemus) in [
@@ -68,9 +68,7 @@ fn directories_have_the_modes_that_others_rely_on() {
 
 #[test]
 fn the_directory_of_hotplugged_volumes_reaches_conversion_and_plan() {
-    let Some(mut pod) = Pod::with(&[]) else {
-        return;
-    };
+    let mut pod = Pod::new();
     pod.cfg.hotplug_disk_dir = "/hotplugged/".to_owned();
     let image = pod.write("/hotplugged/data.img", &[0; 512]);
     let vmi: Vmi = serde_json::from_str(

@@ -7,17 +7,10 @@ use super::*;
 fn iso(path: &Path) -> (String, BTreeMap<String, Vec<u8>>) {
     let out = tempfile::tempdir().unwrap();
     let tree = out.path().join("tree");
-    let arguments = [
-        "-indev",
-        path.to_str().unwrap(),
-        "-osirrox",
-        "on",
-        "-pvd_info",
-        "-extract",
-        "/",
-        tree.to_str().unwrap(),
-    ];
-    let output = run("xorriso", &arguments);
+    let (image, to) = (path.display(), tree.display());
+    let output = run(&format!(
+        "xorriso -indev {image} -osirrox on -pvd_info -extract / {to}"
+    ));
     let label = output
         .lines()
         .find_map(|line| line.strip_prefix("Volume Id    : "))
@@ -36,52 +29,44 @@ fn iso(path: &Path) -> (String, BTreeMap<String, Vec<u8>>) {
 }
 
 fn text(files: &BTreeMap<String, Vec<u8>>, name: &str) -> String {
-    String::from_utf8(
-        files
-            .get(name)
-            .unwrap_or_else(|| panic!("no {name} in {files:?}"))
-            .clone(),
-    )
-    .unwrap()
+    let file = files.get(name);
+    let file = file.unwrap_or_else(|| panic!("no {name} in {files:?}"));
+    String::from_utf8(file.clone()).unwrap()
 }
 
-const ISO_TOOLS: [&str; 2] = ["xorrisofs", "xorriso"];
+/// The cloud-init data's ISO image: its label and files.
+fn cloud_init_iso(pod: &Pod, name: &str) -> (String, BTreeMap<String, Vec<u8>>) {
+    let directory = "var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web";
+    iso(&pod.path(&format!("{directory}/{name}.iso")))
+}
+
+const ISO: &[&str] = &["xorrisofs", "xorriso"];
 
 #[test]
 fn cloud_init_is_what_the_guest_expects() {
-    let Some(pod) = Pod::with(&ISO_TOOLS) else {
-        return;
-    };
+    let Some(pod) = Pod::with(ISO) else { return };
     let source = r##"{"userData":"#cloud-config\n","networkData":"version: 2"}"##;
-    pod.prepare(&with_volume(&format!(
-        r#"{{"name":"ci","cloudInitNoCloud":{source}}}"#
-    )))
-    .unwrap();
-    let (label, files) =
-        iso(&pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/noCloud.iso"));
+    let volume = |kind: &str| with_volume(&format!(r#"{{"name":"ci","{kind}":{source}}}"#));
+    pod.prepare(&volume("cloudInitNoCloud")).unwrap();
+    let (label, files) = cloud_init_iso(&pod, "noCloud");
     assert_eq!(label, "cidata");
     assert_eq!(
         files.keys().collect::<Vec<_>>(),
         ["/meta-data", "/network-config", "/user-data"]
     );
-    assert_eq!(
+    for (name, expected) in [
+        ("/user-data", "#cloud-config\n"),
+        ("/network-config", "version: 2"),
         (
-            text(&files, "/user-data").as_str(),
-            text(&files, "/network-config").as_str()
+            "/meta-data",
+            r#"{"instance-id":"web.shop","local-hostname":"web"}"#,
         ),
-        ("#cloud-config\n", "version: 2")
-    );
-    assert_eq!(
-        text(&files, "/meta-data"),
-        r#"{"instance-id":"web.shop","local-hostname":"web"}"#
-    );
+    ] {
+        assert_eq!(text(&files, name), expected);
+    }
 
-    pod.prepare(&with_volume(&format!(
-        r#"{{"name":"ci","cloudInitConfigDrive":{source}}}"#
-    )))
-    .unwrap();
-    let dir = pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web");
-    let (label, files) = iso(&dir.join("configdrive.iso"));
+    pod.prepare(&volume("cloudInitConfigDrive")).unwrap();
+    let (label, files) = cloud_init_iso(&pod, "configdrive");
     assert_eq!(label, "config-2");
     assert_eq!(
         files.keys().collect::<Vec<_>>(),
@@ -91,28 +76,24 @@ fn cloud_init_is_what_the_guest_expects() {
             "/openstack/latest/user_data"
         ]
     );
-    assert!(!dir.join("data").exists(), "secrets do not stay behind");
+    let data = pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/data");
+    assert!(!data.exists(), "secrets do not stay behind");
 }
 
 #[test]
 fn compressed_user_data_reaches_the_guest_as_it_is() {
-    let Some(pod) = Pod::with(&ISO_TOOLS) else {
-        return;
-    };
+    let Some(pod) = Pod::with(ISO) else { return };
     pod.prepare(&with_volume(
         r#"{"name":"ci","cloudInitNoCloud":{"userDataBase64":"H4sIAAA="}}"#,
     ))
     .unwrap();
-    let (_, files) =
-        iso(&pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/noCloud.iso"));
+    let (_, files) = cloud_init_iso(&pod, "noCloud");
     assert_eq!(files["/user-data"], b"\x1f\x8b\x08\0\0");
 }
 
 #[test]
 fn a_sidecar_may_change_the_data_source() {
-    let Some(pod) = Pod::with(&ISO_TOOLS) else {
-        return;
-    };
+    let Some(pod) = Pod::with(ISO) else { return };
     let vmi = serde_json::from_str(&with_volume(
         r#"{"name":"ci","cloudInitNoCloud":{"userData":"x"}}"#,
     ))
@@ -122,8 +103,7 @@ fn a_sidecar_may_change_the_data_source() {
         ..cloud_init(&pod.cfg, &vmi).unwrap().unwrap()
     };
     write_cloud_init(&pod.cfg, &vmi, &data).unwrap();
-    let (_, files) =
-        iso(&pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/configdrive.iso"));
+    let (_, files) = cloud_init_iso(&pod, "configdrive");
     assert!(
         text(&files, "/openstack/latest/meta_data.json").contains(r#""instance_id":"web.shop""#)
     );
@@ -139,9 +119,7 @@ fn a_sidecar_may_change_the_data_source() {
 
 #[test]
 fn device_metadata_is_on_the_config_drive() {
-    let Some(pod) = Pod::with(&ISO_TOOLS) else {
-        return;
-    };
+    let Some(pod) = Pod::with(ISO) else { return };
     let vmi = serde_json::from_str(&with_volume(
         r#"{"name":"ci","cloudInitConfigDrive":{"userData":"x"}}"#,
     ))
@@ -153,8 +131,7 @@ fn device_metadata_is_on_the_config_drive() {
         ..DeviceData::default()
     }]);
     write_cloud_init(&pod.cfg, &vmi, &data).unwrap();
-    let (_, files) =
-        iso(&pod.path("var/run/kubevirt-ephemeral-disks/cloud-init-data/shop/web/configdrive.iso"));
+    let (_, files) = cloud_init_iso(&pod, "configdrive");
     assert!(
         text(&files, "/openstack/latest/meta_data.json")
             .contains(r#""devices":[{"type":"nic","bus":"","address":"","tags":["t"]}]"#)
@@ -163,9 +140,7 @@ fn device_metadata_is_on_the_config_drive() {
 
 #[test]
 fn config_volumes_are_iso_images_with_their_labels() {
-    let Some(pod) = Pod::with(&ISO_TOOLS) else {
-        return;
-    };
+    let Some(pod) = Pod::with(ISO) else { return };
     let private = "var/run/kubevirt-private";
     // As the kubelet lays a ConfigMap out.
     pod.write(&format!("{private}/config-map/v/..2026/key=1"), b"map");
@@ -226,9 +201,7 @@ fn config_volumes_are_iso_images_with_their_labels() {
 #[test]
 // D-disk-19 (docs/differences.md).
 fn a_key_like_an_option_is_a_file_and_a_label_that_is_too_long_is_told() {
-    let Some(pod) = Pod::with(&ISO_TOOLS) else {
-        return;
-    };
+    let Some(pod) = Pod::with(ISO) else { return };
     for key in ["-volid", "-a", "--help", "a"] {
         pod.write(
             &format!("var/run/kubevirt-private/config-map/v/{key}"),
@@ -247,7 +220,7 @@ fn a_key_like_an_option_is_a_file_and_a_label_that_is_too_long_is_told() {
         r#"{{"name":"v","configMap":{{"name":"m","volumeLabel":"{}"}}}}"#,
         "L".repeat(33)
     );
-    let error = pod.prepare(&with_volume(&long)).unwrap_err();
+    let error = pod.refusal(&with_volume(&long));
     assert!(
         error.contains("): xorriso : FAILURE : -volid: Text too long (33 > 32)"),
         "{error}"
@@ -256,24 +229,22 @@ fn a_key_like_an_option_is_a_file_and_a_label_that_is_too_long_is_told() {
 
 #[test]
 fn sysprep_needs_an_answer_file() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     let sysprep = with_volume(r#"{"name":"v","sysprep":{"secret":{"name":"s"}}}"#);
     assert!(
-        pod.prepare(&sysprep)
-            .unwrap_err()
+        pod.refusal(&sysprep)
             .contains("is the volume mounted in this pod?")
     );
     pod.write("var/run/kubevirt-private/sysprep/v/other.xml", b"");
     assert!(
-        pod.prepare(&sysprep)
-            .unwrap_err()
+        pod.refusal(&sysprep)
             .contains("should contain autounattend.xml or unattend.xml")
     );
 }
 
 #[test]
 fn ignition_data_are_a_file() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     pod.prepare(r#"{"metadata":{"name":"web","namespace":"shop","annotations":{"kubevirt.io/ignitiondata":"{}"}}}"#).unwrap();
     assert_eq!(
         fs::read(pod.path("var/run/kubevirt-ephemeral-disks/ignition-data/shop/web/data.ign"))
@@ -284,7 +255,7 @@ fn ignition_data_are_a_file() {
 
 #[test]
 fn downward_metrics_have_a_disk_without_metrics() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     pod.prepare(&with_volume(r#"{"name":"m","downwardMetrics":{}}"#))
         .unwrap();
     let disk = fs::read(pod.path("var/run/kubevirt-private/downwardapi-disks/vhostmd0")).unwrap();
@@ -306,7 +277,7 @@ fn downward_metrics_have_a_disk_without_metrics() {
 
 #[test]
 fn on_a_migration_target_iso_images_are_empty_and_as_large_as_the_source() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     let map = r#"{"name":"v","configMap":{"name":"m"}},{"name":"ci","cloudInitNoCloud":{"userData":"x"}}"#;
     let vmi = |status: &str| -> Vmi {
         let disks = r#"{"devices":{"disks":[{"name":"v"},{"name":"ci"}]}}"#;

@@ -15,14 +15,14 @@ const CONTAINER_DISK: &str = r#"{"name":"root","containerDisk":{"image":"registr
 
 /// A pod with a secret that nobody may get at.
 fn pod() -> Pod {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     pod.write("etc/shadow", &[b's'; 4096]);
     pod
 }
 
 fn refusal(pod: &Pod, volume: &str) -> String {
     let before = pod.files();
-    let error = pod.prepare(&with_volume(volume)).unwrap_err();
+    let error = pod.refusal(&with_volume(volume));
     let after: BTreeMap<_, _> = pod.files();
     assert_eq!(
         after.get(&pod.path("etc/shadow")),
@@ -68,19 +68,15 @@ fn a_link_instead_of_a_volumes_directory() {
 #[test]
 fn what_is_no_data_is_never_opened() {
     let pod = pod();
-    fs::create_dir_all(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
+    let image = pod.path(&format!("{DATA_DIR}/disk.img"));
+    fs::create_dir_all(&image).unwrap();
     assert!(refusal(&pod, CLAIM).contains("is a directory"));
-    fs::remove_dir(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
+    fs::remove_dir(&image).unwrap();
     // Opening a pipe would wait for a writer for ever.
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        pod.path(&format!("{DATA_DIR}/disk.img")),
-        rustix::fs::Mode::RUSR,
-    )
-    .unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &image, rustix::fs::Mode::RUSR).unwrap();
     assert!(refusal(&pod, CLAIM).contains("is a pipe"));
-    fs::remove_file(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
-    std::os::unix::net::UnixListener::bind(pod.path(&format!("{DATA_DIR}/disk.img"))).unwrap();
+    fs::remove_file(&image).unwrap();
+    std::os::unix::net::UnixListener::bind(&image).unwrap();
     assert!(refusal(&pod, CLAIM).contains("is a socket"));
 }
 
@@ -113,7 +109,7 @@ fn cve_2022_1798_a_container_disks_path_that_leads_out() {
     };
     pod.write("var/run/kubevirt-kernel-boot/boot/vmlinuz", b"kernel");
     for path in ["../../../etc/shadow", "/boot/../../../../etc/shadow", ".."] {
-        let error = pod.prepare(&kernel(path)).unwrap_err();
+        let error = pod.refusal(&kernel(path));
         assert!(
             error.contains("of the kernel boot container") || error.contains("is a directory"),
             "{path}: {error}"
@@ -167,7 +163,7 @@ fn cve_2025_64324_a_host_disk_whose_path_leads_out() {
 #[test]
 // D-disk-11 (docs/differences.md).
 fn an_image_that_refers_to_other_files_is_refused() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     let shadow = pod.write("etc/shadow", &[b's'; 4096]);
@@ -181,30 +177,16 @@ fn an_image_that_refers_to_other_files_is_refused() {
         "",
     ] {
         if backing.is_empty() {
-            run(
-                "qemu-img",
-                &[
-                    "create",
-                    "-q",
-                    "-f",
-                    "qcow2",
-                    "-o",
-                    &format!(
-                        "data_file={},data_file_raw=on",
-                        pod.path("own.raw").display()
-                    ),
-                    image,
-                    "1M",
-                ],
-            );
+            let own = pod.path("own.raw");
+            let options = format!("data_file={},data_file_raw=on", own.display());
+            run(&format!(
+                "qemu-img create -q -f qcow2 -o {options} {image} 1M"
+            ));
             assert!(refusal_of_image(&pod).contains("keeps its data in another file"));
         } else {
-            run(
-                "qemu-img",
-                &[
-                    "create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "raw", image, "1M",
-                ],
-            );
+            run(&format!(
+                "qemu-img create -q -f qcow2 -u -b {backing} -F raw {image} 1M"
+            ));
             let error = refusal_of_image(&pod);
             assert!(
                 error.contains("it has the backing file") && error.contains("qemu-img rebase"),
@@ -216,7 +198,7 @@ fn an_image_that_refers_to_other_files_is_refused() {
 }
 
 fn refusal_of_image(pod: &Pod) -> String {
-    pod.prepare(&with_volume(CONTAINER_DISK)).unwrap_err()
+    pod.refusal(&with_volume(CONTAINER_DISK))
 }
 
 #[test]
@@ -232,27 +214,16 @@ fn an_image_with_extents_elsewhere_is_refused_before_anything_opens_it() {
 #[test]
 // D-disk-22 (docs/differences.md).
 fn a_claim_that_pretends_to_have_a_backing_file_is_grown_as_what_it_is() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     let shadow = pod.write("etc/shadow", &[b's'; 4096]);
     let image = pod.write(&format!("{DATA_DIR}/disk.img"), &[]);
-    run(
-        "qemu-img",
-        &[
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            "-u",
-            "-b",
-            shadow.to_str().unwrap(),
-            "-F",
-            "raw",
-            image.to_str().unwrap(),
-            "1M",
-        ],
-    );
+    run(&format!(
+        "qemu-img create -q -f qcow2 -u -b {} -F raw {} 1M",
+        shadow.display(),
+        image.display()
+    ));
     let before = fs::read(&image).unwrap();
     let status = r#""status":{"volumeStatus":[{"name":"data","persistentVolumeClaimInfo":
         {"capacity":{"storage":"20Mi"},"requests":{"storage":"20Mi"},"filesystemOverhead":"0"}}]},"spec""#;
@@ -277,12 +248,7 @@ fn names_of_the_vmi_cannot_leave_their_directories() {
         ignition("x", "../.."),
         ignition("", "n"),
     ] {
-        assert!(
-            pod.prepare(&vmi)
-                .unwrap_err()
-                .contains("cannot be a file name"),
-            "{vmi}"
-        );
+        assert!(pod.refusal(&vmi).contains("cannot be a file name"), "{vmi}");
     }
 }
 

@@ -11,24 +11,13 @@ pub const EPHEMERAL: &str =
 
 #[test]
 fn a_container_disk_gets_an_overlay_of_its_size() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
-    let image = pod.write("var/run/kubevirt/container-disks/disk_0.img", &[]);
-    run(
-        "qemu-img",
-        &[
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            image.to_str().unwrap(),
-            "32M",
-        ],
-    );
+    let image = pod.container_disk();
     let before = fs::read(&image).unwrap();
     pod.prepare(&with_volume(CONTAINER_DISK)).unwrap();
-    let overlay = info(&pod.path("var/run/kubevirt-ephemeral-disks/disk-data/root/disk.qcow2"));
+    let overlay = info(&pod.overlay("root"));
     assert_eq!(overlay["virtual-size"], 32 * MIB);
     assert_eq!(overlay["backing-filename"], image.to_str().unwrap());
     assert_eq!(overlay["backing-filename-format"], "qcow2");
@@ -37,7 +26,7 @@ fn a_container_disk_gets_an_overlay_of_its_size() {
 
 #[test]
 fn an_image_volume_is_linked_to_where_the_domain_expects_it() {
-    let Some(mut pod) = Pod::with(&["qemu-img"]) else {
+    let Some(mut pod) = Pod::with(QEMU) else {
         return;
     };
     pod.cfg.image_volume = true;
@@ -52,65 +41,39 @@ fn an_image_volume_is_linked_to_where_the_domain_expects_it() {
             image.canonicalize().unwrap()
         );
     }
-    let overlay = info(&pod.path("var/run/kubevirt-ephemeral-disks/disk-data/root/disk.qcow2"));
+    let overlay = info(&pod.overlay("root"));
     assert_eq!(overlay["virtual-size"], 4096);
     assert_eq!(overlay["backing-filename-format"], "raw");
 }
 
 #[test]
 fn an_image_that_qemu_cannot_read_is_refused_with_its_reason() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
-    let image = pod.write("var/run/kubevirt/container-disks/disk_0.img", &[]);
-    run(
-        "qemu-img",
-        &[
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            image.to_str().unwrap(),
-            "32M",
-        ],
-    );
+    let image = pod.container_disk();
     let mut bytes = fs::read(&image).unwrap();
     // The table of clusters (l1_table_offset) far behind the end of the image, and not aligned.
     bytes[40..48].copy_from_slice(&0x7fff_ffff_0001_u64.to_be_bytes());
     fs::write(&image, bytes).unwrap();
-    let error = pod.prepare(&with_volume(CONTAINER_DISK)).unwrap_err();
+    let error = pod.refusal(&with_volume(CONTAINER_DISK));
     assert!(
         error.starts_with("volume \"root\": ")
             && error.contains("disk_0.img: QEMU cannot use it as qcow2: "),
         "{error}"
     );
-    assert!(
-        !pod.path("var/run/kubevirt-ephemeral-disks/disk-data/root/disk.qcow2")
-            .exists()
-    );
+    assert!(!pod.overlay("root").exists());
 }
 
 #[test]
 fn an_image_that_takes_too_much_memory_to_inspect_is_refused() {
-    let Some(mut pod) = Pod::with(&["qemu-img"]) else {
+    let Some(mut pod) = Pod::with(QEMU) else {
         return;
     };
     pod.cfg.disk_memory_limit = 8 << 20;
-    let image = pod.write("var/run/kubevirt/container-disks/disk_0.img", &[]);
-    run(
-        "qemu-img",
-        &[
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            image.to_str().unwrap(),
-            "32M",
-        ],
-    );
+    pod.container_disk();
     assert!(
-        pod.prepare(&with_volume(CONTAINER_DISK))
-            .unwrap_err()
+        pod.refusal(&with_volume(CONTAINER_DISK))
             .contains("QEMU cannot use it as qcow2")
     );
 }
@@ -125,22 +88,19 @@ fn an_ephemeral_volume_leaves_its_claim_as_it_is() {
     content[..4].copy_from_slice(b"QFI\xfb");
     let claim = pod.write("var/run/kubevirt-private/vmi-disks/data/disk.img", &content);
     pod.prepare(&with_volume(EPHEMERAL)).unwrap();
-    let overlay = pod.path("var/run/kubevirt-ephemeral-disks/disk-data/data/disk.qcow2");
+    let overlay = pod.overlay("data");
     let about = info(&overlay);
     assert_eq!(
         (&about["virtual-size"], &about["backing-filename-format"]),
         (&serde_json::json!(MIB), &serde_json::json!("raw"))
     );
-    run(
-        "qemu-io",
-        &["-c", "write -P 42 0 64k", overlay.to_str().unwrap()],
-    );
+    qemu_io("write -P 42 0 64k", &overlay);
     assert_eq!(fs::read(&claim).unwrap(), content);
 }
 
 #[test]
 fn an_empty_disk_is_rounded_down_to_mebibytes() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     pod.prepare(&with_volume(EMPTY_DISK)).unwrap();
@@ -150,28 +110,20 @@ fn an_empty_disk_is_rounded_down_to_mebibytes() {
         (&serde_json::json!("qcow2"), &serde_json::json!(9 * MIB))
     );
     let tiny = with_volume(r#"{"name":"scratch","emptyDisk":{"capacity":"1000Ki"}}"#);
-    assert!(
-        pod.prepare(&tiny)
-            .unwrap_err()
-            .contains("\"1000Ki\" is less than 1Mi")
-    );
+    assert!(pod.refusal(&tiny).contains("\"1000Ki\" is less than 1Mi"));
     let odd = with_volume(r#"{"name":"scratch","emptyDisk":{"capacity":"much"}}"#);
-    assert!(
-        pod.prepare(&odd)
-            .unwrap_err()
-            .contains("emptyDisk.capacity")
-    );
+    assert!(pod.refusal(&odd).contains("emptyDisk.capacity"));
 }
 
 #[test]
 fn a_host_disk_is_made_where_the_vmi_says_so() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     let disk = |kind: &str, capacity: &str| {
         with_volume(&format!(
             r#"{{"name":"h","hostDisk":{{"path":"/data/vm.img","type":"{kind}","capacity":"{capacity}"}}}}"#
         ))
     };
-    let error = pod.prepare(&disk("DiskOrCreate", "1Mi")).unwrap_err();
+    let error = pod.refusal(&disk("DiskOrCreate", "1Mi"));
     assert!(
         error.contains("the host disk \"/data/vm.img\" is not at")
             && error.contains("mounted there"),
@@ -181,8 +133,7 @@ fn a_host_disk_is_made_where_the_vmi_says_so() {
     fs::create_dir_all(image.parent().unwrap()).unwrap();
     assert!(pod.prepare(&disk("Disk", "1Mi")).is_err());
     assert!(
-        pod.prepare(&disk("DiskOrCreate", "1Ei"))
-            .unwrap_err()
+        pod.refusal(&disk("DiskOrCreate", "1Ei"))
             .contains("does not have the 1152921504606846976 bytes that")
     );
     pod.prepare(&disk("DiskOrCreate", "2.5Mi")).unwrap();
@@ -194,9 +145,9 @@ fn a_host_disk_is_made_where_the_vmi_says_so() {
 
 #[test]
 fn a_claim_that_is_not_attached_is_named() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     let claim = r#"{"name":"data","persistentVolumeClaim":{"claimName":"c"}}"#;
-    let error = pod.prepare(&with_volume(claim)).unwrap_err();
+    let error = pod.refusal(&with_volume(claim));
     assert!(
         error.contains("disk \"data\": volume \"data\" is a claim, but neither /"),
         "{error}"
@@ -216,13 +167,11 @@ fn a_claim_that_is_not_attached_is_named() {
 
 #[test]
 fn kernel_boot_artifacts_are_linked() {
-    let Some(mut pod) = Pod::with(&[]) else {
-        return;
-    };
+    let mut pod = Pod::new();
     pod.cfg.image_volume = true;
     let vmi = r#"{"spec":{"domain":{"firmware":{"kernelBoot":{"container":{"image":"i","kernelPath":"/boot/vmlinuz","initrdPath":"/boot/initrd"}}}}}}"#;
     let kernel = pod.write("var/run/kubevirt-kernel-boot/boot/vmlinuz", b"kernel");
-    let error = pod.prepare(vmi).unwrap_err();
+    let error = pod.refusal(vmi);
     assert!(
         error.contains("no \"/boot/initrd\" of the kernel boot container \"i\""),
         "{error}"
@@ -237,7 +186,7 @@ fn kernel_boot_artifacts_are_linked() {
 
 #[test]
 fn an_image_grows_with_its_claim() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     let image = pod.write("var/run/kubevirt-private/vmi-disks/data/disk.img", &[]);
@@ -268,7 +217,7 @@ fn an_image_grows_with_its_claim() {
 
 #[test]
 fn a_running_disk_may_grow_to_the_size_of_its_claim_and_file_system() {
-    let Some(pod) = Pod::with(&[]) else { return };
+    let pod = Pod::new();
     let image = pod.write(
         "var/run/kubevirt-private/vmi-disks/data/disk.img",
         &[1; 4096],

@@ -21,6 +21,8 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::Context;
 
+const QEMU: &[&str] = &["qemu-img"];
+
 /// A pod in a temporary directory.
 struct Pod {
     dir: tempfile::TempDir,
@@ -36,13 +38,17 @@ impl Pod {
                 return None;
             }
         }
+        Some(Self::new())
+    }
+
+    fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let cfg = LauncherFlags {
             root: Root::new(dir.path()),
             ..LauncherFlags::default()
         };
         directories(&cfg, "uid-1").unwrap();
-        Some(Self { dir, cfg })
+        Self { dir, cfg }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -83,6 +89,27 @@ impl Pod {
         prepare(&self.cfg, &vmi, &ctx, data.as_ref()).map_err(|error| os::logging::chain(&error))
     }
 
+    /// Why a start is refused.
+    fn refusal(&self, vmi: &str) -> String {
+        self.prepare(vmi).unwrap_err()
+    }
+
+    /// The container disk's image: qcow2 of 32 MiB.
+    fn container_disk(&self) -> PathBuf {
+        let image = self.write("var/run/kubevirt/container-disks/disk_0.img", &[]);
+        run(&format!(
+            "qemu-img create -q -f qcow2 {} 32M",
+            image.display()
+        ));
+        image
+    }
+
+    /// Where the overlay of this volume is.
+    fn overlay(&self, volume: &str) -> PathBuf {
+        let overlays = "var/run/kubevirt-ephemeral-disks/disk-data";
+        self.path(&format!("{overlays}/{volume}/disk.qcow2"))
+    }
+
     /// Path, content and time of change of all files.
     fn files(&self) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
         let mut files = BTreeMap::new();
@@ -111,22 +138,27 @@ fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
     }
 }
 
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+/// Runs a program with these words; what it prints.
+fn run(line: &str) -> String {
+    let mut words = line.split(' ');
+    let program = words.next().unwrap();
+    let output = Command::new(program).args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs qemu-io's command on an image; what it prints.
+fn qemu_io(command: &str, image: &Path) -> String {
+    let mut qemu_io = Command::new("qemu-io");
+    let output = qemu_io.args(["-c", command]).arg(image).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn info(path: &Path) -> serde_json::Value {
-    serde_json::from_str(&run(
-        "qemu-img",
-        &["info", "--output", "json", path.to_str().unwrap()],
-    ))
-    .unwrap()
+    let about = run(&format!("qemu-img info --output json {}", path.display()));
+    serde_json::from_str(&about).unwrap()
 }
 
 /// A VMI with one volume and a disk that uses it.

@@ -24,7 +24,7 @@ fn disk(pod: &Pod, xml: &str) -> Disk {
 #[test]
 // D-disk-15 (docs/differences.md).
 fn an_image_that_does_not_exist_yet_is_judged_by_its_directory_and_not_made() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let path = "var/run/libvirt/empty-disks/new.qcow2";
     fs::create_dir_all(pod.path(path).parent().unwrap()).unwrap();
     let before = pod.files();
@@ -43,7 +43,7 @@ fn an_image_that_does_not_exist_yet_is_judged_by_its_directory_and_not_made() {
 
 #[test]
 fn what_cannot_be_opened_has_no_direct_io() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     pod.link("/etc/shadow", "dev-link");
     let missing_device =
         r#"<disk type="block"><source dev="ROOT/dev/none"/><target dev="vda"/></disk>"#;
@@ -70,7 +70,7 @@ fn what_cannot_be_opened_has_no_direct_io() {
 
 #[test]
 fn an_empty_drive_is_passed_over() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let modes = disk_modes(
         &pod.cfg,
         &domain(
@@ -83,7 +83,7 @@ fn an_empty_drive_is_passed_over() {
 
 #[test]
 fn a_full_image_is_preallocated_and_a_sparse_one_is_not() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let full = pod.write("full.img", &[1; 1 << 16]);
     let sparse = pod.write("sparse.img", &[]);
     fs::File::options()
@@ -104,7 +104,7 @@ fn a_full_image_is_preallocated_and_a_sparse_one_is_not() {
 
 #[test]
 fn a_cloud_init_image_is_never_found_preallocated() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let path = "var/run/kubevirt-ephemeral-disks/cloud-init-data/ns1/vm1/noCloud.iso";
     pod.write(path, &[1; 1 << 16]);
     let modes = disk_modes(&pod.cfg, &domain(&pod, &[&file(path)]));
@@ -113,7 +113,7 @@ fn a_cloud_init_image_is_never_found_preallocated() {
 
 #[test]
 fn the_backing_file_counts_as_well() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     pod.write("overlay.qcow2", &[0; 512]);
     let xml = r#"<disk type="file"><source file="ROOT/overlay.qcow2"/><backingStore type="file"><source file="ROOT/gone/base.img"/></backingStore><target dev="vda"/></disk>"#;
     let modes = disk_modes(&pod.cfg, &domain(&pod, &[xml]));
@@ -127,7 +127,7 @@ fn the_backing_file_counts_as_well() {
 #[test]
 // D-disk-13 (docs/differences.md).
 fn a_hotplugged_disk_is_ready_when_its_image_is_mounted() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let path = "var/run/kubevirt/hotplug-disks/data.img";
     let xml = file(path);
     assert!(!disk_ready(&pod.cfg, &disk(&pod, &xml)), "nothing there");
@@ -142,7 +142,7 @@ fn a_hotplugged_disk_is_ready_when_its_image_is_mounted() {
 
 #[test]
 fn what_must_not_be_opened_is_never_ready() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     pod.write("etc/shadow", b"secret");
     pod.link("/etc/shadow", "var/run/kubevirt/hotplug-disks/data.img");
     assert!(!disk_ready(
@@ -168,7 +168,7 @@ fn what_must_not_be_opened_is_never_ready() {
 
 #[test]
 fn an_overlay_that_keeps_track_of_changes_has_its_data_elsewhere() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let xml = r#"<disk type="file"><source file="ROOT/overlay.qcow2"><dataStore type="file"><source file="ROOT/data.img"/></dataStore></source><target dev="vda"/></disk>"#;
     pod.write("overlay.qcow2", &[0; 512]);
     assert!(!disk_ready(&pod.cfg, &disk(&pod, xml)));

@@ -3,20 +3,11 @@
 use super::images::{CONTAINER_DISK, EMPTY_DISK, EPHEMERAL, MIB};
 use super::*;
 
+const TOOLS: &[&str] = &["qemu-img", "xorrisofs"];
+
 /// One of each kind that is made.
 fn everything(pod: &Pod) -> String {
-    let image = pod.write("var/run/kubevirt/container-disks/disk_0.img", &[]);
-    run(
-        "qemu-img",
-        &[
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            image.to_str().unwrap(),
-            "32M",
-        ],
-    );
+    pod.container_disk();
     pod.write(
         "var/run/kubevirt-private/vmi-disks/data/disk.img",
         &[1; 4096],
@@ -44,9 +35,7 @@ fn everything(pod: &Pod) -> String {
 #[test]
 // D-disk-14 (docs/differences.md).
 fn a_second_time_changes_nothing() {
-    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
-        return;
-    };
+    let Some(pod) = Pod::with(TOOLS) else { return };
     let vmi = everything(&pod);
     pod.prepare(&vmi).unwrap();
     let first = pod.files();
@@ -71,9 +60,7 @@ fn a_second_time_changes_nothing() {
 
 #[test]
 fn what_an_interruption_has_left_is_repaired() {
-    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
-        return;
-    };
+    let Some(pod) = Pod::with(TOOLS) else { return };
     let vmi = everything(&pod);
     let ephemeral = "var/run/kubevirt-ephemeral-disks";
     // Killed while writing beside; and a launcher that wrote in place was killed before the header.
@@ -131,9 +118,7 @@ const HOSTILE: [(&str, usize, &[u8]); 5] = [
 #[test]
 // D-disk-11 (docs/differences.md).
 fn what_is_kept_is_checked_again_and_stays() {
-    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
-        return;
-    };
+    let Some(pod) = Pod::with(TOOLS) else { return };
     let vmi = everything(&pod);
     pod.prepare(&vmi).unwrap();
     for path in [
@@ -162,27 +147,15 @@ fn what_is_kept_is_checked_again_and_stays() {
 
 #[test]
 fn an_empty_disk_that_has_got_a_backing_file_is_refused() {
-    let Some(pod) = Pod::with(&["qemu-img", "xorrisofs"]) else {
-        return;
-    };
+    let Some(pod) = Pod::with(TOOLS) else { return };
     let vmi = everything(&pod);
     pod.prepare(&vmi).unwrap();
     let disk = pod.path("var/run/libvirt/empty-disks/scratch.qcow2");
-    run(
-        "qemu-img",
-        &[
-            "rebase",
-            "-u",
-            "-f",
-            "qcow2",
-            "-b",
-            "/etc/shadow",
-            "-F",
-            "raw",
-            disk.to_str().unwrap(),
-        ],
-    );
-    let error = pod.prepare(&vmi).unwrap_err();
+    run(&format!(
+        "qemu-img rebase -u -f qcow2 -b /etc/shadow -F raw {}",
+        disk.display()
+    ));
+    let error = pod.refusal(&vmi);
     assert!(error.contains("has the backing file"), "{error}");
 }
 
@@ -198,20 +171,11 @@ fn what_the_guest_has_written_survives_a_restart_of_the_launcher() {
         "var/run/kubevirt-ephemeral-disks/disk-data/root/disk.qcow2",
     ];
     for disk in disks {
-        run(
-            "qemu-io",
-            &["-c", "write -P 42 0 64k", pod.path(disk).to_str().unwrap()],
-        );
+        qemu_io("write -P 42 0 64k", &pod.path(disk));
     }
     pod.prepare(&vmi).unwrap();
     for disk in disks {
-        assert!(
-            !run(
-                "qemu-io",
-                &["-c", "read -P 42 0 64k", pod.path(disk).to_str().unwrap()]
-            )
-            .contains("failed"),
-            "{disk}"
-        );
+        let read = qemu_io("read -P 42 0 64k", &pod.path(disk));
+        assert!(!read.contains("failed"), "{disk}: {read}");
     }
 }

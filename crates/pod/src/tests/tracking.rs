@@ -29,7 +29,7 @@ fn vmi(state: &str, status: &str) -> Vmi {
 #[test]
 // D-disk-8 (docs/differences.md).
 fn an_overlay_maps_to_its_volume_and_leaves_it_alone() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     let content = b"data".repeat(300_000);
@@ -47,35 +47,27 @@ fn an_overlay_maps_to_its_volume_and_leaves_it_alone() {
         (&specific["data-file"], &specific["data-file-raw"]),
         (&data.to_str().unwrap().into(), &true.into())
     );
-    run(
-        "qemu-img",
-        &[
-            "compare",
-            "-q",
-            "-f",
-            "qcow2",
-            "-F",
-            "raw",
-            overlay.to_str().unwrap(),
-            data.to_str().unwrap(),
-        ],
-    );
+    run(&format!(
+        "qemu-img compare -q -f qcow2 -F raw {} {}",
+        overlay.display(),
+        data.display()
+    ));
     let left: Vec<_> = fs::read_dir(overlay.parent().unwrap()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[test]
 fn one_that_is_there_keeps_its_bitmaps() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     pod.write(DATA, &[1; 4096]);
     track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
     let overlay = pod.path(OVERLAY);
-    run(
-        "qemu-img",
-        &["bitmap", "--add", overlay.to_str().unwrap(), "checkpoint"],
-    );
+    run(&format!(
+        "qemu-img bitmap --add {} checkpoint",
+        overlay.display()
+    ));
     for state in ["Initializing", "Enabled"] {
         track(&pod.cfg, &vmi(state, ""), &disk(&pod)).unwrap();
         assert_eq!(
@@ -88,7 +80,7 @@ fn one_that_is_there_keeps_its_bitmaps() {
 #[test]
 // D-disk-11 (docs/differences.md).
 fn one_that_is_there_is_checked() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     pod.write(DATA, &[1; 4096]);
@@ -109,25 +101,15 @@ fn one_that_is_there_is_checked() {
         "{error}"
     );
     assert!(fs::read(&overlay).unwrap() == bad, "it stays");
-    let backing = [
-        "-b",
-        "/etc/shadow",
-        "-F",
-        "raw",
-        overlay.to_str().unwrap(),
-        "4k",
-    ];
-    run(
-        "qemu-img",
-        &[&["create", "-q", "-u", "-f", "qcow2"], &backing[..]].concat(),
-    );
+    let create = "qemu-img create -q -u -f qcow2 -b /etc/shadow -F raw";
+    run(&format!("{create} {} 4k", overlay.display()));
     assert!(refusal().contains("has the backing file"));
 }
 
 #[test]
 // D-disk-23 (docs/differences.md).
 fn an_overlay_goes_with_its_volume_once_the_guest_has_released_it() {
-    let pod = Pod::with(&[]).unwrap();
+    let pod = Pod::new();
     let overlay = pod.write(OVERLAY, &[]);
     let other = pod.write("var/lib/libvirt/qemu/cbt/notes", &[]);
     pod.write(DATA, &[1; 4096]);
@@ -147,7 +129,7 @@ fn an_overlay_goes_with_its_volume_once_the_guest_has_released_it() {
 #[test]
 // D-disk-9 (docs/differences.md).
 fn tracking_that_has_begun_does_not_begin_again() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     pod.write(DATA, &[1; 4096]);
@@ -170,7 +152,7 @@ fn tracking_that_has_begun_does_not_begin_again() {
 
 #[test]
 fn a_volume_that_is_not_there_leaves_no_overlay() {
-    let Some(pod) = Pod::with(&["qemu-img"]) else {
+    let Some(pod) = Pod::with(QEMU) else {
         return;
     };
     let error =
