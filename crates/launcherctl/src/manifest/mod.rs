@@ -20,7 +20,6 @@ mod refusals;
 mod rules;
 mod type_error;
 mod update;
-mod vm;
 mod yaml_error;
 
 use serde_json::{Value, json};

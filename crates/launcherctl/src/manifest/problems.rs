@@ -15,8 +15,8 @@ use super::fields::unknown_fields_of;
 use super::kind::{MeantKind, meant_kind};
 use super::lines::Node;
 use super::refusals::{clear, clear_parent, is_related, refusals};
-use super::rules::{of_text_map, violations};
-use super::{config_data, defaults, typed, vm};
+use super::rules::{violations, violations_of_vm};
+use super::{config_data, defaults, typed};
 use crate::json::{copy_at, set, text_at};
 use os::logging::chain;
 
@@ -230,13 +230,8 @@ fn of_document(meant: MeantKind, node: &Node, mut value: Value) -> Vec<Problem> 
         found.add_at("apiVersion", message);
     }
     if meant.kind != documents::VMI {
-        for (field, message) in vm::violations(&value) {
-            found.add_at(field, message);
-        }
-        for field in ["metadata.labels", "metadata.annotations"] {
-            for violation in of_text_map(&value, field) {
-                found.add_at(&violation.field, violation.message);
-            }
+        for violation in violations_of_vm(&value) {
+            found.add_at(&violation.field, violation.message);
         }
     }
     if found.is_full() {
@@ -268,6 +263,9 @@ fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
     }
     let wrong_types = found.fields.clone();
     for violation in violations(&vmi) {
+        if found.is_full() {
+            return;
+        }
         let field = &violation.field;
         if !wrong_types.iter().any(|wrong| is_related(wrong, field)) {
             found.add(field, violation.message);

@@ -1,5 +1,6 @@
 //! A wrongly typed field, described in YAML's words instead of Rust's.
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The expected and the actual type.
@@ -41,6 +42,16 @@ impl TypeError {
     }
 }
 
+/// Why a value does not have a type. A missing or null value has any type.
+#[must_use]
+pub fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
+    if value.is_null() {
+        return None;
+    }
+    let error = serde_json::from_value::<T>(value.clone()).err()?;
+    Some(TypeError::new(&error, value).to_string())
+}
+
 fn found(value: &Value, expected: &str) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
@@ -65,12 +76,10 @@ fn is_plain(text: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde::de::DeserializeOwned;
     use serde_json::json;
 
-    fn message<T: DeserializeOwned + std::fmt::Debug>(value: Value) -> String {
-        let error = serde_json::from_value::<T>(value.clone()).unwrap_err();
-        TypeError::new(&error, &value).to_string()
+    fn message<T: DeserializeOwned>(value: Value) -> String {
+        wrong_type::<T>(&value).unwrap()
     }
 
     #[test]

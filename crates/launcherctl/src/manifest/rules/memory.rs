@@ -3,68 +3,37 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Found, pointer};
-use crate::json::{copy_at, text_at};
+use super::paths::pointer;
+use crate::json::text_at;
 use api::vmi::Quantity;
 
 /// A guest with less memory was meant to have another unit.
 const MIN_MEMORY_BYTES: i64 = 1_000_000;
-const GUEST: &str = "spec.domain.memory.guest";
 const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
 
-impl Found {
-    /// The guest's memory and requests are within the limits.
-    pub(super) fn memory(&mut self, vmi: &Value) {
-        for (resource, smaller) in [
-            ("memory", GUEST),
-            ("memory", "spec.domain.resources.requests.memory"),
-            ("cpu", "spec.domain.resources.requests.cpu"),
-        ] {
-            let limit = format!("spec.domain.resources.limits.{resource}");
-            if let (Some(wanted), Some(maximum)) =
-                (thousandths(vmi, smaller), thousandths(vmi, &limit))
-                && wanted > maximum
-                && maximum > 0
-            {
-                self.add(smaller, format!("more than {limit}"));
-            }
-        }
+/// The field whose memory is not a whole number of huge pages.
+pub(super) fn not_whole_pages(vmi: &Value) -> Option<(&'static str, String)> {
+    let bytes = |field: &str| quantity(vmi.pointer(&pointer(field))?).ok();
+    let page = bytes(PAGE_SIZE)?;
+    if page <= 0 {
+        let message = "must be more than 0, such as 2Mi or 1Gi";
+        return Some((PAGE_SIZE, message.to_owned()));
     }
-
-    /// The memory is a whole number of pages.
-    pub(super) fn huge_pages(&mut self, vmi: &Value) {
-        let Some(page) = bytes(vmi, PAGE_SIZE) else {
-            return;
-        };
-        if page <= 0 {
-            self.add(PAGE_SIZE, "must be more than 0, such as 2Mi or 1Gi");
-            return;
-        }
-        // In this order, as the reference's admission has defaulted one from the other.
-        let fields = [
-            "spec.domain.resources.requests.memory",
-            GUEST,
-            "spec.domain.resources.limits.memory",
-        ];
-        let memory = fields
-            .into_iter()
-            .find_map(|field| Some((field, bytes(vmi, field).filter(|bytes| *bytes > 0)?)));
-        let Some((field, memory)) = memory else {
-            return;
-        };
-        let size = text_at(vmi, &pointer(PAGE_SIZE));
-        if memory < page {
-            self.add(
-                field,
-                format!("less than one huge page of {size} ({PAGE_SIZE})"),
-            );
-        } else if memory % page != 0 {
-            self.add(
-                field,
-                format!("not a multiple of the huge pages' {size} ({PAGE_SIZE})"),
-            );
-        }
-    }
+    // In this order, as the reference's admission has defaulted one from the other.
+    let fields = [
+        "spec.domain.resources.requests.memory",
+        "spec.domain.memory.guest",
+        "spec.domain.resources.limits.memory",
+    ];
+    let memory = |field| Some((field, bytes(field).filter(|bytes| *bytes > 0)?));
+    let (field, memory) = fields.into_iter().find_map(memory)?;
+    let size = text_at(vmi, &pointer(PAGE_SIZE));
+    let message = match memory % page {
+        _ if memory < page => format!("less than one huge page of {size} ({PAGE_SIZE})"),
+        0 => return None,
+        _ => format!("not a multiple of the huge pages' {size} ({PAGE_SIZE})"),
+    };
+    Some((field, message))
 }
 
 /// Explains an implausibly small memory: its unit is missing or wrong. `None` if it is enough, or
@@ -91,15 +60,10 @@ pub fn too_little_memory(value: &Value) -> Option<String> {
     })
 }
 
-fn bytes(vmi: &Value, field: &str) -> Option<i64> {
-    quantity(&copy_at(vmi, &pointer(field))).ok()
-}
-
-/// The value in thousandths, as CPUs are counted.
-fn thousandths(vmi: &Value, field: &str) -> Option<i64> {
-    let value = copy_at(vmi, &pointer(field));
-    quantity(&value).ok()?;
-    Quantity::deserialize(&value).ok()?.thousandths().ok()
+/// The value in thousandths, as CPUs are counted; `None` if it is not a quantity.
+pub(super) fn thousandths(value: &Value) -> Option<i64> {
+    quantity(value).ok()?;
+    Quantity::deserialize(value).ok()?.thousandths().ok()
 }
 
 /// Why the value is not a quantity.
@@ -156,7 +120,7 @@ mod tests {
         ] {
             let vmi = json!({"spec": {"domain": {"memory": {"guest": memory}}}});
             let found = super::super::violations(&vmi);
-            let messages: Vec<_> = found.iter().map(|it| it.message.as_str()).collect();
+            let messages: Vec<_> = found.map(|it| it.message).collect();
             assert_eq!(messages, [message]);
         }
     }
@@ -186,8 +150,8 @@ mod tests {
         for (guest, page, field) in [
             ("64Mi", "2Mi", None),
             ("1Gi", "1Gi", None),
-            ("64Mi", "1Gi", Some(GUEST)),
-            ("3Mi", "2Mi", Some(GUEST)),
+            ("64Mi", "1Gi", Some("spec.domain.memory.guest")),
+            ("3Mi", "2Mi", Some("spec.domain.memory.guest")),
             ("64Mi", "0", Some(PAGE_SIZE)),
         ] {
             let memory = json!({"guest": guest, "hugepages": {"pageSize": page}});

@@ -3,130 +3,47 @@
 //! (`pkg/virt-api/webhooks/validating-webhook/admitters`, `pkg/storage/admitters`,
 //! `pkg/network/admitter`).
 
+mod check;
 mod memory;
-mod relations;
+mod paths;
 mod table;
 mod text;
-mod types;
 
 use serde_json::Value;
 
-use super::error::MAX_PROBLEMS;
-use crate::json::{list_at, text_at};
+pub use check::Violation;
 pub use memory::too_little_memory;
-use table::RULES;
-pub use types::of_text_map;
-
-/// A broken rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub field: String,
-    pub message: String,
-}
-
-/// The rules broken by a VMI as its user wrote it, without defaults.
-#[must_use]
-pub fn violations(vmi: &Value) -> Vec<Violation> {
-    let mut found = Found(Vec::new());
-    if let Some(message) = unsupported_machine(vmi) {
-        found.add(MACHINE, message);
-    }
-    found.names(vmi);
-    for (path, check) in RULES {
-        for (path, value) in each(vmi, path) {
-            match check.problem(value) {
-                Some(("", message)) => found.add(path, message),
-                Some((field, message)) => found.add(format!("{path}.{field}"), message),
-                None => {}
-            }
-        }
-    }
-    for field in ["metadata.labels", "spec.nodeSelector"] {
-        found.0.extend(of_text_map(vmi, field));
-    }
-    found.memory(vmi);
-    found.huge_pages(vmi);
-    found.firmware(vmi);
-    found.probes(vmi);
-    found.credentials(vmi);
-    found.boot_orders(vmi);
-    found.disks(vmi);
-    found.networks(vmi);
-    found.0
-}
 
 /// The machine type that QEMU has.
 pub const MACHINE: &str = "spec.domain.machine.type";
 
+/// The rules broken by a VMI as its user wrote it, without defaults.
+pub fn violations(vmi: &Value) -> impl Iterator<Item = Violation> {
+    check::broken(vmi, (String::new(), vmi), table::VMI)
+}
+
+/// The rules broken by a VirtualMachine outside its template.
+pub fn violations_of_vm(vm: &Value) -> impl Iterator<Item = Violation> {
+    check::broken(vm, (String::new(), vm), table::VM)
+}
+
 /// Why no machine of the VMI's type can start, which the conversion does not check.
 #[must_use]
 pub fn unsupported_machine(vmi: &Value) -> Option<String> {
-    let machine = text_at(vmi, "/spec/domain/machine/type");
-    let is_known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"]
-        .iter()
-        .any(|known| machine.starts_with(known));
-    (!machine.is_empty() && !is_known).then(|| {
-        format!("{machine:?} is not supported; expected q35 (amd64), virt (arm64) or s390-ccw-virtio (s390x), or a version of it, such as pc-q35-9.2")
-    })
-}
-
-struct Found(Vec<Violation>);
-
-impl Found {
-    /// Adds a broken rule, unless there are already more than are shown.
-    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        if self.0.len() > MAX_PROBLEMS {
-            return;
-        }
-        self.0.push(Violation {
-            field: field.into(),
-            message: message.into(),
-        });
-    }
-}
-
-/// The existing values at a table's path, each with its own path.
-fn each<'v>(vmi: &'v Value, path: &str) -> Vec<(String, &'v Value)> {
-    let mut found = vec![(String::new(), vmi)];
-    for part in path.split('.') {
-        let (names, is_list) = match part.strip_suffix("[]") {
-            Some(names) => (names, true),
-            None => (part, false),
-        };
-        let fields = found.iter().flat_map(|(path, value)| {
-            names.split('|').filter_map(move |name| {
-                let field = value.get(name).filter(|field| !field.is_null())?;
-                let dot = if path.is_empty() { "" } else { "." };
-                Some((format!("{path}{dot}{name}"), field))
-            })
-        });
-        let items = |(path, list): (String, &'v Value)| {
-            let items = list_at(list, "").iter().enumerate();
-            items.map(move |(index, item)| (format!("{path}[{index}]"), item))
-        };
-        found = if is_list {
-            fields.flat_map(items).collect()
-        } else {
-            fields.collect()
-        };
-    }
-    found
-}
-
-/// A path as a JSON pointer.
-fn pointer(path: &str) -> String {
-    format!("/{}", path.replace('.', "/"))
+    vmi.pointer("/spec/domain/machine/type")
+        .and_then(table::unsupported_machine)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::list_at;
     use serde_json::json;
 
     /// The refused fields of a VMI with this spec, sorted.
     pub(super) fn refused(spec: Value) -> Vec<String> {
-        let found = violations(&json!({"spec": spec}));
-        let mut fields: Vec<String> = found.into_iter().map(|it| it.field).collect();
+        let vmi = json!({"spec": spec});
+        let mut fields: Vec<String> = violations(&vmi).map(|it| it.field).collect();
         fields.sort();
         fields
     }
@@ -405,5 +322,53 @@ mod tests {
             of(key(json!({"qemuGuestAgent": {}}))),
             [format!("{method}.qemuGuestAgent.users")]
         );
+    }
+
+    #[test]
+    fn fields_that_only_a_cluster_reads_have_their_types() {
+        for (field, wrong, right) in [
+            ("nodeSelector", json!(5), json!({"disk": "ssd"})),
+            ("tolerations", json!({}), json!([{"operator": "Exists"}])),
+            ("tolerations", json!(["a"]), json!([])),
+            ("affinity", json!(5), json!({"nodeAffinity": {}})),
+            ("schedulerName", json!(1.5), json!("mine")),
+            (
+                "readinessProbe",
+                json!([]),
+                json!({"tcpSocket": {"port": 22}}),
+            ),
+        ] {
+            let found = refused(json!({(field): wrong}));
+            assert_eq!(found, [format!("spec.{field}")], "{wrong}");
+            assert_eq!(refused(json!({(field): right})), [""; 0], "{field}");
+        }
+        let node = json!({"nodeSelector": {"zone": 1, "disk": "ssd"}});
+        assert_eq!(refused(node), ["spec.nodeSelector.zone"]);
+    }
+
+    #[test]
+    fn labels_and_namespace_are_those_of_kubernetes() {
+        let found = |metadata: Value| {
+            let vmi = json!({"metadata": metadata});
+            let line = |it: Violation| format!("{}: {}", it.field, it.message);
+            violations(&vmi).map(line).collect::<Vec<_>>()
+        };
+        let text = "expected an object with fields, found a list";
+        assert_eq!(
+            found(json!({"labels": ["a"]})),
+            [format!("metadata.labels: {text}")]
+        );
+        let number = found(json!({"labels": {"a": 5, "b": "5"}}));
+        assert_eq!(
+            number,
+            ["metadata.labels.a: expected text, found 5; write \"5\" with quotes"]
+        );
+        let namespace = found(json!({"namespace": "A_B"}));
+        assert!(
+            namespace.len() == 1 && namespace[0].starts_with("metadata.namespace: \"A_B\" is not"),
+            "{namespace:?}"
+        );
+        let sound = json!({"namespace": "tests-1", "labels": {"a": "b"}});
+        assert_eq!(found(sound), [""; 0]);
     }
 }

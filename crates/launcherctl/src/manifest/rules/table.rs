@@ -1,32 +1,20 @@
-//! The rules about one value, as data.
+//! The rules, as data.
 
 use serde_json::{Map, Value};
 
-use super::memory::{too_little_memory, wrong_quantity};
-use super::text::{
-    BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac, is_serial,
-    is_subdomain, may_be_cloud_init,
+use super::check::Check::{
+    AtMost, AtMostOne, Below, ExactlyOne, Has, If, Named, Needs, OneOf, Text, Unique, Wrong,
 };
-use super::types::{list_of_objects, wrong_type};
-use Check::{AtMostOne, ExactlyOne, Has, OneOf, Text, Wrong};
+use super::check::{Rules, is_empty, not_one_of};
+use super::memory::{not_whole_pages, too_little_memory, wrong_quantity};
+use super::text::{
+    BASE64, CLOUD_INIT, LABEL, MAC, PORT_NAME, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac,
+    is_port_name, is_serial, is_subdomain, may_be_cloud_init,
+};
+use crate::json::{copy_at, is_object_at, is_true_at, list_at, text_at};
+use crate::manifest::type_error::wrong_type;
 
 type Object = Map<String, Value>;
-
-/// A condition on a value. A missing or null value passes.
-pub(super) enum Check {
-    /// The text is one of these.
-    OneOf(&'static [&'static str]),
-    /// The text is valid; with a description of valid texts.
-    Text(fn(&str) -> bool, &'static str),
-    /// At most one of these fields is set.
-    AtMostOne(&'static [&'static str]),
-    /// Exactly one of these fields is set.
-    ExactlyOne(&'static [&'static str]),
-    /// The field is set and not empty.
-    Has(&'static str),
-    /// The function returns the problem.
-    Wrong(fn(&Value) -> Option<String>),
-}
 
 const VOLUME_SOURCES: &[&str] = &[
     "containerDisk",
@@ -49,10 +37,23 @@ const VOLUME_SOURCES: &[&str] = &[
 const USER_DATA: &[&str] = &["secretRef", "userDataBase64", "userData"];
 const NETWORK_DATA: &[&str] = &["networkDataSecretRef", "networkDataBase64", "networkData"];
 
-/// Paths, in which `[]` means each item of a list and `a|b` both fields, with the conditions on
-/// their values.
+/// Those that admission accepts without a feature gate.
+const RUN_STRATEGIES: &[&str] = &["Always", "RerunOnFailure", "Manual", "Halted", "Once"];
+const NAME_TAKEN: &str = "{value} is the name of {other} already";
+
+/// Rules for a VMI as its user wrote it.
 #[rustfmt::skip]
-pub(super) const RULES: &[(&str, Check)] = &[
+pub(super) const VMI: Rules = &[
+    ("spec.domain.machine.type", Wrong(unsupported_machine)),
+    ("spec.volumes|networks[]", Has("name")),
+    ("spec.domain.devices.disks|filesystems|interfaces[]", Has("name")),
+    ("spec.volumes[]", Unique("name", NAME_TAKEN)),
+    ("spec.networks[]", Unique("name", NAME_TAKEN)),
+    ("spec.domain.devices.disks[]", Unique("name", NAME_TAKEN)),
+    ("spec.domain.devices.filesystems[]", Unique("name", NAME_TAKEN)),
+    ("spec.domain.devices.interfaces[]", Unique("name", NAME_TAKEN)),
+    ("spec.volumes[].name", Text(is_label, LABEL)),
+    ("spec.domain.devices.disks[].name", Text(is_label, LABEL)),
     ("metadata.namespace", Text(is_label, LABEL)),
     ("spec.hostname", Text(is_label, LABEL)),
     ("spec.subdomain", Text(is_subdomain, SUBDOMAIN)),
@@ -116,6 +117,58 @@ pub(super) const RULES: &[(&str, Check)] = &[
         ExactlyOne(&["noCloud", "configDrive", "qemuGuestAgent"])),
     ("spec.accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", Has("users")),
     ("spec.accessCredentials[].userPassword.propagationMethod", ExactlyOne(&["qemuGuestAgent"])),
+    ("metadata.labels", Wrong(wrong_type::<Object>)),
+    ("metadata.labels.*", Wrong(wrong_type::<String>)),
+    ("spec.nodeSelector", Wrong(wrong_type::<Object>)),
+    ("spec.nodeSelector.*", Wrong(wrong_type::<String>)),
+    ("spec.domain.memory.guest", AtMost("spec.domain.resources.limits.memory")),
+    ("spec.domain.resources.requests.memory", AtMost("spec.domain.resources.limits.memory")),
+    ("spec.domain.resources.requests.cpu", AtMost("spec.domain.resources.limits.cpu")),
+    ("", Below(not_whole_pages)),
+    ("spec.domain.firmware.bootloader.efi", Needs(has_firmware,
+        "Secure Boot needs spec.domain.features.smm: {enabled: true}; or set secureBoot: false")),
+    ("spec.readinessProbe|livenessProbe.httpGet|tcpSocket", Needs(has_pod_network,
+        "it needs the pod network: a network with pod: {} in spec.networks")),
+    ("spec.accessCredentials[].sshPublicKey.propagationMethod.noCloud",
+        Needs(|vmi| has_volume_of(vmi, "cloudInitNoCloud"),
+            "it needs a volume cloudInitNoCloud in spec.volumes")),
+    ("spec.accessCredentials[].sshPublicKey.propagationMethod.configDrive",
+        Needs(|vmi| has_volume_of(vmi, "cloudInitConfigDrive"),
+            "it needs a volume cloudInitConfigDrive in spec.volumes")),
+    ("spec.domain.devices.disks|interfaces[].bootOrder",
+        Wrong(|order| (*order == 0).then(|| "0; the first is 1".to_owned()))),
+    ("spec.domain.devices.disks|interfaces[]", Unique("bootOrder", "{value} is the place of {other} already")),
+    ("spec.domain.devices.disks[]", If(|_, disk| !is_drive(disk), &[("", Named("spec.volumes",
+        "no volume in spec.volumes has the name {value}; only a CD-ROM drive may be empty"))])),
+    ("spec.domain.devices.disks[].disk", Below(read_only_sata)),
+    ("spec.networks[]", Named("spec.domain.devices.interfaces",
+        "no interface in spec.domain.devices.interfaces has the name {value}")),
+    ("spec.networks[]", Unique("pod", "only one network may be the pod's, and {other} is")),
+    ("spec.domain.devices.interfaces[]",
+        Named("spec.networks", "no network in spec.networks has the name {value}")),
+    // Admission compares only the pod's with it.
+    ("spec.domain.devices.interfaces[]", If(is_pods, PORTS)),
+];
+
+/// Rules for a VirtualMachine's fields outside its template.
+#[rustfmt::skip]
+pub(super) const VM: Rules = &[
+    ("spec.running", Wrong(wrong_type::<bool>)),
+    ("", Below(does_not_say_whether_it_runs)),
+    ("spec.runStrategy", Wrong(wrong_run_strategy)),
+    ("spec.dataVolumeTemplates", Wrong(wrong_type::<Vec<Value>>)),
+    ("metadata.labels|annotations", Wrong(wrong_type::<Object>)),
+    ("metadata.labels|annotations.*", Wrong(wrong_type::<String>)),
+];
+
+/// Rules for an interface on the pod network, which forwards its ports.
+#[rustfmt::skip]
+const PORTS: Rules = &[
+    ("ports[]", Has("port")),
+    ("ports[].port", Wrong(wrong_port)),
+    ("ports[].protocol", OneOf(&["TCP", "UDP"])),
+    ("ports[].name", Text(is_port_name, PORT_NAME)),
+    ("ports[]", Unique("name", "{value} is the name of another port already")),
 ];
 
 fn without_data(source: &Value) -> Option<String> {
@@ -124,51 +177,94 @@ fn without_data(source: &Value) -> Option<String> {
     (!is_there).then(|| "it has no data, such as userData: …".to_owned())
 }
 
-/// Missing or empty. An object may be empty: `noCloud: {}` has a meaning.
-fn is_empty(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null) => true,
-        Some(Value::String(text)) => text.is_empty(),
-        Some(Value::Array(items)) => items.is_empty(),
-        Some(_) => false,
+/// The problem of a list of objects.
+fn list_of_objects(value: &Value) -> Option<String> {
+    let items = list_at(value, "").iter();
+    let of_item = items.filter_map(wrong_type::<Object>).next();
+    wrong_type::<Vec<Value>>(value).or(of_item)
+}
+
+/// Why no machine of this type can start, which the conversion does not check.
+pub(super) fn unsupported_machine(machine: &Value) -> Option<String> {
+    let machine = text_at(machine, "");
+    let is_known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"]
+        .iter()
+        .any(|known| machine.starts_with(known));
+    (!machine.is_empty() && !is_known).then(|| {
+        format!("{machine:?} is not supported; expected q35 (amd64), virt (arm64) or s390-ccw-virtio (s390x), or a version of it, such as pc-q35-9.2")
+    })
+}
+
+/// Secure Boot needs System Management Mode.
+fn has_firmware(vmi: &Value) -> bool {
+    let smm = copy_at(vmi, "/spec/domain/features/smm");
+    copy_at(vmi, "/spec/domain/firmware/bootloader/efi/secureBoot") == false
+        || (smm.is_object() && copy_at(&smm, "/enabled") != false)
+        || is_object_at(vmi, "/spec/domain/launchSecurity/tdx")
+}
+
+/// A VMI without networks has it too.
+fn has_pod_network(vmi: &Value) -> bool {
+    let networks = list_at(vmi, "/spec/networks");
+    let is_attached = copy_at(vmi, "/spec/domain/devices/autoattachPodInterface") != false;
+    networks.iter().any(is_pod_network) || (networks.is_empty() && is_attached)
+}
+
+fn is_pod_network(network: &Value) -> bool {
+    is_object_at(network, "/pod")
+}
+
+/// Whether the interface is on the first network that is the pod's.
+fn is_pods(vmi: &Value, interface: &Value) -> bool {
+    let mut networks = list_at(vmi, "/spec/networks").iter();
+    let pod = networks.find(|network| is_pod_network(network));
+    pod.is_some_and(|pod| text_at(pod, "/name") == text_at(interface, "/name"))
+}
+
+fn has_volume_of(vmi: &Value, source: &str) -> bool {
+    let mut volumes = list_at(vmi, "/spec/volumes").iter();
+    volumes.any(|volume| volume.get(source).is_some_and(|source| !source.is_null()))
+}
+
+fn is_drive(disk: &Value) -> bool {
+    is_object_at(disk, "/cdrom") && !is_object_at(disk, "/disk")
+}
+
+fn read_only_sata(disk: &Value) -> Option<(&'static str, String)> {
+    let is_wrong = text_at(disk, "/bus") == "sata" && is_true_at(disk, "/readonly");
+    let message = "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
+    is_wrong.then(|| ("readonly", message.to_owned()))
+}
+
+fn wrong_port(port: &Value) -> Option<String> {
+    match port.as_i64()? {
+        0 => Some("missing".to_owned()),
+        1..=65535 => None,
+        number => Some(format!("{number} is not in 1..65535")),
     }
 }
 
-impl Check {
-    /// The wrong field below the value, which may be empty, and the problem.
-    pub(super) fn problem(&self, value: &Value) -> Option<(&'static str, String)> {
-        let text = value.as_str().unwrap_or_default();
-        let set = |fields: &[&'static str]| {
-            let is_set = |field: &&&str| !is_empty(value.get(field));
-            fields.iter().filter(is_set).copied().collect::<Vec<_>>()
-        };
-        let message = match self {
-            Has(field) => {
-                return is_empty(value.get(field)).then(|| (*field, "missing".to_owned()));
-            }
-            OneOf(allowed) => (!text.is_empty() && !allowed.contains(&text))
-                .then(|| format!("{text:?} is not supported; expected {}", allowed.join(", "))),
-            Text(is_valid, valid) => (!text.is_empty() && !is_valid(text))
-                .then(|| format!("{} is not valid: {valid}", shortened(text))),
-            Wrong(wrong) => wrong(value),
-            // Another rule reports that it is not an object.
-            AtMostOne(_) | ExactlyOne(_) if !value.is_object() => None,
-            ExactlyOne(fields) if set(fields).is_empty() => {
-                Some(format!("it has none of {}", fields.join(", ")))
-            }
-            AtMostOne(fields) | ExactlyOne(fields) => {
-                let set = set(fields);
-                (set.len() > 1).then(|| format!("it has several ({}); choose one", set.join(", ")))
-            }
-        };
-        Some(("", message?))
+fn does_not_say_whether_it_runs(vm: &Value) -> Option<(&'static str, String)> {
+    let is_there = |pointer| !copy_at(vm, pointer).is_null();
+    match (is_there("/spec/running"), is_there("/spec/runStrategy")) {
+        (true, true) => {
+            let message = "both running and runStrategy are there; keep runStrategy";
+            Some(("spec.running", message.to_owned()))
+        }
+        (false, false) => {
+            let message = format!(
+                "missing; a cluster refuses a VirtualMachine without it: Always starts the VM, Halted leaves it stopped; expected {}",
+                RUN_STRATEGIES.join(", ")
+            );
+            Some(("spec.runStrategy", message))
+        }
+        _ => None,
     }
 }
 
-/// Shortens a text for a message.
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
-        None => format!("{text:?}"),
+fn wrong_run_strategy(strategy: &Value) -> Option<String> {
+    match strategy.as_str() {
+        Some(name) => not_one_of(name, RUN_STRATEGIES),
+        None => wrong_type::<String>(strategy),
     }
 }

@@ -1,0 +1,171 @@
+//! What a rule can say of the values at its path, and how it is checked.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::memory::thousandths;
+use super::paths::{At, each, join, pointer};
+use crate::json::{list_at, text_at};
+use Check::{
+    AtMost, AtMostOne, Below, ExactlyOne, Has, If, Named, Needs, OneOf, Text, Unique, Wrong,
+};
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    pub field: String,
+    pub message: String,
+}
+
+/// Paths of [`each`] with the conditions on their values.
+pub(super) type Rules = &'static [(&'static str, Check)];
+
+/// A condition on a value. A missing or null value passes.
+pub(super) enum Check {
+    /// The text is one of these.
+    OneOf(&'static [&'static str]),
+    /// The text is valid; with a description of valid texts.
+    Text(fn(&str) -> bool, &'static str),
+    /// At most one of these fields is set.
+    AtMostOne(&'static [&'static str]),
+    /// Exactly one of these fields is set.
+    ExactlyOne(&'static [&'static str]),
+    /// The field is set and not empty.
+    Has(&'static str),
+    /// The function returns the problem.
+    Wrong(fn(&Value) -> Option<String>),
+    /// The function returns the wrong field below the value, and the problem.
+    Below(fn(&Value) -> Option<(&'static str, String)>),
+    /// Only one value has this text, number or any object in the field. In the message, `{value}`
+    /// is what is there twice, and `{other}` the path of the first.
+    Unique(&'static str, &'static str),
+    /// Its name is in the list at the path; `{value}` in the message is the name.
+    Named(&'static str, &'static str),
+    /// The quantity is not larger than the one at the path.
+    AtMost(&'static str),
+    /// The VMI meets a condition; with the problem if it does not.
+    Needs(fn(&Value) -> bool, &'static str),
+    /// Rules for those values that the function chooses from the VMI.
+    If(fn(&Value, &Value) -> bool, Rules),
+}
+
+/// The rules broken by a part of a VMI.
+pub(super) fn broken<'v>(
+    vmi: &'v Value,
+    part: At<'v>,
+    rules: Rules,
+) -> impl Iterator<Item = Violation> + 'v {
+    let rules = rules.iter();
+    rules.flat_map(move |(path, check)| check.broken(vmi, each(part.clone(), path)))
+}
+
+impl Check {
+    fn broken(&self, vmi: &Value, values: Vec<At<'_>>) -> Vec<Violation> {
+        match self {
+            Unique(field, message) => repeated(values, field, message),
+            If(is_meant, rules) => {
+                let meant = values.into_iter().filter(|(_, value)| is_meant(vmi, value));
+                meant.flat_map(|part| broken(vmi, part, rules)).collect()
+            }
+            _ => {
+                let violation = |(path, value): At<'_>| {
+                    let (field, message) = self.problem(vmi, value)?;
+                    let field = join(&path, field);
+                    Some(Violation { field, message })
+                };
+                values.into_iter().filter_map(violation).collect()
+            }
+        }
+    }
+
+    /// The wrong field below the value, which may be empty, and the problem.
+    fn problem(&self, vmi: &Value, value: &Value) -> Option<(&'static str, String)> {
+        let text = value.as_str().unwrap_or_default();
+        let set = |fields: &[&'static str]| {
+            let is_set = |field: &&&str| !is_empty(value.get(field));
+            fields.iter().filter(is_set).copied().collect::<Vec<_>>()
+        };
+        let message = match self {
+            Has(field) => {
+                return is_empty(value.get(field)).then(|| (*field, "missing".to_owned()));
+            }
+            Below(wrong) => return wrong(value),
+            Named(list, message) => {
+                let name = value.get("name");
+                let mut others = list_at(vmi, &pointer(list)).iter();
+                let is_there = is_empty(name) || others.any(|other| other.get("name") == name);
+                let message = message.replace("{value}", &format!("{:?}", text_at(value, "/name")));
+                return (!is_there).then_some(("name", message));
+            }
+            OneOf(allowed) if text.is_empty() => None,
+            OneOf(allowed) => not_one_of(text, allowed),
+            Text(is_valid, valid) => (!text.is_empty() && !is_valid(text))
+                .then(|| format!("{} is not valid: {valid}", shortened(text))),
+            Wrong(wrong) => wrong(value),
+            AtMost(path) => {
+                let limit = vmi.pointer(&pointer(path)).and_then(thousandths);
+                let (value, limit) = (thousandths(value)?, limit.filter(|limit| *limit > 0)?);
+                (value > limit).then(|| format!("more than {path}"))
+            }
+            Needs(is_met, problem) => (!is_met(vmi)).then(|| (*problem).to_owned()),
+            // Another rule reports that it is not an object.
+            AtMostOne(_) | ExactlyOne(_) if !value.is_object() => None,
+            ExactlyOne(fields) if set(fields).is_empty() => {
+                Some(format!("it has none of {}", fields.join(", ")))
+            }
+            AtMostOne(fields) | ExactlyOne(fields) => {
+                let set = set(fields);
+                (set.len() > 1).then(|| format!("it has several ({}); choose one", set.join(", ")))
+            }
+            Unique(..) | If(..) => None,
+        };
+        Some(("", message?))
+    }
+}
+
+/// Why a text is not one of these.
+pub(super) fn not_one_of(text: &str, allowed: &[&str]) -> Option<String> {
+    (!allowed.contains(&text))
+        .then(|| format!("{text:?} is not supported; expected {}", allowed.join(", ")))
+}
+
+/// The values whose field another one has before them.
+fn repeated(values: Vec<At<'_>>, field: &str, message: &str) -> Vec<Violation> {
+    let mut first: BTreeMap<String, String> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (path, value) in values {
+        let shown = match value.get(field) {
+            Some(Value::String(text)) if !text.is_empty() => format!("{text:?}"),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(Value::Object(_)) => String::new(),
+            _ => continue,
+        };
+        match first.get(&shown) {
+            Some(other) => found.push(Violation {
+                field: join(&path, field),
+                message: message.replace("{value}", &shown).replace("{other}", other),
+            }),
+            None => drop(first.insert(shown, path)),
+        }
+    }
+    found
+}
+
+/// Missing or empty. An object may be empty: `noCloud: {}` has a meaning.
+pub(super) fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Shortens a text for a message.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}
