@@ -33,21 +33,18 @@ impl Display for CtlError {
 
 impl CtlError {
     /// Adds a remedy, unless the causes name one.
-    #[must_use]
     pub fn with_remedy(mut self, remedy: String) -> Self {
         self.remedy = Some(remedy);
         self
     }
 
     /// Adds lines to print below it.
-    #[must_use]
     pub fn with_details(mut self, details: Vec<String>) -> Self {
         self.details = details;
         self
     }
 
     /// Joins several errors; `None` without any.
-    #[must_use]
     pub fn of_several(mut errors: Vec<Self>) -> Option<Self> {
         match errors.len() {
             0 | 1 => errors.pop(),
@@ -59,25 +56,21 @@ impl CtlError {
     }
 
     /// The module's error, if it has this type.
-    #[must_use]
     pub fn of<E: Error + 'static>(&self) -> Option<&E> {
         self.source.downcast_ref()
     }
 
     /// The module's error, as another's cause.
-    #[must_use]
     pub fn into_source(self) -> Box<dyn Error + Send + Sync> {
         self.source
     }
 
     /// The error with its causes, on one line.
-    #[must_use]
     pub fn chain(&self) -> String {
         chain(&*self.source)
     }
 
     /// The error with its causes and remedy.
-    #[must_use]
     pub fn text(&self) -> String {
         match &self.remedy {
             Some(remedy) => with_remedy(&self.chain(), remedy),
@@ -86,7 +79,6 @@ impl CtlError {
     }
 
     /// The lines to print below the error.
-    #[must_use]
     pub fn details(&self) -> &[String] {
         &self.details
     }

@@ -89,7 +89,6 @@ pub fn read_tail(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// A file's name in errors: `standard input` for `-`.
-#[must_use]
 pub fn display_name(file: &Path) -> String {
     if file == Path::new(STDIN) {
         STDIN_NAME.into()

@@ -4,7 +4,6 @@
 use serde_json::{Map, Value};
 
 /// The text at a JSON pointer; empty if missing.
-#[must_use]
 pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
         .pointer(pointer)
@@ -13,7 +12,6 @@ pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Like [`text_at`], with a dash if missing.
-#[must_use]
 pub fn text_or_dash<'a>(value: &'a Value, pointer: &str) -> &'a str {
     match text_at(value, pointer) {
         "" => "-",
@@ -22,7 +20,6 @@ pub fn text_or_dash<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// The list at a JSON pointer; empty if missing.
-#[must_use]
 pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value
         .pointer(pointer)
@@ -31,19 +28,16 @@ pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 }
 
 /// Whether there is a `true` at a JSON pointer.
-#[must_use]
 pub fn is_true_at(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).and_then(Value::as_bool) == Some(true)
 }
 
 /// Whether there is an object at a JSON pointer.
-#[must_use]
 pub fn is_object_at(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).is_some_and(Value::is_object)
 }
 
 /// A copy of the value at a JSON pointer; null if missing.
-#[must_use]
 pub fn copy_at(value: &Value, pointer: &str) -> Value {
     value.pointer(pointer).cloned().unwrap_or_default()
 }

@@ -18,7 +18,6 @@ const ESCAPE_KEY: u8 = 0x1d;
 const SIGCONT: i32 = 18;
 
 /// Whether standard input and output are terminals.
-#[must_use]
 pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
@@ -48,7 +47,6 @@ impl Terminal {
     }
 
     /// Whether this program gets what the user types.
-    #[must_use]
     pub fn is_raw(&self) -> bool {
         self.raw.is_some()
     }

@@ -22,13 +22,11 @@ const MAX_QEMU_LOG_BYTES: u64 = 1 << 20;
 const MAX_COMPARED_BYTES: usize = 200;
 
 /// The log of the guest's serial console; missing if the guest has none.
-#[must_use]
 pub fn console_log_file(dir: &VmDir) -> PathBuf {
     dir.path(CONSOLE_LOG)
 }
 
 /// The log's files, oldest first.
-#[must_use]
 pub fn console_log_files(dir: &VmDir) -> [PathBuf; 2] {
     let log = console_log_file(dir);
     [rotated(&log, 0), log]
@@ -51,7 +49,6 @@ pub struct ConsoleLog {
 
 impl ConsoleLog {
     /// Starts a new log in place of the previous one.
-    #[must_use]
     pub fn create(dir: &VmDir) -> Self {
         remove(dir);
         let path = console_log_file(dir);
@@ -84,7 +81,6 @@ pub struct QemuLog {
 
 impl QemuLog {
     /// Reads the log at `path`. Call it before the client connects.
-    #[must_use]
     pub fn read(path: PathBuf) -> (Self, Vec<u8>) {
         let length = path.metadata().map_or(0, |it| it.len());
         let from = length.saturating_sub(MAX_QEMU_LOG_BYTES);
@@ -94,7 +90,6 @@ impl QemuLog {
     }
 
     /// What was logged since then.
-    #[must_use]
     pub fn read_new(&self) -> Vec<u8> {
         read_from(&self.path, self.length).unwrap_or_default()
     }
@@ -110,7 +105,6 @@ fn read_from(path: &Path, position: u64) -> std::io::Result<Vec<u8>> {
 
 /// Where the stream of QEMU's socket begins in `logged`, QEMU's log around the time of the client's
 /// connection. `stream` has everything logged since then.
-#[must_use]
 pub fn start_of_stream(logged: &[u8], stream: &[u8]) -> usize {
     let is_start = |position: &usize| {
         let rest = logged.get(*position..).unwrap_or_default();

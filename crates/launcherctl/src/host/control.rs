@@ -57,7 +57,6 @@ pub enum Phase {
 
 impl Phase {
     /// The text in the output.
-    #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::LauncherReady => "launcher is ready",
@@ -83,7 +82,6 @@ pub struct Current {
 
 impl Current {
     /// Whether the VM is ending or its guest has ended.
-    #[must_use]
     pub fn is_ending(self) -> bool {
         let ending = [
             Phase::ShutdownRequested,
@@ -299,7 +297,6 @@ impl Control {
         Ok((control, StopRequests(requests)))
     }
 
-    #[must_use]
     pub fn updates(&self) -> Updates {
         self.updates.clone()
     }
@@ -379,7 +376,6 @@ pub struct ControlClient {
 
 impl ControlClient {
     /// Over a connected stream.
-    #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         let (read, requests) = stream.into_split();
         Self {

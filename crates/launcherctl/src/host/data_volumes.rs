@@ -26,7 +26,6 @@ const COPY_LIMITS: Limits = Limits {
 };
 /// Why a DataVolume cannot be filled.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DataVolumeError {
     #[error(transparent)]
     File(#[from] FileError),
@@ -65,13 +64,11 @@ pub struct Placed {
 }
 
 /// Whether the documents contain a volume's DataVolume.
-#[must_use]
 pub fn is_beside(manifest: &Manifest, volume: &Value) -> bool {
     find(manifest.others(), volume).is_some()
 }
 
 /// Fills the DataVolumes of the documents that the VMI uses.
-#[must_use]
 pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Placed {
     let mut placed = Placed {
         disks: disks.to_vec(),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 /// Why a VM cannot be started, or was lost.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum RunError {
     /// Another launcher uses the directory.
     #[error("a launcher is running in {root}; end it first or choose another --root", root = .0.display())]

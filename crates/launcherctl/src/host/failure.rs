@@ -31,7 +31,6 @@ pub struct Failure {
 
 impl Failure {
     /// Loads the failure of the VM in `dir`, if it has failed.
-    #[must_use]
     pub fn load(dir: &VmDir) -> Option<Self> {
         let text = fs::read(dir.path(FAILURE_FILE)).ok()?;
         serde_json::from_slice(&text).ok()

@@ -52,7 +52,6 @@ enum Remedy {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ContentError {
     #[error(transparent)]
     File(#[from] FileError),

@@ -27,7 +27,6 @@ const LARGE_COPY_BYTES: u64 = 256 * MIB;
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ImageError {
     #[error(transparent)]
     File(#[from] FileError),
@@ -197,7 +196,6 @@ fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBu
 }
 
 /// Where virt-handler would have mounted the volume; `None` for volumes that the launcher makes.
-#[must_use]
 pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Option<PathBuf> {
     if is_object_at(volume, "/containerDisk") {
         return Some(dir.path(&PodPaths::default().container_disk(index)));

@@ -39,7 +39,6 @@ const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
 const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The guest's grace period.
-#[must_use]
 pub fn grace(vmi: &Value) -> Duration {
     Duration::from_secs(
         vmi.pointer("/spec/terminationGracePeriodSeconds")
@@ -70,7 +69,6 @@ pub struct LauncherProcess<'a> {
 
 impl<'a> LauncherProcess<'a> {
     /// A launcher that has been started, and its events.
-    #[must_use]
     pub fn new(vmi: &'a Value, child: Child, events: Receiver<LauncherEvent>) -> Self {
         Self {
             vmi,
@@ -86,18 +84,15 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    #[must_use]
     pub fn vmi(&self) -> &'a Value {
         self.vmi
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         text_at(self.vmi, "/metadata/name")
     }
 
     /// Whether the guest runs without KVM.
-    #[must_use]
     pub fn is_emulated(&self) -> bool {
         self.is_emulated
     }
@@ -125,7 +120,6 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    #[must_use]
     pub fn uid(&self) -> &str {
         text_at(self.vmi, "/metadata/uid")
     }

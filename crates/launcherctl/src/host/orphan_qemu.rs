@@ -25,7 +25,6 @@ pub struct OrphanQemu {
 
 impl OrphanQemu {
     /// Makes orphans among this program's descendants its children from now on.
-    #[must_use]
     pub fn adopt() -> Self {
         // On failure, orphans go to process 1, as they would anyway.
         let _ = adopt_orphans();

@@ -14,7 +14,6 @@ pub struct Progress {
 
 impl Progress {
     /// Starts the clock.
-    #[must_use]
     pub fn new(updates: Updates) -> Self {
         Self {
             started: Instant::now(),

@@ -29,7 +29,6 @@ pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 
 /// Why a VM cannot be found in the registry, or added to it.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum RegistryError {
     #[error(transparent)]
     File(#[from] FileError),
@@ -67,36 +66,30 @@ pub struct VmDir {
 
 impl VmDir {
     /// The directory of a launcher with this root.
-    #[must_use]
     pub fn at(root: PathBuf) -> Self {
         Self { root }
     }
 
     /// The root as the `pod` crate's type.
-    #[must_use]
     pub fn pod_root(&self) -> Root {
         Root::new(&self.root)
     }
 
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// A pod path, e.g. `/var/run/kubevirt`, below this root.
-    #[must_use]
     pub fn path(&self, pod_path: &str) -> PathBuf {
         self.root.join(pod_path.trim_start_matches('/'))
     }
 
-    #[must_use]
     pub fn cmd_socket(&self) -> PathBuf {
         self.path(&PodPaths::default().shared(COMMAND_SOCKET))
     }
 
     /// Whether something accepts connections on the cmd socket. Its path may be too long for an
     /// address.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         let socket = self.cmd_socket();
         let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
@@ -110,19 +103,16 @@ impl VmDir {
     }
 
     /// Whether the VM has a supervisor.
-    #[must_use]
     pub fn is_supervised(&self) -> bool {
         std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
     /// Whether the directory is removed with the VM.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         self.path(TEMPORARY).exists()
     }
 
     /// The launcher's log.
-    #[must_use]
     pub fn log_file(&self) -> PathBuf {
         self.root.join("launcher.log")
     }
@@ -159,7 +149,6 @@ impl VmDir {
     }
 
     /// The fields stored by [`Self::store_restart`]; empty if none were.
-    #[must_use]
     pub fn load_restart(&self) -> Vec<Value> {
         let text = fs::read(self.root.join(RESTART_FILE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
@@ -172,7 +161,6 @@ impl VmDir {
     }
 
     /// Whether `run`, which stores the VMI here, started the launcher.
-    #[must_use]
     pub fn is_of_run(&self) -> bool {
         self.root.join(VMI_FILE).exists()
     }

@@ -37,7 +37,6 @@ pub async fn terminate(root: &Path) -> bool {
 }
 
 /// PID of the QEMU with the VM's guest, with or without a launcher.
-#[must_use]
 pub fn guest(root: &Path) -> Option<i32> {
     let has_guest = |process: &Process| {
         let arguments = process.arguments().unwrap_or_default();

@@ -24,7 +24,6 @@ const PROGRAM_DIRS: [&str; 5] = ["", "usr/local/bin", "usr/bin", "bin", "usr/sbi
 const SOCKET_DIR: &str = "{}";
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SidecarProgramError {
     #[error(transparent)]
     File(#[from] FileError),
@@ -118,7 +117,6 @@ impl SidecarProgram {
     }
 
     /// With a shim of this version; a sidecar without a shim has its own version.
-    #[must_use]
     pub fn with_version(self, version: Version) -> Self {
         Self { version, ..self }
     }

@@ -48,7 +48,6 @@ impl SidecarArgs {
 
 /// Why a VMI's sidecars cannot be run.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SidecarsError {
     /// The annotation is invalid.
     #[error("metadata.annotations[{ANNOTATION}]: not a JSON list")]
@@ -103,7 +102,6 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
 }
 
 /// Whether the VMI asks for sidecars.
-#[must_use]
 pub fn are_wanted(vmi: &Value) -> bool {
     wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
 }

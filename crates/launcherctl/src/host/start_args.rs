@@ -31,13 +31,11 @@ pub struct StartArgs {
 
 impl StartArgs {
     /// `--timeout`.
-    #[must_use]
     pub fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
 
     /// The same for another command line.
-    #[must_use]
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![format!("--timeout={}", self.timeout).into()];
         if let Some(text) = &self.until {

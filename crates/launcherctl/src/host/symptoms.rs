@@ -23,7 +23,6 @@ pub enum Symptom {
 
 /// The problem shown by a domain event of the VM `name`, `after` the guest's start; `None` if all
 /// is well.
-#[must_use]
 pub fn of_event(event: &LauncherEvent, name: &str, after: Duration) -> Option<Symptom> {
     let LauncherEvent::Domain { domain, .. } = event else {
         return None;
@@ -65,7 +64,6 @@ fn of_domain(domain: &Value, name: &str, after: Duration) -> Option<Symptom> {
 }
 
 /// The note about a console that stayed blank for [`SILENCE`].
-#[must_use]
 pub fn of_silence(name: &str, is_emulated: bool) -> String {
     let slow = if is_emulated {
         "Without KVM a start takes minutes. If nothing comes then, the"
@@ -79,7 +77,6 @@ pub fn of_silence(name: &str, is_emulated: bool) -> String {
 }
 
 /// Whether a start failed because of KVM.
-#[must_use]
 pub fn is_kvm_failure(message: &str) -> bool {
     [
         "failed to initialize kvm",

@@ -9,7 +9,6 @@ pub struct Until {
 
 impl Until {
     /// Searches for this text, if any.
-    #[must_use]
     pub fn new(text: Option<&str>) -> Self {
         Self {
             text: text.map(|text| text.as_bytes().to_vec()),
@@ -18,7 +17,6 @@ impl Until {
     }
 
     /// Whether there is a text that has not appeared yet.
-    #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.text.is_some()
     }

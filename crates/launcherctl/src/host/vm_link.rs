@@ -32,13 +32,11 @@ impl VmLink {
     }
 
     /// The path for the launcher.
-    #[must_use]
     pub fn pod_path(&self) -> String {
         format!("{PRIVATE_DIR}/{}", self.name)
     }
 
     /// The last part of the path.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -29,7 +29,6 @@ pub enum LauncherEvent {
 
 impl LauncherEvent {
     /// `Status.Status` of a domain event.
-    #[must_use]
     pub fn state(&self) -> Option<&str> {
         match self {
             Self::Domain { domain, .. } => domain.pointer("/Status/Status").and_then(Value::as_str),
@@ -38,20 +37,17 @@ impl LauncherEvent {
     }
 
     /// Whether the guest has left by a migration.
-    #[must_use]
     pub fn has_left(&self) -> bool {
         matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Status/Reason") == "Migrated")
     }
 
     /// Whether the guest has arrived by a migration.
-    #[must_use]
     pub fn has_arrived(&self) -> bool {
         matches!(self, Self::Domain { domain, .. } if has_arrived(domain))
     }
 
     /// Whether the guest ended without a shutdown: QEMU was killed or crashed, or the guest
     /// panicked.
-    #[must_use]
     pub fn is_crash(&self) -> bool {
         let Self::Domain { domain, .. } = self else {
             return false;
@@ -65,7 +61,6 @@ impl LauncherEvent {
     }
 
     /// Whether the guest's kernel has panicked, now or before.
-    #[must_use]
     pub fn is_panic(&self) -> bool {
         match self {
             Self::Domain { domain, .. } => {
@@ -77,19 +72,16 @@ impl LauncherEvent {
     }
 
     /// Whether the guest runs without KVM.
-    #[must_use]
     pub fn is_emulated(&self) -> bool {
         matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Spec/Type") == "qemu")
     }
 
     /// Whether this is the last event: libvirt no longer knows the domain.
-    #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Domain { domain, .. } if domain.pointer("/ObjectMeta/deletionTimestamp").is_some_and(|at| !at.is_null()))
     }
 
     /// A line for people.
-    #[must_use]
     pub fn to_text(&self) -> String {
         match self {
             Self::Domain { kind, domain, .. } => {
@@ -113,7 +105,6 @@ impl LauncherEvent {
 
 /// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
 /// its user has paused it, and libvirt is done.
-#[must_use]
 pub fn has_arrived(domain: &Value) -> bool {
     let status = (
         text_at(domain, "/Status/Status"),

@@ -8,7 +8,6 @@ use client::{CallError, Client};
 
 /// The guest's state does not allow what was asked.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum GuestError {
     /// The launcher has no domain.
     #[error(
@@ -64,7 +63,6 @@ pub enum GuestState {
 
 impl GuestState {
     /// From Domain JSON.
-    #[must_use]
     pub fn of(domain: Option<&Value>) -> Self {
         let Some(domain) = domain else {
             return Self::Absent;
@@ -77,14 +75,12 @@ impl GuestState {
     }
 
     /// Whether there is a QEMU.
-    #[must_use]
     pub fn has_process(self) -> bool {
         matches!(self, Self::Paused | Self::Running)
     }
 }
 
 /// Status and reason of Domain JSON, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
-#[must_use]
 pub fn status_text(domain: &Value) -> String {
     let status = text_or_dash(domain, "/Status/Status");
     match known_reason(domain) {
@@ -94,7 +90,6 @@ pub fn status_text(domain: &Value) -> String {
 }
 
 /// The reason of the domain's status, if known.
-#[must_use]
 pub fn known_reason(domain: &Value) -> Option<&str> {
     match text_at(domain, "/Status/Reason") {
         "" | "Unknown" => None,
@@ -122,7 +117,6 @@ fn becomes_visible(phase: &str) -> bool {
 }
 
 /// Whether the domain is migrating, in or out.
-#[must_use]
 pub fn is_migrating(domain: Option<&Value>) -> bool {
     let time = |name| {
         domain.map_or("", |domain| {

@@ -18,7 +18,6 @@ use api::proto::notify::v1::notify_server::{Notify, NotifyServer};
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
 
 /// The socket's path below the launcher's root.
-#[must_use]
 pub fn notify_socket() -> String {
     PodPaths::default().shared(NOTIFY_SOCKET)
 }

@@ -42,7 +42,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no memory dump.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MemoryDumpError {
     /// There is no guest.
     #[error("no guest runs, so there is no memory to dump")]

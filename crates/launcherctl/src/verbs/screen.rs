@@ -26,7 +26,6 @@ pub struct Screen {
 }
 
 impl Screen {
-    #[must_use]
     pub fn new(format: Format) -> Self {
         Self {
             format,
@@ -37,7 +36,6 @@ impl Screen {
     }
 
     /// Without the time since the VM's start, for a program that has not started it.
-    #[must_use]
     pub fn without_times(self) -> Self {
         Self {
             has_times: false,
@@ -98,7 +96,6 @@ impl Screen {
     }
 
     /// Where the guest's console goes: with JSON, standard output has nothing else.
-    #[must_use]
     pub fn console(&self) -> ConsoleOutput {
         match self.format {
             Format::Json => ConsoleOutput::Stderr(tokio::io::stderr()),

@@ -57,7 +57,6 @@ pub struct NamedVmiTarget {
 
 impl NamedVmiTarget {
     /// As the other verbs have it.
-    #[must_use]
     pub fn target(&self) -> VmiTarget {
         let mut target = self.target.clone();
         if self.vm.is_some() {
@@ -241,7 +240,6 @@ impl VmiTarget {
 }
 
 /// A VMI's `namespace/name`.
-#[must_use]
 pub fn vm_name(vmi: &Value) -> String {
     let part = |name| text_at(vmi, name);
     format!("{}/{}", part("/metadata/namespace"), part("/metadata/name"))

@@ -2,7 +2,6 @@ use std::path::PathBuf;
 
 /// Why the launcher to call is not known.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TargetError {
     /// Nothing runs here.
     #[error(

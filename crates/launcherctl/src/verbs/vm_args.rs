@@ -22,7 +22,6 @@ pub struct VmArgs {
 
 impl VmArgs {
     /// In the other verbs' form.
-    #[must_use]
     pub fn target(&self) -> Target {
         Target {
             name: self.vm.clone().or_else(|| self.target.name.clone()),
@@ -53,12 +52,10 @@ impl RunningVm {
         })
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         text_at(&self.domain, "/ObjectMeta/name")
     }
 
-    #[must_use]
     pub fn uid(&self) -> &str {
         text_at(&self.domain, "/ObjectMeta/uid")
     }

@@ -3,7 +3,6 @@ use std::time::Duration;
 
 /// Why a volume cannot be added to a running VM, or removed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum VolumeError {
     /// Kubernetes does not accept the volume's name.
     #[error(

@@ -28,13 +28,11 @@ fn find_disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 /// Like [`find_disk`], except for a CD-ROM drive without a medium.
-#[must_use]
 pub fn find_attached<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
     find_disk(domain, name).filter(|disk| !drives::is_empty(disk))
 }
 
 /// The disk that uses this very file, under any name.
-#[must_use]
 pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value> {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
@@ -100,7 +98,6 @@ struct ImageRow {
 
 impl Row {
     /// Of the volume or drive `name` in Domain JSON.
-    #[must_use]
     pub fn new(root: &Root, domain: &Value, name: &str) -> Self {
         let disk = find_disk(domain, name);
         let image = disk.filter(|disk| !drives::is_empty(disk));
@@ -135,7 +132,6 @@ impl ImageRow {
 }
 
 /// The rows as text, with a headline.
-#[must_use]
 pub fn table(rows: &[Row]) -> Vec<String> {
     let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {
         format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")

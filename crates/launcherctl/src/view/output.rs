@@ -67,7 +67,6 @@ pub fn answer<T: IntoLines>(
 }
 
 /// The lines as one text, safe for a terminal.
-#[must_use]
 pub fn joined(lines: &[String]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| visible::line(line)).collect();
     lines.join("\n")
@@ -80,14 +79,12 @@ pub fn say(text: &str) {
 }
 
 /// The count with the noun in singular or plural: `1 vCPU`, `2 vCPUs`.
-#[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let ending = if count == N::from(1) { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }
 
 /// A cell of a table.
-#[must_use]
 pub fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
@@ -156,7 +153,6 @@ fn error_json(error: &str, details: &[String]) -> Value {
 }
 
 /// Whether a command line asks for JSON, even if it is otherwise invalid.
-#[must_use]
 pub fn wants_json(arguments: &[OsString]) -> bool {
     let words = arguments.iter().map(|word| word.to_string_lossy());
     let words: Vec<_> = words.take_while(|word| word != "--").collect();

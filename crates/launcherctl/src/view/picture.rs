@@ -58,7 +58,6 @@ impl Picture {
     }
 
     /// The file's text.
-    #[must_use]
     pub fn finish(self) -> String {
         let (body, height) = (self.body, self.y + 16.0);
         format!(

@@ -1,7 +1,6 @@
 //! Sizes and amounts for people.
 
 /// A size in the largest unit with a value of at least 1, with a decimal unless it is whole.
-#[must_use]
 pub fn human_size(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
@@ -16,7 +15,6 @@ pub fn human_size(bytes: u64) -> String {
 }
 
 /// An amount of bytes for people.
-#[must_use]
 pub fn bytes(mut amount: f64) -> String {
     let mut units = ["B", "KiB", "MiB", "GiB"].into_iter();
     let mut unit = units.next().unwrap_or_default();

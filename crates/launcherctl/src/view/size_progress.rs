@@ -20,7 +20,6 @@ pub struct SizeProgress {
 
 impl SizeProgress {
     /// Shown only on a terminal and as text.
-    #[must_use]
     pub fn new(format: Format) -> Self {
         Self {
             is_shown: format == Format::Text && std::io::stderr().is_terminal(),

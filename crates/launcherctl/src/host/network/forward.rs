@@ -17,7 +17,6 @@ pub enum Protocol {
 
 impl Protocol {
     /// As libvirt and QEMU write it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -115,7 +114,6 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forwa
 
 impl Forward {
     /// Where this machine listens.
-    #[must_use]
     pub fn listen_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.host)
     }

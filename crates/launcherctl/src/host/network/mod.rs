@@ -49,7 +49,6 @@ pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum NetworkError {
     #[error(transparent)]
     File(#[from] FileError),
@@ -179,13 +178,11 @@ impl Network {
         }
     }
 
-    #[must_use]
     pub fn forwards(&self) -> &[Forward] {
         &self.forwards
     }
 
     /// Where the guest's SSH server can be reached.
-    #[must_use]
     pub fn ssh(&self) -> Option<&Forward> {
         let is_ssh = |it: &&Forward| it.guest == SSH_PORT && it.protocol == Protocol::Tcp;
         self.forwards.iter().find(is_ssh)

@@ -23,7 +23,6 @@ use hooks::{HookPoint, Version};
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 
 /// The sidecar's socket.
-#[must_use]
 pub fn socket(dir: &VmDir) -> PathBuf {
     dir.path(HOOKS_DIR).join(format!("{NETWORK_SIDECAR}.sock"))
 }

@@ -3,7 +3,6 @@ use std::path::PathBuf;
 use client::CallError;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum BackupError {
     /// There is no guest.
     #[error("no guest runs, so there is nothing to back up; with the guest down, copy its images")]

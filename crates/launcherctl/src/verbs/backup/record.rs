@@ -127,7 +127,6 @@ impl Record {
     }
 
     /// A volume's file, if the backup has one.
-    #[must_use]
     pub fn file_of(&self, volume: &str) -> Option<&RecordFile> {
         self.files.iter().find(|file| file.volume == volume)
     }
@@ -142,7 +141,6 @@ pub struct Records {
 
 impl Records {
     /// Reads those in `dir`; an unreadable one is not a backup.
-    #[must_use]
     pub fn read(dir: &Path, vm: &str) -> Self {
         let directory = dir.join(vm);
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -157,7 +155,6 @@ impl Records {
     }
 
     /// The directories of incomplete backups, such as of a killed `backup`.
-    #[must_use]
     pub fn incomplete(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory)
             .into_iter()
@@ -176,7 +173,6 @@ impl Records {
     }
 
     /// The directory of the backup of this name.
-    #[must_use]
     pub fn directory(&self, dated_name: &str) -> PathBuf {
         self.directory.join(dated_name)
     }
@@ -204,12 +200,10 @@ impl Records {
     }
 
     /// The one with this checkpoint.
-    #[must_use]
     pub fn find(&self, checkpoint: &str) -> Option<&Record> {
         self.records.iter().find(|it| it.checkpoint == checkpoint)
     }
 
-    #[must_use]
     pub fn count(&self) -> usize {
         self.records.len()
     }

@@ -2,7 +2,6 @@ use std::path::PathBuf;
 
 /// A migration does not start, or fails.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MigrateError {
     /// `--to` is neither a root nor a socket below one.
     #[error(

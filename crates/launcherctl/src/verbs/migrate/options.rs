@@ -80,7 +80,6 @@ fn is_zero(quantity: &Quantity) -> bool {
 impl MigrationLimits {
     /// `MigrationOptions` as virt-handler writes them; `target_root` is for a target with its own
     /// root, and `ports` maps the ports that differ there.
-    #[must_use]
     pub fn to_json(&self, target_root: Option<&str>, ports: &BTreeMap<u16, u16>) -> Value {
         // KubeVirt's defaults.
         let stalls = json!({

@@ -28,7 +28,6 @@ pub struct Output {
 
 impl Output {
     /// On standard error for people, on standard output for programs.
-    #[must_use]
     pub fn new(format: Format) -> Self {
         Self {
             format,

@@ -42,7 +42,6 @@ impl Record {
     }
 
     /// How it has ended, and after how many seconds; `None` while it goes on.
-    #[must_use]
     pub fn ended(&self) -> Option<(f64, &MigrationEnded)> {
         self.events
             .iter()
@@ -54,14 +53,12 @@ impl Record {
     }
 
     /// It has ended, and the guest has not moved.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         self.ended()
             .is_some_and(|(_, ended)| !ended.failure.is_empty())
     }
 
     /// One line: how it has ended.
-    #[must_use]
     pub fn summary(&self) -> String {
         let Some((seconds, ended)) = self.ended() else {
             return "the migration is in progress".to_owned();
@@ -96,7 +93,6 @@ impl Record {
 
 /// The events of the migration by which the VM arrived; `None` if it has not, or they are
 /// unreadable.
-#[must_use]
 pub fn load(dir: &VmDir) -> Option<Vec<MigrationEvent>> {
     let bytes = fs::read(file(dir)).ok()?;
     let mut rest = bytes.as_slice();
@@ -112,7 +108,6 @@ fn file(dir: &VmDir) -> PathBuf {
 }
 
 /// An event for programs; `event` is its name.
-#[must_use]
 pub fn to_json(event: &MigrationEvent) -> Value {
     let mut json = json!(event.event);
     set(&mut json, "/seconds", json!(seconds(event)));
@@ -121,7 +116,6 @@ pub fn to_json(event: &MigrationEvent) -> Value {
 
 /// Seconds from the migration's beginning.
 #[allow(clippy::cast_precision_loss, reason = "for display")]
-#[must_use]
 pub fn seconds(event: &MigrationEvent) -> f64 {
     event.at_micros as f64 / 1e6
 }
@@ -141,7 +135,6 @@ fn measured_downtime(sample: &MigrationSample) -> Option<u64> {
 }
 
 /// A sample as a line for people.
-#[must_use]
 pub fn line(sample: &MigrationSample) -> String {
     let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), bytes);
     let mut text = format!(
@@ -174,7 +167,6 @@ pub fn line(sample: &MigrationSample) -> String {
 }
 
 /// A decision for people.
-#[must_use]
 pub fn decision(decision: &MigrationDecision) -> String {
     let action = match decision.action.as_str() {
         "StartPostCopy" => "post-copy begins",

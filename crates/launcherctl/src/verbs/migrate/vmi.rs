@@ -14,7 +14,6 @@ use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 
 /// The VMI migrating to the pod of this name. `copied` are claims whose data the target lacks.
-#[must_use]
 pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool, copied: &[String]) -> Value {
     let mut vmi = vmi.clone();
     set(&mut vmi, "/status/phase", json!("Running"));
@@ -69,7 +68,6 @@ pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), MigrateErro
 }
 
 /// Whether `--copy-volume` may name the volume: it is a claim.
-#[must_use]
 pub fn is_claim(volume: &Value) -> bool {
     let mut kinds = ["/persistentVolumeClaim", "/dataVolume"].iter();
     kinds.any(|kind| is_object_at(volume, kind))
@@ -123,7 +121,6 @@ pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> P
 }
 
 /// virt-handler's options, if unknown: a tap device for each interface that gets one.
-#[must_use]
 pub fn target_options(vmi: &Value) -> VirtualMachineOptions {
     let interfaces = list_at(vmi, "/spec/domain/devices/interfaces").iter();
     let with_tap = interfaces.filter(|interface| {

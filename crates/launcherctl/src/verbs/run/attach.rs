@@ -14,7 +14,6 @@ use os::signals::EndSignals;
 
 /// Why a supervisor's VM did not end normally.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SupervisorError {
     /// The supervisor reports a failure; its causes are in the message.
     #[error("{0}")]
@@ -73,7 +72,6 @@ pub struct Attachment<'a> {
 
 impl<'a> Attachment<'a> {
     /// Not connected to the console yet.
-    #[must_use]
     pub fn new(name: &'a str, dir: &'a VmDir, control: ControlClient, screen: &'a Screen) -> Self {
         Self {
             name,
