@@ -1,10 +1,12 @@
-//! A verb's failure: the typed error of the module that failed, and lines printed below it. Each
-//! module has its own error type, which `?` turns into a [`CtlError`].
+//! A verb's failure: the error of the module that failed, and lines printed below it. An error that
+//! a caller tells from others has a type; others are a [`TextError`]. `?` turns both into a
+//! [`CtlError`].
 
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
+use crate::files::FileError;
 use client::refusal::with_remedy;
 use os::logging::chain;
 
@@ -60,6 +62,14 @@ impl CtlError {
         self.source.downcast_ref()
     }
 
+    /// Names the option that gave the file of a failed operation.
+    pub fn in_option(self, option: String) -> Self {
+        if self.of::<FileError>().is_none() {
+            return self;
+        }
+        TextError::new(option).caused_by(self.source).into()
+    }
+
     /// The module's error, as another's cause.
     pub fn into_source(self) -> Box<dyn Error + Send + Sync> {
         self.source
@@ -89,6 +99,39 @@ impl CtlError {
 struct Several {
     problems: usize,
 }
+
+/// A failure that no caller tells from others: what failed, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct TextError {
+    text: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl TextError {
+    pub fn new(text: String) -> Self {
+        Self { text, source: None }
+    }
+
+    pub fn caused_by(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            source: Some(source.into()),
+            ..self
+        }
+    }
+}
+
+/// A [`TextError`] of what `format!` takes.
+macro_rules! text_error {
+    ($($text:tt)*) => { $crate::error::TextError::new(format!($($text)*)) };
+}
+
+/// Returns a [`TextError`] of what `format!` takes.
+macro_rules! fail {
+    ($($text:tt)*) => { return Err($crate::error::text_error!($($text)*).into()) };
+}
+
+pub(crate) use {fail, text_error};
 
 /// The async runtime, or its signal handlers, cannot start.
 #[derive(Debug, thiserror::Error)]

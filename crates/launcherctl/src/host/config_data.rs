@@ -9,11 +9,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::registry::VmDir;
+use crate::error::{CtlError, fail, text_error};
 use crate::json::{copy_at, is_object_at, list_at, text_at};
 use crate::manifest::Manifest;
-use crate::manifest::config_data::{
-    ConfigDataError, Files, Kind, NamedPath, of_document, of_path, write,
-};
+use crate::manifest::config_data::{Files, Kind, NamedPath, of_document, of_path, write};
 use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
@@ -42,11 +41,7 @@ struct ConfigData {
 ///
 /// # Errors
 /// All that are missing, unreadable, or unused.
-pub fn place(
-    manifest: &Manifest,
-    args: &ConfigDataArgs,
-    dir: &VmDir,
-) -> Result<(), Vec<ConfigDataError>> {
+pub fn place(manifest: &Manifest, args: &ConfigDataArgs, dir: &VmDir) -> Result<(), Vec<CtlError>> {
     let data = ConfigData::collect(manifest.others(), args).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     for (index, volume) in list_at(manifest.value(), "/spec/volumes")
@@ -79,7 +74,7 @@ pub fn place(
 
 impl ConfigData {
     /// Options take precedence over documents.
-    fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<Self, ConfigDataError> {
+    fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<Self, CtlError> {
         let mut all = BTreeMap::new();
         for document in documents {
             let Some(kind) = Kind::of_document(document) else {
@@ -94,13 +89,9 @@ impl ConfigData {
             (Kind::Secret, &args.secrets),
         ] {
             for given in paths {
-                let files = of_path(kind, given).map_err(|error| match error {
-                    ConfigDataError::File(source) => ConfigDataError::Given {
-                        kind,
-                        name: format!("{}={}", given.name, given.path.display()),
-                        source,
-                    },
-                    error => error,
+                let files = of_path(kind, given).map_err(|error| {
+                    let (option, path) = (kind.option(), given.path.display());
+                    error.in_option(format!("--{option} {}={path}", given.name))
                 })?;
                 all.insert((kind, given.name.clone()), files);
             }
@@ -112,7 +103,7 @@ impl ConfigData {
     }
 
     /// Options that the VMI does not use.
-    fn unused(&self, args: &ConfigDataArgs) -> Vec<ConfigDataError> {
+    fn unused(&self, args: &ConfigDataArgs) -> Vec<CtlError> {
         let used = self.used.borrow();
         let config_maps = args
             .config_maps
@@ -124,48 +115,39 @@ impl ConfigData {
             .filter(|(kind, name)| !used.contains(&(*kind, (*name).clone())))
             .map(|(kind, name)| {
                 let names = used.iter().filter(|(other, _)| *other == kind);
-                ConfigDataError::Unused {
-                    kind,
-                    name: name.clone(),
-                    names: known_names(name, names.map(|(_, name)| name.as_str())),
-                }
+                let names = known_names(name, names.map(|(_, name)| name.as_str()));
+                let option = kind.option();
+                text_error!(
+                    "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
+                )
+                .into()
             })
             .collect()
     }
 
-    fn find(&self, field: &str, kind: Kind, name: &str) -> Result<&Files, ConfigDataError> {
+    fn find(&self, field: &str, kind: Kind, name: &str) -> Result<&Files, CtlError> {
         self.used.borrow_mut().insert((kind, name.to_owned()));
-        let found = self.files.get(&(kind, name.to_owned()));
-        found.ok_or_else(|| ConfigDataError::Missing {
-            field: field.to_owned(),
-            kind,
-            name: name.to_owned(),
-        })
+        match self.files.get(&(kind, name.to_owned())) {
+            Some(files) => Ok(files),
+            None => fail!(
+                "{field}: there is no {kind} {name:?}; put it beside the VM in its file, or give its files with --{} {name}=DIR",
+                kind.option()
+            ),
+        }
     }
 
-    fn place_volume(
-        &self,
-        field: &str,
-        volume: &Value,
-        dir: &VmDir,
-    ) -> Result<(), ConfigDataError> {
+    fn place_volume(&self, field: &str, volume: &Value, dir: &VmDir) -> Result<(), CtlError> {
         let name = text_at(volume, "/name");
+        let downward_api = format!("{DOWNWARD_API_DIR}/{name}");
         for (source, what, directory) in [
-            (
-                "serviceAccount",
-                "service accounts",
-                SERVICE_ACCOUNT_DIR.to_owned(),
-            ),
-            (
-                "downwardAPI",
-                "a downward API",
-                format!("{DOWNWARD_API_DIR}/{name}"),
-            ),
+            ("serviceAccount", "service accounts", SERVICE_ACCOUNT_DIR),
+            ("downwardAPI", "a downward API", &downward_api),
         ] {
             // The user may have filled a directory of --root.
-            if is_object_at(volume, &format!("/{source}")) && !dir.path(&directory).exists() {
-                let field = format!("{field}.{source}");
-                return Err(ConfigDataError::OnlyInCluster(field, what));
+            if is_object_at(volume, &format!("/{source}")) && !dir.path(directory).exists() {
+                fail!(
+                    "{field}.{source}: only a cluster has {what}; take this volume and its disk out of the manifest"
+                );
             }
         }
         for (pointer, kind, directory) in [
@@ -192,7 +174,7 @@ impl ConfigData {
     }
 
     /// Places the data of a cloud-init volume. Returns what is missing.
-    fn place_cloud_init(&self, field: &str, volume: &Value, dir: &VmDir) -> Vec<ConfigDataError> {
+    fn place_cloud_init(&self, field: &str, volume: &Value, dir: &VmDir) -> Vec<CtlError> {
         let (mut files, mut errors) = (Files::new(), Vec::new());
         for source in ["cloudInitNoCloud", "cloudInitConfigDrive"] {
             for (reference, keys) in [
@@ -222,19 +204,16 @@ impl ConfigData {
         &self,
         field: &str,
         secret: &str,
-        keys: [&'static str; 2],
-    ) -> Result<Files, ConfigDataError> {
+        keys: [&str; 2],
+    ) -> Result<Files, CtlError> {
         let files = self.find(field, Kind::Secret, secret)?.iter();
         let wanted = files.filter(|(key, _)| keys.contains(&key.as_str()));
         let wanted: Files = wanted
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         if wanted.is_empty() {
-            return Err(ConfigDataError::NoKey {
-                field: field.to_owned(),
-                name: secret.to_owned(),
-                keys,
-            });
+            let [key, other] = keys;
+            fail!("{field}: the Secret {secret:?} has neither the key {key} nor {other}");
         }
         Ok(wanted)
     }
@@ -244,7 +223,7 @@ impl ConfigData {
 ///
 /// # Errors
 /// They cannot be copied.
-pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), ConfigDataError> {
+pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), CtlError> {
     for (directory, kind) in [
         (CONFIG_MAP_DIR, Kind::ConfigMap),
         (SECRET_DIR, Kind::Secret),
@@ -270,7 +249,7 @@ pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), ConfigDataError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use os::logging::chain;
+
     use std::path::Path;
 
     const FILE: &str = "
@@ -313,7 +292,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let manifest = Manifest::parse(file).unwrap();
         let dir = VmDir::at(root.path().to_owned());
         let errors = place(&manifest, &args(cert.path()), &dir).unwrap_err();
-        let errors: Vec<String> = errors.iter().map(|error| chain(error)).collect();
+        let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
         errors.join("\n")
     }
 
@@ -367,12 +346,13 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         args.secrets.push("foo=/nonexistent".parse().unwrap());
         let errors = place(&manifest, &args, &dir).unwrap_err();
         assert!(
-            chain(&errors[0]).starts_with("--secret foo=/nonexistent: cannot read /nonexistent: "),
+            (errors[0].chain())
+                .starts_with("--secret foo=/nonexistent: cannot read /nonexistent: "),
             "{errors:?}"
         );
         let _ = args.secrets.pop();
         let errors = place(&manifest, &args, &dir).unwrap_err();
-        let errors: Vec<String> = errors.iter().map(|error| chain(error)).collect();
+        let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
         assert_eq!(
             errors,
             [

@@ -3,20 +3,21 @@
 //! the file does not change.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::image_content::{Accepts, ContentError, check_content};
+use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
+use crate::error::{CtlError, fail, text_error};
 use crate::files::FileError;
 use crate::json::{is_object_at, text_at};
 use crate::manifest::Manifest;
 use api::pod_paths::PodPaths;
 use api::vmi::Quantity;
-use os::command::{CommandError, Limits};
+use os::command::Limits;
 
 /// Limits of an image's conversion: it copies as much as the image has.
 const COPY_LIMITS: Limits = Limits {
@@ -24,33 +25,6 @@ const COPY_LIMITS: Limits = Limits {
     cpu: 3600,
     wall: Duration::from_secs(3600),
 };
-/// Why a DataVolume cannot be filled.
-#[derive(Debug, thiserror::Error)]
-pub enum DataVolumeError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A blank one without a size.
-    #[error(
-        "DataVolume {0:?}: spec.storage.resources.requests.storage is missing or not a size; e.g. 10Gi"
-    )]
-    NoSize(String),
-    /// An import without a file.
-    #[error(
-        "DataVolume {name:?} would be imported from {source_name} by a cluster; give its image with --disk {volume}=FILE"
-    )]
-    NoImage {
-        name: String,
-        /// The VMI's volume.
-        volume: String,
-        source_name: String,
-    },
-    /// The file is not an image.
-    #[error(transparent)]
-    Content(#[from] ContentError),
-    /// qemu-img could not convert it.
-    #[error("cannot copy the image {file} as a raw one", file = .0.display())]
-    Copy(PathBuf, #[source] CommandError),
-}
 
 /// The result for all DataVolumes.
 #[derive(Debug, Default)]
@@ -60,7 +34,7 @@ pub struct Placed {
     /// Notes for the user.
     pub notes: Vec<String>,
     /// Those that cannot be filled: no size, or no image.
-    pub errors: Vec<DataVolumeError>,
+    pub errors: Vec<CtlError>,
 }
 
 /// Whether the documents contain a volume's DataVolume.
@@ -97,12 +71,7 @@ pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Placed {
 }
 
 /// Copies an image, unless the claim exists from a previous run. Returns a note for the user.
-fn fill(
-    volume: &str,
-    data_volume: &Value,
-    image: &Path,
-    claim: &Path,
-) -> Result<String, DataVolumeError> {
+fn fill(volume: &str, data_volume: &Value, image: &Path, claim: &Path) -> Result<String, CtlError> {
     if claim.exists() {
         let claim = claim.display();
         return Ok(format!(
@@ -132,16 +101,19 @@ fn size(data_volume: &Value) -> Option<u64> {
     })
 }
 
-fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), DataVolumeError> {
-    let name = text_at(data_volume, "/metadata/name").to_owned();
+fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError> {
+    let name = text_at(data_volume, "/metadata/name");
     if !is_object_at(data_volume, "/spec/source/blank") {
-        return Err(DataVolumeError::NoImage {
-            name,
-            volume: volume.to_owned(),
-            source_name: source_name(data_volume),
-        });
+        fail!(
+            "DataVolume {name:?} would be imported from {} by a cluster; give its image with --disk {volume}=FILE",
+            source_name(data_volume)
+        );
     }
-    let size = size(data_volume).ok_or(DataVolumeError::NoSize(name))?;
+    let Some(size) = size(data_volume) else {
+        fail!(
+            "DataVolume {name:?}: spec.storage.resources.requests.storage is missing or not a size; e.g. 10Gi"
+        );
+    };
     make_parent(claim)?;
     let file = fs::File::create(claim).map_err(FileError::on("make", claim))?;
     Ok(file.set_len(size).map_err(FileError::on("size", claim))?)
@@ -160,7 +132,7 @@ fn source_name(data_volume: &Value) -> String {
     }
 }
 
-fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), DataVolumeError> {
+fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), CtlError> {
     check_content(file, Accepts::Convertible)?;
     make_parent(claim)?;
     let new = claim.with_extension("new");
@@ -171,8 +143,9 @@ fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), DataVolume
         file.as_os_str(),
         new.as_os_str(),
     ];
-    os::command::run("qemu-img", arguments, &[], None, COPY_LIMITS)
-        .map_err(|source| DataVolumeError::Copy(file.to_owned(), source))?;
+    os::command::run("qemu-img", arguments, &[], None, COPY_LIMITS).map_err(|source| {
+        text_error!("cannot copy the image {} as a raw one", file.display()).caused_by(source)
+    })?;
     let raw = fs::OpenOptions::new()
         .write(true)
         .open(&new)

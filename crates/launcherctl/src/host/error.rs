@@ -61,9 +61,7 @@ pub enum RunError {
     /// The guest ended before the text of `--until` appeared.
     #[error("the guest ended before it was up")]
     EndedBeforeUp,
-    /// The console was closed before the text of `--until` appeared on it.
-    #[error("the guest's console was closed before {0:?} appeared on it")]
-    ConsoleClosed(String),
+
     /// The launcher is still starting the guest.
     #[error("the guest has not started within {} s; --timeout gives it more", .0.as_secs())]
     NotStarted(Duration),

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::error::{CtlError, fail};
 use crate::files::FileError;
 
 /// A raw image's size is a multiple of it.
@@ -51,37 +52,6 @@ enum Remedy {
     Download,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ContentError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// It is a directory, a device, ….
-    #[error("{0}: not a regular file; an image file is expected")]
-    NotAFile(String),
-    /// It is empty.
-    #[error("{0}: the file is empty; truncate -s 1G makes it a blank disk of that size")]
-    Empty(String),
-    /// A raw image with an incomplete last sector.
-    #[error(
-        "{0}: its {1} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {0} completes its last sector"
-    )]
-    NotWholeSectors(String, u64),
-    /// Its beginning is that of another format.
-    #[error("{file}: {what}; {remedy}")]
-    OtherFormat {
-        file: String,
-        /// What it is.
-        what: &'static str,
-        /// What to do about it.
-        remedy: String,
-    },
-    /// A qcow2 image where only raw is accepted: a claim, or a volume added to a running VM.
-    #[error(
-        "{0}: it is a qcow2 image, and the launcher reads this volume as a raw one: the guest would see the qcow2 header; qemu-img convert -O raw {0} {0}.raw makes a raw image"
-    )]
-    Qcow2(String),
-}
-
 impl Remedy {
     fn text(self, file: &str, accepts: Accepts) -> String {
         match (self, accepts) {
@@ -101,15 +71,15 @@ impl Remedy {
 ///
 /// # Errors
 /// It is something else, or unreadable.
-pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), ContentError> {
-    let file = image.display().to_string();
+pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
+    let file = image.display();
     let metadata = image.metadata().map_err(FileError::on("find", image))?;
     if !metadata.is_file() {
-        return Err(ContentError::NotAFile(file));
+        fail!("{file}: not a regular file; an image file is expected");
     }
     let bytes = metadata.len();
     if bytes == 0 {
-        return Err(ContentError::Empty(file));
+        fail!("{file}: the file is empty; truncate -s 1G makes it a blank disk of that size");
     }
     let head = head(image).map_err(FileError::on("read", image))?;
     let mut formats = OTHER_FORMATS.iter();
@@ -117,14 +87,20 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), ContentError>
         head.starts_with(magic) && (accepts, *remedy) != (Accepts::Convertible, Remedy::Convert)
     });
     if let Some((_, what, remedy)) = other {
-        let remedy = remedy.text(&file, accepts);
-        return Err(ContentError::OtherFormat { file, what, remedy });
+        fail!(
+            "{file}: {what}; {}",
+            remedy.text(&file.to_string(), accepts)
+        );
     }
     if accepts == Accepts::Raw && head.starts_with(QCOW2) {
-        return Err(ContentError::Qcow2(file));
+        fail!(
+            "{file}: it is a qcow2 image, and the launcher reads this volume as a raw one: the guest would see the qcow2 header; qemu-img convert -O raw {file} {file}.raw makes a raw image"
+        );
     }
     if !has_format(&head) && !bytes.is_multiple_of(SECTOR_BYTES) {
-        return Err(ContentError::NotWholeSectors(file, bytes));
+        fail!(
+            "{file}: its {bytes} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {file} completes its last sector"
+        );
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use rustix::fs::{ioctl_ficlone, statfs, statvfs};
 use serde_json::Value;
 
 use super::data_volumes;
-use super::image_content::{Accepts, ContentError, check_content};
+use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::json::{is_object_at, text_at};
 use crate::manifest::Manifest;
@@ -26,102 +27,12 @@ const LARGE_COPY_BYTES: u64 = 256 * MIB;
 /// `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The file of a `--disk` cannot be used.
-    #[error("--disk {name}={file}", file = file.display())]
-    Given {
-        name: String,
-        file: PathBuf,
-        source: FileError,
-    },
-    /// `--disk` is not NAME=FILE.
-    #[error("--disk {0}: expected NAME=FILE")]
-    Argument(String),
-    /// `--disk` names a volume twice.
-    #[error("--disk gives the volume {0} two images; choose one")]
-    Twice(String),
-    /// `--disk` names a CD-ROM drive of the VMI without a volume.
-    #[error(
-        "--disk {argument}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
-    )]
-    EmptyDrive { argument: String, name: String },
-    /// `--disk` names no volume of the VMI.
-    #[error("--disk {argument}: the VMI has no volume {name:?}; it has {names}")]
-    NoVolume {
-        argument: String,
-        /// The name in it.
-        name: String,
-        /// The names of the VMI's volumes, and the one that was probably meant.
-        names: String,
-    },
-    /// `--disk` names a volume that takes no image.
-    #[error(
-        "--disk {0}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image"
-    )]
-    MadeByLauncher(String),
-    /// A volume without an image that only a cluster can provide.
-    #[error(
-        "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE{hint}"
-    )]
-    Missing {
-        name: String,
-        /// Its kind.
-        what: String,
-        /// How to get one.
-        hint: &'static str,
-    },
-    /// The file is not an image.
-    #[error(transparent)]
-    Content(ContentError),
-    /// A hard link cannot cross file systems.
-    #[error(
-        "{image}: it is on another file system than the VM's directory {directory}; copy it there, or start the VM with a --root on its file system"
-    )]
-    OtherFileSystem {
-        image: String,
-        /// Where the link would be.
-        directory: String,
-    },
-    /// No space for a copy.
-    #[error(
-        "{image}: a copy needs {needed} MiB in {directory}, which has {available} MiB{in_memory}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space"
-    )]
-    NoSpace {
-        image: String,
-        /// Where the copy would be.
-        directory: String,
-        /// In MiB.
-        needed: u64,
-        /// In MiB.
-        available: u64,
-        /// Says if the file system is a tmpfs.
-        in_memory: &'static str,
-    },
-    /// The kernel's `fs.protected_hardlinks`.
-    #[error(
-        "{0}: the guest writes to it, but it belongs to another user; copy it, or become its owner"
-    )]
-    OtherUser(String),
-}
-
-impl From<ContentError> for ImageError {
-    fn from(error: ContentError) -> Self {
-        match error {
-            ContentError::File(source) => Self::File(source),
-            error => Self::Content(error),
-        }
-    }
-}
-
 /// Puts the image of each volume where the launcher expects it, except for volumes filled from a
 /// DataVolume of the documents.
 ///
 /// # Errors
 /// All `--disk` options that name no volume, and all volumes without an image.
-pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), Vec<ImageError>> {
+pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), Vec<CtlError>> {
     let (given, mut errors) = parse_disks(manifest, disks);
     for (index, (name, volume)) in manifest.volumes().enumerate() {
         let image = given
@@ -131,10 +42,15 @@ pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), V
         if let Some(destination) = destination(dir, index, name, volume) {
             if !data_volumes::is_beside(manifest, volume) {
                 let placed = put(name, volume, image, &destination);
-                errors.extend(placed.err().map(|error| of_option(error, name, image)));
+                errors.extend(placed.err().map(|error| match image {
+                    Some(file) => error.in_option(format!("--disk {name}={}", file.display())),
+                    None => error,
+                }));
             }
         } else if image.is_some() {
-            errors.push(ImageError::MadeByLauncher(name.to_owned()));
+            errors.push(
+                text_error!("--disk {name}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image").into(),
+            );
         }
     }
     if errors.is_empty() {
@@ -144,55 +60,38 @@ pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), V
     }
 }
 
-/// Names the option that gave the file of a failed operation.
-fn of_option(error: ImageError, name: &str, image: Option<&Path>) -> ImageError {
-    match (error, image) {
-        (ImageError::File(source), Some(file)) => ImageError::Given {
-            name: name.to_owned(),
-            file: file.to_owned(),
-            source,
-        },
-        (error, _) => error,
-    }
-}
-
 /// The volumes and images of the options, and the invalid options.
 fn parse_disks<'a>(
     manifest: &Manifest,
     disks: &'a [String],
-) -> (Vec<(&'a str, PathBuf)>, Vec<ImageError>) {
+) -> (Vec<(&'a str, PathBuf)>, Vec<CtlError>) {
     let (mut given, mut errors) = (Vec::new(), Vec::new());
     for disk in disks {
         match parse_disk(manifest, disk) {
-            Ok((name, _)) if given.iter().any(|(other, _)| *other == name) => {
-                errors.push(ImageError::Twice(name.to_owned()));
-            }
+            Ok((name, _)) if given.iter().any(|(other, _)| *other == name) => errors
+                .push(text_error!("--disk gives the volume {name} two images; choose one").into()),
             Ok(disk) => given.push(disk),
-            Err(error) => errors.push(error),
+            Err(error) => errors.push(error.into()),
         }
     }
     (given, errors)
 }
 
-fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBuf), ImageError> {
-    let (name, file) = disk
-        .split_once('=')
-        .ok_or_else(|| ImageError::Argument(disk.to_owned()))?;
-    if manifest.volumes().any(|(volume, _)| volume == name) {
+fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBuf), TextError> {
+    let Some((name, file)) = disk.split_once('=') else {
+        fail!("--disk {disk}: expected NAME=FILE");
+    };
+    let mut names = manifest.volumes().map(|(volume, _)| volume);
+    if names.any(|volume| volume == name) {
         return Ok((name, PathBuf::from(file)));
     }
     if is_drive(manifest.value(), name) {
-        return Err(ImageError::EmptyDrive {
-            argument: disk.to_owned(),
-            name: name.to_owned(),
-        });
+        fail!(
+            "--disk {disk}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
+        );
     }
-    let names = manifest.volumes().map(|(volume, _)| volume);
-    Err(ImageError::NoVolume {
-        argument: disk.to_owned(),
-        name: name.to_owned(),
-        names: known_names(name, names),
-    })
+    let names = known_names(name, manifest.volumes().map(|(volume, _)| volume));
+    fail!("--disk {disk}: the VMI has no volume {name:?}; it has {names}");
 }
 
 /// Where virt-handler would have mounted the volume; `None` for volumes that the launcher makes.
@@ -211,33 +110,28 @@ fn put(
     volume: &Value,
     image: Option<&Path>,
     destination: &Path,
-) -> Result<(), ImageError> {
+) -> Result<(), CtlError> {
     let Some(image) = image else {
         if destination.exists() {
             return Ok(());
         }
-        let (what, hint) = if is_object_at(volume, "/dataVolume") {
-            (
+        let (what, hint) = match text_at(volume, "/containerDisk/image") {
+            "" if is_object_at(volume, "/dataVolume") => (
                 "a DataVolume".to_owned(),
-                ", a raw file with what its source would import (truncate -s 10G FILE makes a blank one)",
-            )
-        } else {
-            match text_at(volume, "/containerDisk/image") {
-                "" => (
-                    "a claim".to_owned(),
-                    ", a raw file (truncate -s 10G FILE makes a blank one)",
-                ),
-                image => (
-                    format!("the container disk {image}"),
-                    ", the file in the image's /disk (podman cp gets it out)",
-                ),
-            }
+                "a raw file with what its source would import (truncate -s 10G FILE makes a blank one)",
+            ),
+            "" => (
+                "a claim".to_owned(),
+                "a raw file (truncate -s 10G FILE makes a blank one)",
+            ),
+            image => (
+                format!("the container disk {image}"),
+                "the file in the image's /disk (podman cp gets it out)",
+            ),
         };
-        return Err(ImageError::Missing {
-            name: name.to_owned(),
-            what,
-            hint,
-        });
+        fail!(
+            "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE, {hint}"
+        );
     };
     let accepts = match is_object_at(volume, "/containerDisk") {
         true => Accepts::RawOrQcow2,
@@ -250,7 +144,7 @@ fn put(
 ///
 /// # Errors
 /// It is not an image, or cannot be linked.
-pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), ImageError> {
+pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), CtlError> {
     check_content(image, accepts)?;
     hard_link_image(image, link, accepts == Accepts::RawOrQcow2)
 }
@@ -262,7 +156,7 @@ pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), Ima
 ///
 /// # Errors
 /// It cannot be linked.
-pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), ImageError> {
+pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), CtlError> {
     let file = image.canonicalize().map_err(FileError::on("find", image))?;
     if let Some(directory) = link.parent() {
         fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
@@ -270,21 +164,22 @@ pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), 
     let _ = fs::remove_file(link);
     match fs::hard_link(&file, link) {
         Err(_) if may_copy => copy(&file, link),
-        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-            Err(ImageError::OtherFileSystem {
-                image: image.display().to_string(),
-                directory: link.parent().unwrap_or(link).display().to_string(),
-            })
-        }
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Err(ImageError::OtherUser(image.display().to_string()))
-        }
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => fail!(
+            "{}: it is on another file system than the VM's directory {}; copy it there, or start the VM with a --root on its file system",
+            image.display(),
+            link.parent().unwrap_or(link).display()
+        ),
+        // By the kernel's `fs.protected_hardlinks`.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => fail!(
+            "{}: the guest writes to it, but it belongs to another user; copy it, or become its owner",
+            image.display()
+        ),
         linked => Ok(linked.map_err(FileError::on("link", image))?),
     }
 }
 
 /// Copies a read-only image.
-fn copy(image: &Path, copy: &Path) -> Result<(), ImageError> {
+fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
     if share_blocks(image, copy).is_ok() {
         return Ok(());
     }
@@ -299,17 +194,18 @@ fn copy(image: &Path, copy: &Path) -> Result<(), ImageError> {
     let available = space.f_bavail.saturating_mul(space.f_frsize);
     if needed > available {
         let is_tmpfs = statfs(directory).is_ok_and(|it| it.f_type == TMPFS_MAGIC);
-        return Err(ImageError::NoSpace {
-            image: image.display().to_string(),
-            directory: directory.display().to_string(),
-            needed: needed.div_ceil(MIB),
-            available: available / MIB,
-            in_memory: if is_tmpfs {
+        fail!(
+            "{}: a copy needs {} MiB in {}, which has {} MiB{}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space",
+            image.display(),
+            needed.div_ceil(MIB),
+            directory.display(),
+            available / MIB,
+            if is_tmpfs {
                 " and is in memory (tmpfs)"
             } else {
                 ""
-            },
-        });
+            }
+        );
     }
     if needed >= LARGE_COPY_BYTES {
         say(&format!(

@@ -9,9 +9,9 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::screen::Screen;
-use super::target_error::TargetError;
+
 use super::vm_args::{RunningVm, VmArgs};
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::console::{
     Console, ConsoleEvent, ConsoleOutput, Terminal, continued, is_terminal,
 };
@@ -121,7 +121,7 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
 
 /// The console's socket. In a pod, or if the VM's supervisor was killed, it is QEMU's own, which
 /// serves one client at a time.
-async fn socket(vm: &RunningVm, only_new_output: bool) -> Result<PathBuf, TargetError> {
+async fn socket(vm: &RunningVm, only_new_output: bool) -> Result<PathBuf, TextError> {
     let shared = if only_new_output {
         NEW_OUTPUT_SOCKET
     } else {
@@ -133,17 +133,21 @@ async fn socket(vm: &RunningVm, only_new_output: bool) -> Result<PathBuf, Target
     }
     let of_qemu = vm.dir.path(&PodPaths::default().serial_socket(vm.uid()));
     if of_qemu.exists() {
-        Ok(of_qemu)
-    } else {
-        Err(TargetError::NoConsole(vm.name().to_owned()))
+        return Ok(of_qemu);
     }
+    fail!(
+        "{} has no serial console: its VMI says autoattachSerialConsole: false, or it has ended; launcherctl vnc shows its screen",
+        vm.name()
+    );
 }
 
 fn exit_code(end: &End, args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     match (end, args.until.clone()) {
         (End::Done, _) | (End::Left | End::Closed, None) => Ok(ExitCode::SUCCESS),
         (End::Left, Some(_)) => Ok(ExitCode::FAILURE),
-        (End::Closed, Some(text)) => Err(RunError::ConsoleClosed(text).into()),
+        (End::Closed, Some(text)) => {
+            fail!("the guest's console was closed before {text:?} appeared on it")
+        }
         (End::TimedOut, text) => {
             Err(RunError::NotUp(text.unwrap_or_default(), Duration::from_secs(args.timeout)).into())
         }

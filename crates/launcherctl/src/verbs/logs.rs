@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use super::target::Target;
-use super::target_error::TargetError;
+
 use super::vm_args::{RunningVm, VmArgs};
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
 use crate::host::failure::Failure;
@@ -47,11 +47,15 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
         dir.log_file()
     };
     if !path.exists() {
-        return Err(if args.console {
-            TargetError::NoConsoleLog(path).into()
-        } else {
-            TargetError::NoLog(path).into()
-        });
+        let path = path.display();
+        if args.console {
+            fail!(
+                "there is no log of a serial console at {path}: the VM has none, or its guest was not started"
+            );
+        }
+        fail!(
+            "there is no log at {path}; in a pod it is the container's own: kubectl logs POD -c compute"
+        );
     }
     let mut log = if path == console_log_file(&dir) {
         LogFollower::open_rotated(&path)?

@@ -24,7 +24,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
 use super::target::VmiTarget;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
 use crate::json::{copy_at, is_true_at, text_at};
@@ -40,31 +40,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Limit for QEMU to see that nobody reads its dump any more.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why there is no memory dump.
-#[derive(Debug, thiserror::Error)]
-pub enum MemoryDumpError {
-    /// There is no guest.
-    #[error("no guest runs, so there is no memory to dump")]
-    NoGuest,
-    /// Another job prevents it.
-    #[error(
-        "the memory dump has not begun, since another job is in progress{0}; try again when that has ended"
-    )]
-    Busy(String),
-    /// QEMU or libvirt failed.
-    #[error("the memory dump has failed: {0}")]
-    Failed(String),
-    /// The guest or the launcher ended.
-    #[error("the guest or its launcher has ended during the memory dump")]
-    GuestEnded,
-    /// By a signal.
-    #[error("the memory dump is cancelled, and no file is written")]
-    Cancelled,
-    /// The pipe is unusable.
-    #[error("cannot make a pipe for the memory dump")]
-    Pipe(#[source] std::io::Error),
-}
-
+/// What cannot be made, in an error.
+const PIPE: &str = "a pipe for the memory dump";
 /// The arguments of `memory-dump`.
 #[derive(Debug, Args)]
 pub struct MemoryDumpArgs {
@@ -88,7 +65,7 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
     let (client, vmi) = args.target.connect_by_identity().await?;
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut output = Output::create(&args.file)?;
-    let (pipe, writer) = new_pipe().map_err(MemoryDumpError::Pipe)?;
+    let (pipe, writer) = new_pipe().map_err(FileError::on("make", PIPE))?;
     let end = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
     let link = VmLink::make(&dir, "memory-dump", Path::new(&end))?;
     let mut dump = Dump {
@@ -99,7 +76,7 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
     };
     let domain = dump.changes.next().await?.flatten();
     let Some(vmi) = vmi.filter(|_| !is_down(domain.as_ref())) else {
-        return Err(MemoryDumpError::NoGuest.into());
+        fail!("no guest runs, so there is no memory to dump");
     };
     client.dump_memory(&vmi, &link.pod_path()).await?;
     check_begun(&client, &dump.name).await?;
@@ -143,7 +120,7 @@ impl Dump {
                     ended?;
                     self.writer = None;
                 }
-                _ = stop.next() => return Err(MemoryDumpError::Cancelled.into()),
+                _ = stop.next() => fail!("the memory dump is cancelled, and no file is written"),
             }
         }
     }
@@ -163,10 +140,8 @@ async fn copy(
 ) -> Result<u64, CtlError> {
     let (mut buffer, mut bytes) = (vec![0; BUFFER_BYTES], 0);
     loop {
-        let read = pipe
-            .read(&mut buffer)
-            .await
-            .map_err(MemoryDumpError::Pipe)?;
+        let read = pipe.read(&mut buffer).await;
+        let read = read.map_err(FileError::on("make", PIPE))?;
         if read == 0 {
             return Ok(bytes);
         }
@@ -181,14 +156,16 @@ async fn copy(
 async fn until_ended(changes: &mut DomainChanges, name: &str) -> Result<(), CtlError> {
     loop {
         let domain = changes.next().await?.flatten();
-        let domain = domain.ok_or(MemoryDumpError::GuestEnded)?;
+        let Some(domain) = domain else {
+            fail!("the guest or its launcher has ended during the memory dump");
+        };
         let dump = &metadata(&domain);
         if text_at(dump, "/FileName") != name || !is_true_at(dump, "/Completed") {
             continue;
         }
         if is_true_at(dump, "/Failed") {
             let reason = refusal::plain(text_at(dump, "/FailureReason"));
-            return Err(MemoryDumpError::Failed(reason).into());
+            fail!("the memory dump has failed: {reason}");
         }
         return Ok(());
     }
@@ -207,7 +184,9 @@ async fn check_begun(client: &Client, name: &str) -> Result<(), CtlError> {
         [] => String::new(),
         jobs => format!(" ({})", jobs.join(", ")),
     };
-    Err(MemoryDumpError::Busy(jobs).into())
+    fail!(
+        "the memory dump has not begun, since another job is in progress{jobs}; try again when that has ended"
+    );
 }
 
 /// A launcher's job, in words.

@@ -30,7 +30,7 @@ pub mod timeline;
 pub mod upgrade;
 pub mod vm_args;
 pub mod vnc;
-pub mod volume_error;
+
 pub mod volume_table;
 pub mod volumes;
 pub mod watch;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::lifecycle::act;
 use super::target::{NamedVmiTarget, vm_name};
 use super::target_error::TargetError;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::host::control::ControlClient;
 use crate::host::launcher::REQUEST_INTERVAL;
 use crate::reports::guest_state::{check_runs, is_starting};
@@ -18,22 +18,10 @@ use crate::view::output::{Format, answer, with_progress};
 use api::Action;
 use client::{CallError, Client, DomainChanges, is_down};
 
-/// The guest is not down.
+/// The guest was asked to shut down, but still runs.
 #[derive(Debug, thiserror::Error)]
-pub enum ShutdownError {
-    /// The guest was asked to shut down, but still runs.
-    #[error(
-        "the guest has not shut down within {} s; launcherctl kill forces it off",
-        .0.as_secs()
-    )]
-    NotDown(Duration, #[source] Option<CallError>),
-    /// The guest to shut down has not started yet.
-    #[error(
-        "{0} is still starting after {seconds} s, and was not shut down; launcherctl kill cancels its start",
-        seconds = .1.as_secs()
-    )]
-    StillStarting(String, Duration),
-}
+#[error("the guest has not shut down within {} s; launcherctl kill forces it off", .0.as_secs())]
+struct NotDown(Duration, #[source] Option<CallError>);
 
 /// KubeVirt's default grace period, for a VMI without one.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -118,8 +106,14 @@ pub async fn shut_down(
     let began = Instant::now();
     let start_limit = limit.unwrap_or(START_TIMEOUT);
     let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
-    let still_starting = |_| ShutdownError::StillStarting(vm_name(vmi), start_limit);
-    let Some((mut changes, domain)) = started.await.map_err(still_starting)?? else {
+    let Ok(started) = started.await else {
+        fail!(
+            "{} is still starting after {} s, and was not shut down; launcherctl kill cancels its start",
+            vm_name(vmi),
+            start_limit.as_secs()
+        );
+    };
+    let Some((mut changes, domain)) = started? else {
         return Ok(());
     };
     check_runs(Some(&domain))?;
@@ -143,7 +137,7 @@ pub async fn shut_down(
     };
     match timeout(left, asked).await {
         Ok(result) => result,
-        Err(_) => Err(ShutdownError::NotDown(limit.unwrap_or(left), failure).into()),
+        Err(_) => Err(NotDown(limit.unwrap_or(left), failure).into()),
     }
 }
 

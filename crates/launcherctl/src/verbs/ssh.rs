@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use super::target::Target;
-use super::target_error::TargetError;
-use crate::error::{CtlError, RuntimeError};
+
+use crate::error::{CtlError, RuntimeError, text_error};
 use crate::files::FileError;
 use crate::host::network::Network;
 use crate::reports::guest_state::check_runs;
@@ -60,7 +60,7 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     let forward = network
         .as_ref()
         .and_then(Network::ssh)
-        .ok_or_else(|| TargetError::NoNetwork(name.to_owned()))?;
+        .ok_or_else(|| text_error!("{name} has no network that leads to its SSH server; was it started with --network none, or by an older launcherctl?"))?;
     let known_hosts = dir.path("/known_hosts");
     let mut ssh = Command::new("ssh");
     ssh.args(["-p", &forward.host.to_string()])

@@ -15,7 +15,7 @@ use super::screen::Screen;
 use super::shutdown::shut_down;
 use super::target::{Target, check_is_directory, is_in};
 use super::target_error::TargetError;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail, text_error};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
@@ -104,26 +104,30 @@ fn the_only_one(
     all: Vec<(String, VmDir)>,
     args: &StopArgs,
 ) -> Result<Vec<(String, VmDir)>, CtlError> {
-    let namespace = args.target.namespace.clone();
-    match all.len() {
-        0 if !args.all => Err(namespace
-            .map_or(TargetError::NoVm, TargetError::NoneInNamespace)
-            .into()),
-        2.. if !args.all => {
-            let names = all.into_iter().map(|(name, _)| name).collect();
-            Err(TargetError::ChooseByName(names).into())
+    match (all.len(), &args.target.namespace) {
+        (0, Some(namespace)) if !args.all => {
+            Err(TargetError::NoneInNamespace(namespace.clone()).into())
+        }
+        (0, None) if !args.all => fail!("no VM runs here; launcherctl list shows them"),
+        (2.., _) if !args.all => {
+            let names: Vec<String> = all.into_iter().map(|(name, _)| name).collect();
+            let names = names.join(", ");
+            fail!("there are several VMs ({names}); say which one, or --all")
         }
         _ => Ok(all),
     }
 }
 
 /// Why there is nothing to stop in this directory.
-fn not_of_run(root: &Path) -> TargetError {
-    if VmDir::at(root.to_owned()).is_running() {
-        TargetError::NotStoppable(root.to_owned())
-    } else {
-        TargetError::NoVmIn(root.to_owned())
+fn not_of_run(root: &Path) -> CtlError {
+    if !VmDir::at(root.to_owned()).is_running() {
+        return TargetError::NoVmIn(root.to_owned()).into();
     }
+    let root = root.display();
+    text_error!(
+        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --wait --root {root} shuts its guest down, launcherctl kill --root {root} forces it off"
+    )
+    .into()
 }
 
 async fn stop_one(
@@ -146,13 +150,12 @@ async fn stop_one(
     let mut control = ControlClient::new(stream);
     let answers = timeout(ANSWER_TIMEOUT, control.next()).await.is_ok();
     if !answers && !force {
-        return Err(SupervisorError::Hangs(name.to_owned()).into());
+        fail!(
+            "the process that supervises {name} does not answer; launcherctl stop {name} --force kills it, its launcher and its guest"
+        );
     }
-    if force {
-        control.request(Request::Force).await;
-    } else {
-        control.request(Request::Stop).await;
-    }
+    let request = if force { Request::Force } else { Request::Stop };
+    control.request(request).await;
     let limit = match (answers, force) {
         (false, _) => Duration::ZERO,
         (true, true) => FORCE_TIMEOUT,
@@ -161,8 +164,7 @@ async fn stop_one(
     };
     match timeout(limit, last_update(&mut control, &screen)).await {
         Ok(Some(Update::Failed { message, details })) => {
-            let failed = CtlError::from(SupervisorError::Failed(message));
-            Err(failed.with_details(details))
+            Err(SupervisorError::failed(message, details))
         }
         Ok(None) if !has_ended() => Err(SupervisorError::Lost(name.to_owned()).into()),
         Ok(_) => Ok(ENDED.to_owned()),
@@ -205,7 +207,9 @@ async fn stop_unsupervised(
     let was_shut_down = !force && shut_down_by_launcher(dir, screen).await;
     let found = remains::terminate(dir.root()).await;
     if let Some(pid) = remains::guest(dir.root()) {
-        return Err(SupervisorError::GuestStays(name.to_owned(), pid).into());
+        fail!(
+            "the guest of {name} does not end when its QEMU, process {pid}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {name} tries again"
+        );
     }
     let log = (!dir.is_temporary()).then(|| dir.log_file());
     forget(name, dir);

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use super::target_error::TargetError;
-use crate::error::CtlError;
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, display_name, read_text};
 use crate::host::failure::Failure;
 use crate::host::network::notes_of_links;
@@ -282,7 +282,10 @@ fn not_a_file(file: &Path, error: FileError) -> CtlError {
     let is_missing = error.source.kind() == std::io::ErrorKind::NotFound;
     match file.to_str() {
         Some(name) if is_missing && registry::find(name).is_ok() => {
-            TargetError::NameForFile(name.to_owned()).into()
+            text_error!(
+                "there is no file {name}, but a VM of this name: the argument is a manifest's file; a verb for a running VM takes --name {name}"
+            )
+            .into()
         }
         _ => error.into(),
     }
@@ -352,7 +355,7 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
 }
 
 /// The VM of `--root`: as in the registry, whose path may be shorter; else by the absolute path.
-fn vm_in(root: &Path) -> Result<VmDir, TargetError> {
+fn vm_in(root: &Path) -> Result<VmDir, TextError> {
     check_is_directory(root)?;
     // A pod may have no registry.
     if let Ok(Some((_, vm))) = registry::find_in(root) {
@@ -364,13 +367,13 @@ fn vm_in(root: &Path) -> Result<VmDir, TargetError> {
 }
 
 /// Accepts a root that this user may not read.
-pub(super) fn check_is_directory(root: &Path) -> Result<(), TargetError> {
+pub(super) fn check_is_directory(root: &Path) -> Result<(), TextError> {
     let is_missing = match std::fs::metadata(root) {
         Ok(metadata) => !metadata.is_dir(),
         Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
     };
     if is_missing {
-        return Err(TargetError::NoDirectory(root.to_owned()));
+        fail!("no VM in {}: there is no such directory", root.display());
     }
     Ok(())
 }
@@ -412,13 +415,13 @@ fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
         return Ok(last);
     }
     let names = found.into_iter().chain([last]).map(|(name, _)| name);
-    let names = names.collect();
-    Err(if runs {
-        TargetError::Several(names)
-    } else {
-        TargetError::NoneOfSeveral(names)
+    let names = names.collect::<Vec<_>>().join(", ");
+    if runs {
+        fail!("several VMs are running ({names}); choose one with --name VM");
     }
-    .into())
+    fail!(
+        "none of the VMs here is running ({names}); launcherctl list says why, --name chooses one"
+    );
 }
 
 /// The pod's launcher, whose root is `/`. In a pod, process 1 is the monitor, or a launcher without

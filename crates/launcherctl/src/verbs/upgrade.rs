@@ -10,8 +10,9 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::target::Target;
-use crate::error::CtlError;
-use crate::view::output::{Format, print};
+use crate::error::{CtlError, fail};
+use crate::files::FileError;
+use crate::view::output::{Format, answer};
 use client::Client;
 
 /// Limit for the next launcher to serve: longer than the monitor waits for the new one, and then
@@ -29,30 +30,14 @@ pub struct UpgradeArgs {
     executable: PathBuf,
 }
 
-/// Why the launcher's executable is not the new one.
-#[derive(Debug, thiserror::Error)]
-pub enum UpgradeError {
-    /// The path can't be used.
-    #[error("cannot use {}", .0.display())]
-    Executable(PathBuf, #[source] std::io::Error),
-    /// The monitor has gone back to the previous one.
-    #[error("the new launcher did not come up, and {} is back; see the monitor's log", .0.display())]
-    WentBack(PathBuf),
-    /// No launcher serves.
-    #[error("no launcher serves {} s after the hand-over; see the monitor's log", UPGRADE_TIMEOUT.as_secs())]
-    TimedOut,
-}
-
 /// `upgrade`: hands over, and waits until the next launcher serves.
 ///
 /// # Errors
 /// The launcher refuses, or the new one does not serve in time.
 // D-sup-17 (docs/differences.md).
 pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let executable = &args.executable;
-    let executable = executable
-        .canonicalize()
-        .map_err(|source| UpgradeError::Executable(executable.clone(), source))?;
+    let executable = args.executable.canonicalize();
+    let executable = executable.map_err(FileError::on("use", &args.executable))?;
     let launcher = args.target.resolve()?;
     let client = launcher.connect().await?;
     let socket = launcher.socket;
@@ -67,15 +52,20 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
         {
             let serving = program(pid);
             if serving != executable {
-                return Err(UpgradeError::WentBack(serving).into());
+                fail!(
+                    "the new launcher did not come up, and {} is back; see the monitor's log",
+                    serving.display()
+                );
             }
             let text = || format!("{} serves (pid {pid})", executable.display());
-            print(format, &json!({"executable": executable, "pid": pid}), text);
-            return Ok(ExitCode::SUCCESS);
+            return answer(format, &json!({"executable": executable, "pid": pid}), text);
         }
         sleep(RETRY_DELAY).await;
     }
-    Err(UpgradeError::TimedOut.into())
+    fail!(
+        "no launcher serves {} s after the hand-over; see the monitor's log",
+        UPGRADE_TIMEOUT.as_secs()
+    );
 }
 
 /// A process's program, as the monitor called it. Its `/proc/PID/exe` may be unreadable: the

@@ -9,9 +9,8 @@ use serde_json::json;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::process::Command;
 
-use super::target_error::TargetError;
 use super::vm_args::{RunningVm, VmArgs};
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::view::output::{Format, print};
 use api::pod_paths::PodPaths;
@@ -40,7 +39,10 @@ pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "vnc").await?;
     let socket = vm.dir.path(&PodPaths::default().vnc_socket(vm.uid()));
     if !socket.exists() {
-        return Err(TargetError::NoScreen(vm.name().to_owned()).into());
+        let name = vm.name();
+        fail!(
+            "{name} has no screen: its VMI says autoattachGraphicsDevice: false, or it has ended"
+        );
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port))
         .await

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::target::Target;
 use super::target_error::TargetError;
-use super::volume_error::VolumeError;
+
 use super::volume_table::{Row, find_attached, find_disk_of_file, table};
-use crate::error::CtlError;
+use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
-use crate::host::images::{ImageError, give_image, hard_link_image};
+use crate::host::images::{give_image, hard_link_image};
 use crate::host::registry::VmDir;
 use crate::json::{is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
@@ -109,8 +109,8 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
             let why = why_not(client, &vmi, &args.name).await;
             let _ = fs::remove_file(&image);
             not_attached?;
-            let name = args.name.clone();
-            return Err(VolumeError::NotAttached { why, name, image }.into());
+            let why = why.unwrap_or_else(|| format!("can the launcher read {}?", image.display()));
+            fail!("{} was not attached: {why}", args.name);
         }
     };
     vm.store(&vmi)?;
@@ -162,7 +162,7 @@ async fn why_not(client: &Client, vmi: &Value, name: &str) -> Option<String> {
 }
 
 /// Gives a drive its medium. The guest only reads it, so a copy will do.
-fn insert_image(file: &Path, image: &Path) -> Result<(), ImageError> {
+fn insert_image(file: &Path, image: &Path) -> Result<(), CtlError> {
     check_content(file, Accepts::Raw)?;
     hard_link_image(file, image, true)
 }
@@ -296,7 +296,7 @@ fn image_path(dir: &VmDir, name: &str) -> PathBuf {
 }
 
 /// Kubernetes' rule for volume names, which become file names.
-fn check_name(name: &str) -> Result<(), VolumeError> {
+fn check_name(name: &str) -> Result<(), TextError> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if (1..=63).contains(&name.len())
         && name.chars().all(is_inner)
@@ -305,37 +305,44 @@ fn check_name(name: &str) -> Result<(), VolumeError> {
     {
         return Ok(());
     }
-    Err(VolumeError::InvalidName(name.to_owned()))
+    fail!(
+        "invalid volume name {name:?}: at most 63 characters of a to z, 0 to 9 and '-', and no '-' at its beginning or end"
+    );
 }
 
 /// Checks that no volume has this name.
-fn check_free(name: &str, vmi: &Value) -> Result<(), VolumeError> {
+fn check_free(name: &str, vmi: &Value) -> Result<(), TextError> {
     let volumes = list_at(vmi, "/spec/volumes");
     if !volumes.iter().any(|it| text_at(it, "/name") == name) {
         return Ok(());
     }
-    let name = name.to_owned();
-    Err(if is_drive(vmi, &name) {
-        VolumeError::DriveFull(name)
-    } else {
-        VolumeError::NameTaken(name)
-    })
+    if is_drive(vmi, name) {
+        fail!(
+            "the CD-ROM drive {name} has a medium; launcherctl removevolume {name} ejects it, then another can be put in"
+        );
+    }
+    fail!("the VM has a volume {name:?} already");
 }
 
 /// A medium has no options of its own. libvirt accepts none with tracked changes, as it tracks
 /// those of qcow2 only.
-fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), VolumeError> {
+fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), TextError> {
+    let name = &args.name;
     if !text_at(vmi, "/status/changedBlockTracking/state").is_empty() {
-        return Err(VolumeError::TrackedDrive(args.name.clone()));
+        fail!(
+            "no medium can be put into the CD-ROM drive {name} while the guest runs: the VM was started with --track-changes, and libvirt tracks the changes of qcow2 disks only; name the medium in the VMI before the start, or start the VM without --track-changes"
+        );
     }
     if args.bus.is_none() && args.serial.is_none() && args.cache.is_none() {
         return Ok(());
     }
-    Err(VolumeError::OptionOfDrive(args.name.clone()))
+    fail!(
+        "{name} is a CD-ROM drive of the VMI, which says its bus, cache and serial: leave out --bus, --cache and --serial"
+    );
 }
 
 /// Only a volume plugged in while the guest ran can be unplugged.
-fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(), VolumeError> {
+fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(), TextError> {
     let volumes = list_at(vmi, "/spec/volumes");
     match volumes.iter().find(|it| text_at(it, "/name") == name) {
         Some(volume) => {
@@ -344,34 +351,38 @@ fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(
             if kinds.any(|kind| is_true_at(volume, &format!("{kind}/hotpluggable"))) {
                 return Ok(());
             }
-            Err(VolumeError::NotHotplugged(name.to_owned()))
+            fail!(
+                "the VM has had volume {name:?} since its start; only a hotplugged volume can be removed while the guest runs"
+            )
         }
         // Requested before, and not released by the guest yet.
         None if domain.is_some_and(|domain| find_attached(domain, name).is_some()) => Ok(()),
-        None if is_drive(vmi, name) => Err(VolumeError::DriveEmpty(name.to_owned())),
+        None if is_drive(vmi, name) => fail!(
+            "the CD-ROM drive {name} is empty; launcherctl addvolume {name} --file FILE puts a medium into it"
+        ),
         None => {
             let names = volumes.iter().map(|volume| text_at(volume, "/name"));
-            let names = names.chain(empty_drives(vmi));
-            Err(VolumeError::Unknown {
-                name: name.to_owned(),
-                known: known_names(name, names),
-            })
+            let known = known_names(name, names.chain(empty_drives(vmi)));
+            fail!("the VM has no volume {name:?}; it has {known}")
         }
     }
 }
 
 /// Two disks that write to one image damage it. QEMU's lock would blame another VM.
-fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result<(), VolumeError> {
+fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result<(), TextError> {
     if domain.is_some_and(|domain| find_attached(domain, name).is_some()) {
-        return Err(VolumeError::StillAttached(name.to_owned()));
+        fail!(
+            "the guest still has a disk of volume {name:?}, which was taken out of the VMI: it goes when the guest releases it, or with a restart; choose another name"
+        );
     }
     match domain.and_then(|domain| find_disk_of_file(domain, file)) {
         None => Ok(()),
-        Some(disk) => Err(VolumeError::AlreadyAttached {
-            file: file.to_owned(),
-            volume: text_at(disk, "/Alias/Name").to_owned(),
-            target: text_at(disk, "/Target/Device").to_owned(),
-        }),
+        Some(disk) => fail!(
+            "{} is attached already, as volume {} ({})",
+            file.display(),
+            text_at(disk, "/Alias/Name"),
+            text_at(disk, "/Target/Device")
+        ),
     }
 }
 
@@ -388,11 +399,9 @@ async fn check_not_mounted(
     // Without an agent, nobody knows.
     let filesystems = client.filesystems().await.unwrap_or_default();
     match mounted_at(&filesystems, serial) {
-        Some(directory) => Err(VolumeError::Mounted {
-            name: name.to_owned(),
-            directory: directory.to_owned(),
-        }
-        .into()),
+        Some(directory) => fail!(
+            "by the guest agent's last report, which is up to five minutes old, {name} is mounted at {directory}: unmount it there (umount {directory}), or what is not written yet is lost; --force detaches it all the same"
+        ),
         None => Ok(()),
     }
 }
@@ -419,13 +428,18 @@ async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<
         }
         Ok(())
     };
-    tokio::time::timeout(DETACH_TIMEOUT, released)
-        .await
-        .map_err(|_| VolumeError::NotReleased {
-            is_medium,
-            name: name.to_owned(),
-            timeout: DETACH_TIMEOUT,
-        })?
+    let Ok(released) = tokio::time::timeout(DETACH_TIMEOUT, released).await else {
+        let (seconds, why) = (
+            DETACH_TIMEOUT.as_secs(),
+            if is_medium {
+                "it has mounted the medium, or locked the CD-ROM drive; unmount it there (umount, eject), then try again"
+            } else {
+                "it still uses the disk; unmount it there, then try again"
+            },
+        );
+        fail!("the guest has not released {name} within {seconds} s: {why}");
+    };
+    released
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::error::{ConfigDataError, Kind};
-use super::{Files, NamedPath};
+use super::{Files, Kind, NamedPath};
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::json::{copy_at, text_at};
 use crate::manifest::type_error::TypeError;
@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 1 << 20;
 const MAX_KEY_BYTES: usize = 253;
 
 /// The files in a ConfigMap or Secret of the manifest.
-pub fn of_document(kind: Kind, name: &str, document: &Value) -> Result<Files, ConfigDataError> {
+pub fn of_document(kind: Kind, name: &str, document: &Value) -> Result<Files, TextError> {
     let mut files = Files::new();
     let (plain, encoded) = kind.fields();
     for field in [encoded, plain] {
@@ -42,25 +42,20 @@ fn of_entry(
     is_plain: bool,
     key: &str,
     value: &Value,
-) -> Result<Vec<u8>, ConfigDataError> {
+) -> Result<Vec<u8>, TextError> {
     check_key(kind, name, key)?;
-    let text = value.as_str().ok_or_else(|| ConfigDataError::NotText {
-        kind,
-        name: name.to_owned(),
-        key: key.to_owned(),
-    })?;
+    let Some(text) = value.as_str() else {
+        fail!("{kind} {name:?}: the value of {key:?} is not text; quote it");
+    };
     if is_plain {
         return Ok(text.as_bytes().to_vec());
     }
     let text: String = text.split_whitespace().collect();
-    STANDARD
-        .decode(text)
-        .map_err(|source| ConfigDataError::Base64 {
-            kind,
-            name: name.to_owned(),
-            key: key.to_owned(),
-            source,
-        })
+    STANDARD.decode(text).map_err(|source| {
+        let (plain, _) = kind.fields();
+        text_error!("{kind} {name:?}: the value of {key:?} is not valid Base64; plain text belongs into {plain}")
+            .caused_by(source)
+    })
 }
 
 /// All problems of a ConfigMap or Secret document, each with its field; none for other documents.
@@ -88,7 +83,7 @@ pub fn document_problems(document: &Value) -> Vec<(String, String)> {
 }
 
 /// The regular files of a directory, or one file.
-pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, ConfigDataError> {
+pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, CtlError> {
     let path = &given.path;
     let metadata = fs::metadata(path).map_err(FileError::on("read", path))?;
     let paths = if metadata.is_dir() {
@@ -113,7 +108,8 @@ pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, ConfigDataError> 
             .map_err(FileError::on("read", &path))?
             .len();
         if size > MAX_BYTES {
-            return Err(ConfigDataError::TooLarge(path));
+            let path = path.display();
+            fail!("{path} is larger than 1 MiB, the limit of Kubernetes");
         }
         let bytes = fs::read(&path).map_err(FileError::on("read", &path))?;
         files.insert(key, bytes);
@@ -122,17 +118,13 @@ pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, ConfigDataError> 
 }
 
 /// Kubernetes' rule for keys, which also prevents a key from leading to another directory.
-fn check_key(kind: Kind, name: &str, key: &str) -> Result<(), ConfigDataError> {
+fn check_key(kind: Kind, name: &str, key: &str) -> Result<(), TextError> {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
     let is_path = key == "." || key.starts_with("..");
     if !key.is_empty() && key.len() <= MAX_KEY_BYTES && key.chars().all(is_valid) && !is_path {
         return Ok(());
     }
-    Err(ConfigDataError::Key {
-        kind,
-        name: name.to_owned(),
-        key: key.to_owned(),
-    })
+    fail!("{kind} {name:?}: invalid key {key:?}: letters, digits, '-', '_' and '.'");
 }
 
 /// Writes the files, private to this user, and removes everything else from the directory.

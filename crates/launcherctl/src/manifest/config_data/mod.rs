@@ -1,14 +1,14 @@
 //! ConfigMaps and Secrets as files: from documents beside the VM, or from directories.
 
-mod error;
 mod files;
+mod kind;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub use error::{ConfigDataError, Kind};
 pub use files::{document_problems, of_document, of_path, write};
+pub use kind::Kind;
 
 /// The kinds of volumes whose images the launcher makes at each start.
 pub const GENERATED: [&str; 7] = [

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use super::error::BackupError;
 use super::record::{Record, Records};
+use crate::error::{TextError, text_error};
 
 /// The beginning of a qcow2 file.
 const QCOW2_MAGIC: [u8; 4] = *b"QFI\xfb";
@@ -13,12 +13,14 @@ const QCOW2_MAGIC: [u8; 4] = *b"QFI\xfb";
 /// Checks the images of `volumes` in `parent`, and in all backups that it needs.
 ///
 /// # Errors
-/// [`BackupError::BrokenChain`] for the first that is missing or not an image.
-pub fn check(records: &Records, parent: &Record, volumes: &[String]) -> Result<(), BackupError> {
-    let broken = |path: PathBuf, problem| BackupError::BrokenChain {
-        parent: parent.checkpoint.clone(),
-        path,
-        problem,
+/// For the first that is missing or not an image.
+pub fn check(records: &Records, parent: &Record, volumes: &[String]) -> Result<(), TextError> {
+    let broken = |path: PathBuf, problem: String| {
+        text_error!(
+            "the incremental backup cannot build on {}: {} {problem}; put it back, or make a full backup, without --incremental",
+            parent.checkpoint,
+            path.display()
+        )
     };
     let mut record = parent;
     // Each ancestor is older than its child, so a chain has at most all of them.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::error::BackupError;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::json::{copy_at, is_true_at, text_at};
 use crate::view::output::{Format, print_error, say};
 use crate::view::size_progress::SizeProgress;
@@ -74,8 +74,12 @@ impl Job {
         loop {
             tokio::select! {
                 change = self.changes.next() => {
-                    let ended = || BackupError::GuestEnded(self.directory.clone());
-                    let domain = change?.flatten().ok_or_else(ended)?;
+                    let Some(domain) = change?.flatten() else {
+                        fail!(
+                            "the guest or its launcher has ended during the backup; {} is not complete: remove it, and make another backup when the VM runs again",
+                            self.directory.display()
+                        );
+                    };
                     match self.report(&domain) {
                         Some(report) if is_true_at(&report, "/Completed") => return outcome(report, is_cancelled),
                         _ => {}
@@ -83,7 +87,10 @@ impl Job {
                 }
                 _ = self.stop.next() => {
                     if is_cancelled {
-                        return Err(BackupError::Left(self.directory.clone()).into());
+                        fail!(
+                            "the backup may go on without launcherctl; what it writes into {} is not complete: remove it when launcherctl domain says under Backup that it has ended",
+                            self.directory.display()
+                        );
                     }
                     is_cancelled = true;
                     say("cancelling the backup, whose files are then removed, unless it is complete before; the guest runs on. Ctrl-C again does not wait");

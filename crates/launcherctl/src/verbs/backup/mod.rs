@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::target::VmiTarget;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::registry::VmDir;
 use crate::host::vm_link::VmLink;
@@ -36,7 +36,7 @@ use api::backup::BackupOptions;
 use client::is_down;
 use convert::backup::BackupId;
 use domain::metadata::Time;
-pub use error::BackupError;
+use error::BackupError;
 use job::Job;
 use left_out::{is_tracked, left_out};
 use os::signals::EndSignals;
@@ -90,7 +90,9 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     let domain = changes.next().await?.flatten();
     let running = domain.filter(|domain| !is_down(Some(domain)));
     let (Some(domain), Some(mut vmi)) = (running, vmi) else {
-        return Err(BackupError::NoGuest.into());
+        fail!(
+            "no guest runs, so there is nothing to back up; with the guest down, copy its images"
+        );
     };
     set(
         &mut vmi,
@@ -100,10 +102,14 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     let volumes = tracked_volumes(&domain);
     let left_out = left_out(&domain, &vmi);
     if volumes.is_empty() {
-        return Err(BackupError::NotTracked.into());
+        fail!(
+            "no disk of the VM tracks its changed blocks, so nothing can be backed up; start it with launcherctl run --track-changes, which tracks claims, data volumes and host disks. In a cluster, enable changed block tracking for the VM"
+        );
     }
     if let Some(began) = in_progress(&domain) {
-        return Err(BackupError::InProgress(began.to_owned()).into());
+        fail!(
+            "another backup of this VM, begun at {began}, is in progress; make this one when that has ended (launcherctl domain shows it under Backup)"
+        );
     }
     let is_frozen = is_frozen(&domain);
     if is_frozen && !args.skip_quiesce {
@@ -242,7 +248,7 @@ impl Target {
             Ok(()) => true,
             Err(_) if dir.is_dir() => false,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(BackupError::NotADirectory(dir.to_owned()).into());
+                fail!("{} is not a directory", dir.display());
             }
             Err(error) => return Err(FileError::on("make the directory", dir)(error).into()),
         };

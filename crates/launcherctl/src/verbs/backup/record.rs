@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::BackupError;
-use crate::error::CtlError;
+use crate::error::{CtlError, TextError, fail};
 use crate::files::{FileError, InFile};
 use crate::json::text_at;
 use crate::new_file::NewFile;
@@ -182,19 +182,27 @@ impl Records {
     ///
     /// # Errors
     /// There is none, or it lacks a volume.
-    pub fn parent(&self, checkpoint: &str, volumes: &[String]) -> Result<&Record, BackupError> {
-        let no_parent = || BackupError::NoParent(self.directory.clone());
-        let last = self.records.last().ok_or_else(no_parent)?;
-        let parent = match checkpoint {
-            "" => last,
-            name => self.find(name).ok_or_else(|| self.unknown(name))?,
+    pub fn parent(&self, checkpoint: &str, volumes: &[String]) -> Result<&Record, TextError> {
+        let directory = self.directory.display();
+        let Some(last) = self.records.last() else {
+            fail!(
+                "{directory} has no complete backup of this VM to build on; make one without --incremental first"
+            );
         };
-        let new = volumes.iter().find(|it| parent.file_of(it).is_none());
-        match new {
-            Some(volume) => Err(BackupError::NewVolume {
-                volume: volume.clone(),
-                parent: parent.checkpoint.clone(),
-            }),
+        let found = match checkpoint {
+            "" => Some(last),
+            name => self.find(name),
+        };
+        let Some(parent) = found else {
+            let known: Vec<_> = self.records.iter().map(|it| &*it.checkpoint).collect();
+            let known = known.join(", ");
+            fail!("{directory} has no backup {checkpoint:?} of this VM; it has {known}");
+        };
+        match volumes.iter().find(|it| parent.file_of(it).is_none()) {
+            Some(volume) => fail!(
+                "volume {volume:?} is not in the backup {}; make one without --incremental, which has all volumes",
+                parent.checkpoint
+            ),
             None => Ok(parent),
         }
     }
@@ -206,15 +214,6 @@ impl Records {
 
     pub fn count(&self) -> usize {
         self.records.len()
-    }
-
-    fn unknown(&self, name: &str) -> BackupError {
-        let known: Vec<_> = self.records.iter().map(|it| &*it.checkpoint).collect();
-        BackupError::UnknownCheckpoint {
-            directory: self.directory.clone(),
-            name: name.to_owned(),
-            known: known.join(", "),
-        }
     }
 }
 

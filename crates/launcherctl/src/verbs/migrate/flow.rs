@@ -14,7 +14,7 @@ use super::proxies::Proxies;
 use super::record::Record;
 use super::side::{Side, share_paths};
 use super::{MigrateArgs, vmi};
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::host::network::Network;
 use crate::host::registry;
 use crate::json::{set, text_at};
@@ -75,7 +75,7 @@ impl<'a> Migration<'a> {
     /// Moves the VM. Returns the duration, in a sentence.
     ///
     /// # Errors
-    /// [`MigrateError::Failed`], with the guest's place; [`MigrateError::NotArrived`].
+    /// It fails, with the guest's place; [`MigrateError::NotArrived`].
     pub async fn run(
         &self,
         args: &MigrateArgs,
@@ -106,7 +106,7 @@ impl<'a> Migration<'a> {
         };
         self.end_target(output).await;
         let guest = self.guest_in_source().await;
-        Err(MigrateError::Failed { reason, guest }.into())
+        fail!("the VM is not migrated, and {guest}: {reason}");
     }
 
     /// Runs from the first call to the end of the migration, or of the source's launcher: the

@@ -28,12 +28,12 @@ use serde_json::{Value, json};
 use super::run::{Incoming, receive};
 use super::target::NamedVmiTarget;
 use super::vm_args::VmArgs;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::console::is_terminal;
 use crate::json::{list_at, text_at};
 use crate::similar::known_names;
 use crate::view::output::{Format, print};
-pub use error::MigrateError;
+
 use flow::Migration;
 use options::MigrationLimits;
 use os::signals::EndSignals;
@@ -89,7 +89,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     source.check_not_migrating().await?;
     let Some(to) = &args.to else {
         if source.is_pod() {
-            return Err(MigrateError::NeedsTarget.into());
+            fail!("the VM is in a pod: say with --to which launcher is to get it");
         }
         source.guest().await?;
         let incoming = Incoming {
@@ -148,8 +148,12 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
             }
         }
         Err(error) if error.is_not_found() => {
-            let stored = launcher.dir.as_ref().and_then(record::load);
-            for event in stored.ok_or(MigrateError::NoMigration)? {
+            let Some(stored) = launcher.dir.as_ref().and_then(record::load) else {
+                fail!(
+                    "no migration from here has begun since this launcher was started; one that brought the VM here is known to the launcher that it came from"
+                );
+            };
+            for event in stored {
                 record.add(&event);
                 output.event(&event);
             }
@@ -172,16 +176,16 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
 }
 
 /// Checks that the VM has the claims of `--copy-volume`.
-fn check_copied(copied: &[String], vmi: &Value) -> Result<(), MigrateError> {
+fn check_copied(copied: &[String], vmi: &Value) -> Result<(), TextError> {
     let volumes = list_at(vmi, "/spec/volumes").iter();
     let claims = volumes.filter(|volume| vmi::is_claim(volume));
     let claims: Vec<&str> = claims.map(|volume| text_at(volume, "/name")).collect();
     match copied.iter().find(|name| !claims.contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => Err(MigrateError::UnknownVolume {
-            name: name.clone(),
-            known: known_names(name, claims),
-        }),
+        Some(name) => fail!(
+            "--copy-volume {name}: the VM has no such claim or data volume; it has {}",
+            known_names(name, claims)
+        ),
     }
 }
 

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::error::MigrateError;
+use crate::error::{CtlError, TextError, fail};
+use crate::files::FileError;
 use crate::host::registry::VmDir;
 use api::pod_paths::{
     MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET,
@@ -41,13 +42,13 @@ impl Proxies {
     /// `share_paths` is for pods, in which QEMU's sockets have the same paths.
     ///
     /// # Errors
-    /// [`MigrateError::Socket`], [`MigrateError::PathTooLong`].
+    /// A socket cannot be made, or its path is too long.
     pub fn serve(
         source: &VmDir,
         target: &VmDir,
         uid: &str,
         share_paths: bool,
-    ) -> Result<Self, MigrateError> {
+    ) -> Result<Self, CtlError> {
         let dir = source.path(&PodPaths::default().shared(MIGRATION_SOCKET_DIR));
         let owner = source.cmd_socket();
         make_dir(&dir, &owner)?;
@@ -67,17 +68,11 @@ impl Proxies {
         Ok(proxies)
     }
 
-    fn add(
-        &mut self,
-        dir: &Path,
-        name: &str,
-        owner: &Path,
-        to: PathBuf,
-    ) -> Result<(), MigrateError> {
+    fn add(&mut self, dir: &Path, name: &str, owner: &Path, to: PathBuf) -> Result<(), FileError> {
         let path = dir.join(name);
         let listener = bind(dir, name)
             .and_then(|listener| give_to_owner_of(owner, &path).map(|()| listener))
-            .map_err(|source| MigrateError::Socket(path.clone(), source))?;
+            .map_err(FileError::on("make the socket", &path))?;
         self.sockets.push(path);
         self.servers
             .push(tokio::spawn(forward(listener, to)).abort_handle());
@@ -97,12 +92,12 @@ impl Drop for Proxies {
 }
 
 /// virt-handler makes the directory for the pod's user.
-fn make_dir(dir: &Path, owner: &Path) -> Result<(), MigrateError> {
+fn make_dir(dir: &Path, owner: &Path) -> Result<(), FileError> {
     if dir.is_dir() {
         return Ok(());
     }
     let made = std::fs::create_dir_all(dir).and_then(|()| give_to_owner_of(owner, dir));
-    made.map_err(|source| MigrateError::Socket(dir.to_owned(), source))
+    made.map_err(FileError::on("make the socket", dir))
 }
 
 /// Listens, even if the path is longer than an address.
@@ -126,16 +121,16 @@ fn give_to_owner_of(owner: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// QEMU makes and opens this socket by its full path.
-fn check_length(path: &Path) -> Result<(), MigrateError> {
+fn check_length(path: &Path) -> Result<(), TextError> {
     let length = path.as_os_str().len();
-    if length <= MAX_SOCKET_PATH_BYTES {
+    let excess = length.saturating_sub(MAX_SOCKET_PATH_BYTES);
+    if excess == 0 {
         return Ok(());
     }
-    Err(MigrateError::PathTooLong {
-        path: path.to_owned(),
-        length,
-        limit: MAX_SOCKET_PATH_BYTES,
-    })
+    fail!(
+        "{}: a path of {length} bytes, but sockets have at most {MAX_SOCKET_PATH_BYTES}; to be migrated, the VM needs a directory whose path is {excess} bytes shorter (run's --root or TMPDIR)",
+        path.display()
+    );
 }
 
 /// Forwards connections; all of them end with this task.
@@ -227,7 +222,7 @@ mod tests {
             assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 1);
             let deep = dir(&base.path().join("a-directory-with-a-long-name"));
             let error = Proxies::serve(&deep, &target, uid, false).unwrap_err();
-            assert!(matches!(error, MigrateError::PathTooLong { .. }), "{error}");
+            assert!(error.to_string().contains(": a path of "), "{error}");
         });
     }
 }

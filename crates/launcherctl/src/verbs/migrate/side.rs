@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::error::MigrateError;
-use crate::error::CtlError;
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::host::registry::VmDir;
 use crate::json::text_at;
 use crate::reports::guest_state::is_migrating;
@@ -42,7 +41,11 @@ impl Side {
         }
         let dir = target.resolve()?.into_dir("migrate")?;
         let (_, client, vmi) = VmiTarget { target, vmi }.connect().await?;
-        let setup = client.setup().await?.ok_or(MigrateError::NoReports)?;
+        let Some(setup) = client.setup().await? else {
+            fail!(
+                "the source's launcher does not say what a migration does (KubeVirt's does not): it can only be a target"
+            );
+        };
         let side = Self {
             dir,
             client,
@@ -57,7 +60,12 @@ impl Side {
     /// # Errors
     /// There is no launcher, or it cannot receive a VM.
     pub async fn target(path: &Path) -> Result<Self, CtlError> {
-        let unusable = || MigrateError::Target(path.to_owned());
+        let unusable = || {
+            let path = path.display();
+            text_error!(
+                "--to {path}: neither a launcher's root directory nor its cmd socket below one; for a pod, give /proc/PID/root of its launcher"
+            )
+        };
         // The canonical path does not work: that of /proc/PID/root is another root.
         let absolute = std::path::absolute(path).map_err(|_| unusable())?;
         let root = if absolute.is_dir() {
@@ -78,10 +86,14 @@ impl Side {
         };
         let libvirt = side.dir.path(VIRTQEMUD_SOCKET);
         if !libvirt.exists() {
-            return Err(MigrateError::NoDaemon(libvirt).into());
+            fail!(
+                "the target's launcher runs libvirt without a daemon, and cannot receive a VM: {} is missing; install it (Debian: libvirt-daemon), and start the launcher with --libvirt auto",
+                libvirt.display()
+            );
         }
         if side.client.domain().await?.is_some() {
-            return Err(MigrateError::TargetInUse(side.dir.root().to_owned()).into());
+            let root = side.dir.root().display();
+            fail!("the target's launcher in {root} has a guest already");
         }
         Ok(side)
     }
@@ -94,17 +106,20 @@ impl Side {
         let domain = self.client.domain().await?;
         let is_there =
             |domain: &Value| ["Running", "Paused"].contains(&text_at(domain, "/Status/Status"));
-        Ok(domain.filter(is_there).ok_or(MigrateError::NoGuest)?)
+        let domain = domain.filter(is_there);
+        Ok(domain.ok_or_else(|| text_error!("the source's launcher has no running guest"))?)
     }
 
     /// Checks that the guest is not migrating already.
     ///
     /// # Errors
-    /// [`MigrateError::InProgress`].
+    /// It is.
     pub async fn check_not_migrating(&self) -> Result<(), CtlError> {
         let domain = self.client.domain().await?;
         if is_migrating(domain.as_ref()) {
-            return Err(MigrateError::InProgress.into());
+            fail!(
+                "a migration of this VM is in progress; launcherctl migration --follow shows it to its end"
+            );
         }
         Ok(())
     }
@@ -139,17 +154,19 @@ impl Side {
 ///
 /// # Errors
 /// One is in a pod and the other is not, or they are the same launcher.
-pub fn share_paths(source: &Side, target: &Side) -> Result<bool, MigrateError> {
+pub fn share_paths(source: &Side, target: &Side) -> Result<bool, TextError> {
     if source.dir.root() == target.dir.root() {
-        return Err(MigrateError::SameLauncher(source.dir.root().to_owned()));
+        let root = source.dir.root().display();
+        fail!("source and target are the same launcher, in {root}");
     }
     if source.is_pod() == target.is_pod() {
         return Ok(source.is_pod());
     }
-    Err(MigrateError::Roots {
-        source_root: source.root.clone(),
-        target_root: target.root.clone(),
-    })
+    fail!(
+        "the files of source and target are at different places ({} and {}): both have to be in pods (root /), or both below a --root of their own",
+        source.root,
+        target.root
+    );
 }
 
 /// The root above a cmd socket at its usual path.

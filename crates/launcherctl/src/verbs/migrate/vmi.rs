@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::error::MigrateError;
+use crate::error::{TextError, fail};
 use crate::host::registry::VmDir;
 use crate::json::{is_object_at, list_at, push, set, text_at};
 use crate::manifest::config_data::GENERATED;
@@ -49,7 +49,7 @@ pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool, copied: &[Strin
 ///
 /// # Errors
 /// One is missing.
-pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), MigrateError> {
+pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), TextError> {
     let paths = PodPaths::default();
     for name in copied {
         let image = target.path(&paths.claim_image(name));
@@ -60,8 +60,10 @@ pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), MigrateErro
         ];
         let has_other = others.iter().any(|path| target.path(path).exists());
         if !image.exists() && !has_other {
-            let (name, path) = (name.clone(), image);
-            return Err(MigrateError::NoCopy(name, path));
+            fail!(
+                "--copy-volume {name}: the target has no file to copy it to, {}; truncate -s SIZE makes one, as large as the volume",
+                image.display()
+            );
         }
     }
     Ok(())

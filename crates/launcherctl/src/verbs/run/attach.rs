@@ -23,16 +23,13 @@ pub enum SupervisorError {
         "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
     )]
     Lost(String),
-    /// The supervisor is stopped or hangs.
-    #[error(
-        "the process that supervises {0} does not answer; launcherctl stop {0} --force kills it, its launcher and its guest"
-    )]
-    Hangs(String),
-    /// Its QEMU does not exit, even when killed.
-    #[error(
-        "the guest of {0} does not end when its QEMU, process {1}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {0} tries again"
-    )]
-    GuestStays(String, i32),
+}
+
+impl SupervisorError {
+    /// From the supervisor's last update.
+    pub fn failed(message: String, details: Vec<String>) -> CtlError {
+        CtlError::from(Self::Failed(message)).with_details(details)
+    }
 }
 
 /// How the terminal left the VM.
@@ -134,8 +131,7 @@ impl<'a> Attachment<'a> {
                 return Ok(Some(Outcome::Ended(code.into())));
             }
             Update::Failed { message, details } => {
-                let failed = CtlError::from(SupervisorError::Failed(message));
-                return Err(failed.with_details(details));
+                return Err(SupervisorError::failed(message, details));
             }
             Update::Phase { phase, .. } if options.detach_at == Some(phase) => {
                 return Ok(Some(self.detach().await));

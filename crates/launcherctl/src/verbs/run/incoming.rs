@@ -150,8 +150,7 @@ async fn wait_until_ready(
                 ..
             } => return Ok(()),
             Update::Failed { message, details } => {
-                let failed = CtlError::from(SupervisorError::Failed(message));
-                return Err(failed.with_details(details));
+                return Err(SupervisorError::failed(message, details));
             }
             Update::Ended { .. } => return Err(SupervisorError::Lost(name.to_owned()).into()),
             _ => {}

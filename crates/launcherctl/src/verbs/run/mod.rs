@@ -166,10 +166,8 @@ fn place_volumes(
     let placed = crate::host::data_volumes::place(manifest, dir, &args.disks);
     placed.notes.iter().for_each(|note| screen.note(note));
     let images = crate::host::images::place(manifest, dir, &placed.disks);
-    let mut errors: Vec<CtlError> = Vec::new();
-    errors.extend(data.err().into_iter().flatten().map(CtlError::from));
-    errors.extend(placed.errors.into_iter().map(CtlError::from));
-    errors.extend(images.err().into_iter().flatten().map(CtlError::from));
+    let lists = [data.err(), Some(placed.errors), images.err()];
+    let errors = lists.into_iter().flatten().flatten().collect();
     CtlError::of_several(errors).map_or(Ok(()), Err)
 }
 
