@@ -1,6 +1,5 @@
-//! Checks the types of an expression before it runs, as KubeVirt's CEL library does and [`cel`]
-//! does not. It finds missing fields and values of a wrong type on every branch, not only on the
-//! one taken.
+//! Checks the types of an expression before it runs. KubeVirt's CEL library does so, but [`cel`]
+//! does not. The check finds missing fields and values of a wrong type on every branch.
 //!
 //! The checker also rewrites three things that [`cel`] evaluates differently from KubeVirt:
 //!
@@ -23,12 +22,12 @@ use super::expr_type::ExprType;
 use super::object::IS_SET_PREFIX;
 use super::schema::{self, StructType};
 
-/// Result of the check.
+/// The result of a successful check.
 #[derive(Debug)]
 pub struct Checked {
     /// The expression's type.
     pub result: ExprType,
-    /// The struct types it constructs.
+    /// The struct types that the expression constructs.
     pub constructed: Vec<&'static StructType>,
 }
 
@@ -163,8 +162,7 @@ impl Checker {
         Ok(result_type(&call.func_name, is_method, &arguments))
     }
 
-    /// The macros `all`, `exists`, `map` and `filter`: a loop over a list or map with an
-    /// accumulator.
+    /// The macros `all`, `exists`, `map` and `filter`, which loop over a list or map.
     fn comprehension(&mut self, of: &mut ComprehensionExpr) -> Result<ExprType, CompileError> {
         let item = match self.check(&mut of.iter_range)? {
             ExprType::List(item) => *item,
@@ -176,7 +174,7 @@ impl Checker {
         let outer = self.scope.len();
         self.declare(of.accu_var.clone(), start);
         match &of.iter_var2 {
-            // Of two variables, the first is the index or key.
+            // With two loop variables, the first is the index or key.
             Some(second) => {
                 self.declare(of.iter_var.clone(), ExprType::Dyn);
                 self.declare(second.clone(), ExprType::Dyn);
@@ -253,7 +251,7 @@ const PREDICATES: [&str; 8] = [
     "matches",
 ];
 
-/// Operators that return the type of their operands, if both have the same.
+/// Operators on two operands of one type that return a value of this type.
 const ARITHMETIC: [&str; 5] = [
     operators::ADD,
     operators::SUBSTRACT,
@@ -262,7 +260,7 @@ const ARITHMETIC: [&str; 5] = [
     operators::MODULO,
 ];
 
-/// Refuses comparing different types, and indexing a struct like a map.
+/// Refuses to compare different types, and to index a struct like a map.
 fn check_operands(function: &str, arguments: &[ExprType]) -> Result<(), CompileError> {
     let [a, b] = arguments else { return Ok(()) };
     let differ = !a.is_assignable_to(b) && !b.is_assignable_to(a);

@@ -17,7 +17,7 @@ const MAX_CHARS: usize = 100_000;
 
 pub struct Program {
     pub expression: IdedExpr,
-    /// Its functions and types.
+    /// The functions and types that the expression may use.
     pub env: Arc<Env>,
     /// The type of the result.
     pub result: ExprType,
@@ -26,7 +26,7 @@ pub struct Program {
 /// Compiles the expression.
 ///
 /// # Errors
-/// It is too long, has a syntax error, or fails the [`checker`].
+/// The expression is too long, has a syntax error, or fails the [`checker`].
 pub fn compile(text: &str) -> Result<Program, CompileError> {
     let size = text.chars().count();
     if size > MAX_CHARS {
@@ -48,8 +48,8 @@ pub fn compile(text: &str) -> Result<Program, CompileError> {
     })
 }
 
-/// Constructs a struct with only the fields that the expression names, so that a merge can tell
-/// them from fields that are zero.
+/// Constructs a struct with only the fields that the expression sets, so that a merge can tell a
+/// field set to zero from a field that is not set.
 struct SparseStruct(&'static StructType);
 
 impl CelStructType for SparseStruct {

@@ -1,5 +1,4 @@
-//! Why an expression has no result. Where plugin authors may know KubeVirt's text, the text is the
-//! same.
+//! Why an expression has no result. Texts that plugin authors may know are KubeVirt's.
 
 use std::fmt;
 
@@ -43,13 +42,13 @@ pub enum CompileError {
     /// A struct type that does not exist.
     #[error("undeclared reference to '{name}'")]
     UndeclaredType {
-        /// As in the expression.
+        /// The name in the expression.
         name: String,
     },
     /// A field that does not exist.
     #[error("undefined field '{field}' of {of}")]
     UndefinedField {
-        /// As in the expression.
+        /// The name in the expression.
         field: String,
         /// The struct type.
         of: &'static str,
@@ -77,7 +76,7 @@ pub enum CompileError {
     Declaration(#[from] cel::DeclarationError),
 }
 
-/// An operation that failed. Its text is KubeVirt's where the library's differs.
+/// An operation that failed. Where the library's text differs from KubeVirt's, this has KubeVirt's.
 #[derive(Debug)]
 pub struct EvaluationError(pub ExecutionError);
 

@@ -6,7 +6,7 @@ use super::schema::{Field, StructType, ValueType};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprType {
-    /// Known only when the expression runs.
+    /// A type that is known only when the expression runs.
     Dyn,
     /// `null_type`.
     Null,

@@ -50,7 +50,7 @@ impl Data for JsonData {
 
     fn scalar(&self, field: &'static Field) -> Option<Box<dyn Val>> {
         let value = self.get(field)?;
-        // An IntOrString has a field for each type; only one is set.
+        // An IntOrString has a field for each of its types, and only one of them is set.
         if field.location == Location::Text
             && field.value_type == ValueType::String
             && !value.is_string()
@@ -72,7 +72,7 @@ fn convert(value: &Value, value_type: ValueType) -> Option<Box<dyn Val>> {
         ValueType::Uint => Box::new(CelUInt::from(value.as_u64()?)),
         ValueType::Double => Box::new(CelDouble::from(value.as_f64()?)),
         ValueType::Bool => Box::new(CelBool::from(value.as_bool()?)),
-        // JSON may have a quantity as a number.
+        // A quantity may be a number in JSON.
         ValueType::String | ValueType::Timestamp => Box::new(CelString::from(match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -104,8 +104,8 @@ fn any(value: &Value) -> Box<dyn Val> {
     }
 }
 
-/// A JSON object whose type is not in the table. Its members are found without regard to case, the
-/// usual difference between names in Go and in JSON.
+/// A JSON object of a type that is not in the table. Expressions use Go's names for its members,
+/// which usually differ from JSON's only by case; so case does not matter.
 #[derive(Debug, Clone)]
 struct UntypedObject(Arc<Value>);
 

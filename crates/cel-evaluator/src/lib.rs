@@ -6,8 +6,8 @@
 //!          └───── compile ─────┘         └────► Domain{…} ─► merge into the domain XML
 //! ```
 //!
-//! Two tables of types ([`schema`]), `libvirtxml.txt` and `vmi.txt`, tell how to read the values
-//! from the domain XML and the VMI's JSON ([`object`]).
+//! The values are read from the domain XML and the VMI's JSON ([`object`]). Two tables of types,
+//! `libvirtxml.txt` and `vmi.txt`, have the place of each value ([`schema`]).
 #![forbid(unsafe_code)]
 
 mod checker;
@@ -38,9 +38,9 @@ pub use error::{CompileError, EvaluationError, ExpressionError, MergeError, Merg
 
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Seen as `domainSpec`.
+    /// The variable `domainSpec`.
     pub domain: Arc<Element>,
-    /// Seen as `vmi`.
+    /// The variable `vmi`.
     pub vmi: Arc<Value>,
 }
 

@@ -1,8 +1,8 @@
 //! `cel-evaluator`: evaluates one CEL expression of a plugin in its own process.
 //!
 //! An expression that loops or grows without end, or is nested too deeply, ends only this process.
-//! The launcher (`hooks::plugins`) limits its time and address space; this program gives up its
-//! other privileges.
+//! The launcher (`hooks::plugins`) limits its time and address space. This program itself gives up
+//! the right to open files.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -20,10 +20,9 @@ Evaluates a CEL expression of a plugin. Standard input is the expression, the do
 byte between them. Prints true or false for a condition, the changed domain XML for a mutation. Status 1 means that the
 expression is wrong or fails; standard error says why.";
 
-/// Stack of the thread that compiles and evaluates, both of which recurse. Only used pages take
-/// memory.
+/// Stack of the thread that compiles and evaluates by recursion. Unused pages take no memory.
 const STACK_BYTES: usize = 256 << 20;
-/// Exit status after a panic; the standard library's.
+/// Exit status after a panic; the same as the standard library's.
 const PANICKED: u8 = 101;
 
 /// Evaluates an expression and returns the text to print.

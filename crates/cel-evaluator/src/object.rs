@@ -7,8 +7,8 @@
 //!                     └─ list of Object(DomainDisk, <disk>)  …
 //! ```
 //!
-//! As in KubeVirt, where the values are Go structs, an absent field reads as its zero value, and
-//! `has()` tells whether it is set.
+//! In KubeVirt the values are Go structs. As there, an absent field reads as its zero value, and
+//! `has()` tells whether a field is set.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -23,22 +23,21 @@ use cel::common::value::{CowVal, StaticVal, Val};
 
 use super::schema::{Field, StructType, ValueType};
 
-/// Prefix of a field's name in `has()`, added by the checker: asks whether the field is set, not
-/// for its value.
+/// The checker adds this prefix to a field's name in `has()`, to ask whether the field is set.
 pub const IS_SET_PREFIX: char = '?';
 
 /// The part of a document that a struct is read from.
 pub trait Data: Debug + Clone + PartialEq + Default + Send + Sync + 'static {
-    /// The data of a field of `of` that holds a struct, if present.
+    /// The data of a field of the struct type `of`, for a field that is a struct; `None` if absent.
     fn member(&self, of: &'static StructType, field: &'static Field) -> Option<Self>;
 
-    /// The data of each item of a list, if present.
+    /// The data of each item of a list; `None` if the list is absent.
     fn items(&self, field: &'static Field) -> Option<Vec<Self>>;
 
-    /// The value of a field that is neither a struct nor a list, if present.
+    /// The value of a field that is neither a struct nor a list; `None` if absent.
     fn scalar(&self, field: &'static Field) -> Option<Box<dyn Val>>;
 
-    /// The data itself as a value, for items of a list that are not structs.
+    /// This data as a value: an item of a list that is not of structs.
     fn as_scalar(&self, value_type: ValueType) -> Option<Box<dyn Val>>;
 }
 
@@ -46,12 +45,13 @@ pub trait Data: Debug + Clone + PartialEq + Default + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub struct Object<D> {
     pub of: &'static StructType,
-    /// The source of its fields.
+    /// The data that the fields are read from.
     pub data: D,
 }
 
 impl<D: Data> Object<D> {
-    /// The object that has the field `name`: this one, or an embedded struct, which may be absent.
+    /// The field `name`, and the object that has it: this one or an embedded struct. An absent
+    /// embedded struct is `None`.
     fn owner(&self, name: &str) -> Result<(Option<Self>, &'static Field), ExecutionError> {
         let path = self
             .of
@@ -69,7 +69,7 @@ impl<D: Data> Object<D> {
         })
     }
 
-    /// The value of one of its own fields, or `None` if absent.
+    /// The value of a field that this struct itself declares; `None` if absent.
     fn value(&self, field: &'static Field) -> Option<Box<dyn Val>> {
         let of = field.struct_type();
         if field.is_list {
@@ -88,8 +88,8 @@ impl<D: Data> Object<D> {
         }
     }
 
-    /// Whether one of its own fields is set: a present pointer or list, or a nonzero value of
-    /// another Go type.
+    /// Whether a field that this struct itself declares is set: a pointer or list if it is present,
+    /// another Go type if it is not zero.
     fn is_set(&self, field: &'static Field) -> bool {
         let is_struct = field.struct_type().is_some() && !field.is_list;
         if is_struct && (field.is_embedded() || !field.is_pointer) {
@@ -136,8 +136,8 @@ fn zero<D: Data>(field: &'static Field) -> Box<dyn Val> {
     }
 }
 
-/// Returned by `Val::cel_type` for types that differ from value to value. The library calls it only
-/// for types in the declaration of a function, which these are not.
+/// `Val::cel_type` returns this for all objects, although their types differ. The library reads it
+/// only for the types in a function's declaration, and no function declares these.
 pub(super) static OBJECT_TYPE: CelType = CelType::new_struct_type("object");
 
 impl<D: Data> Val for Object<D> {

@@ -1,12 +1,11 @@
-//! The struct types of CEL expressions: names of types and fields, and each field's place in the
-//! XML or JSON.
+//! The struct types of CEL expressions: names of types and fields, and their places in XML or JSON.
 //!
 //! In KubeVirt these types are Go structs, found by reflection: `domainSpec` is a
 //! `libvirtxml.Domain` of the Go module `libvirt.org/go/libvirtxml`, `vmi` a
-//! `v1.VirtualMachineInstance` of KubeVirt's API. Plugin authors write Go's names, which neither
-//! [`domain`] (names of KubeVirt's JSON) nor [`api`] (only what a launcher reads) has. So two
-//! tables list them, `libvirtxml.txt` and `vmi.txt`, each with its notation at the top. Tests check
-//! that the tables agree with [`domain`] and [`api`] about the names in XML and JSON.
+//! `v1.VirtualMachineInstance` of KubeVirt's API. Plugin authors write Go's names. [`domain`] has
+//! KubeVirt's JSON names instead, and [`api`] has only the fields that a launcher reads. So two
+//! tables list Go's names, `libvirtxml.txt` and `vmi.txt`, each with its notation at the top. Tests
+//! check that the tables agree with [`domain`] and [`api`] about the names in XML and JSON.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -20,14 +19,14 @@ pub struct Schema {
 
 #[derive(Debug)]
 pub struct StructType {
-    /// Without the package, such as `DomainDisk`.
+    /// The Go type's name without its package, such as `DomainDisk`.
     pub name: &'static str,
     /// The type in expressions, named with the package: `libvirtxml.DomainDisk`.
     pub cel_type: CelType,
     /// For a union, such as the source of a disk: the attribute that selects the variant.
     pub discriminator: Option<Discriminator>,
-    /// In the order of the table. If an expression sets several variants of a union, the first one
-    /// wins.
+    /// Fields in the table's order. If an expression sets several variants of a union, this order
+    /// decides: the first one wins.
     pub fields: Vec<Field>,
 }
 
@@ -44,9 +43,9 @@ pub enum Discriminator {
 
 #[derive(Debug)]
 pub struct Field {
-    /// As in expressions.
+    /// The name in expressions.
     pub name: &'static str,
-    /// Its place in the XML or JSON.
+    /// Where the XML or JSON has the field.
     pub location: Location,
     /// The type of the value or of the list's items.
     pub value_type: ValueType,
@@ -60,7 +59,7 @@ pub struct Field {
     schema: fn() -> &'static Schema,
 }
 
-/// A field's place.
+/// Where the XML or JSON has a field.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Location {
     /// An attribute.
@@ -71,8 +70,8 @@ pub enum Location {
     Text,
     /// The element's whole content, as XML.
     InnerXml,
-    /// An embedded struct: its fields are those of the enclosing element or object, or of that
-    /// member of the object.
+    /// An embedded struct: its fields are in the enclosing element or object, or in the named
+    /// member of that object.
     Embedded(Option<&'static str>),
     /// The element itself, if the union has this field's variant.
     Variant,
@@ -163,7 +162,7 @@ impl Schema {
     }
 }
 
-/// `@type`, `@mode@type`, `..@type`, `address@type`.
+/// Parses a discriminator: `@type`, `@mode@type`, `..@type` or `address@type`.
 fn discriminator(text: &'static str) -> Discriminator {
     match text.split_once('@') {
         Some(("..", attribute)) => Discriminator::Parent(attribute),
@@ -193,7 +192,7 @@ fn field(
     })
 }
 
-/// The location and the field's variant.
+/// Parses a field's location and variant.
 fn parse_location(text: &'static str) -> (Location, Option<&'static str>) {
     if let Some(attribute) = text.strip_prefix('@') {
         return (Location::Attribute(attribute), None);
@@ -232,8 +231,7 @@ fn parse_type(text: &'static str) -> ValueType {
 }
 
 impl StructType {
-    /// Finds a field by name. As in Go, an embedded struct's fields also belong to the struct
-    /// around it.
+    /// Finds a field by name. As in Go, a struct also has the fields of its embedded structs.
     pub fn find(&'static self, name: &str) -> Option<FieldPath> {
         if let Some(field) = self.fields.iter().find(|field| field.name == name) {
             return Some(FieldPath {

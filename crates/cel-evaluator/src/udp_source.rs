@@ -1,6 +1,6 @@
-//! A UDP character device has two `<source>` elements in XML, and one struct with four fields in
-//! Go. While expressions read the document, the two are joined into one, with attributes that
-//! libvirt does not have:
+//! A UDP character device has two `<source>` elements in XML, but one struct with four fields in
+//! Go. So before an expression reads the document, the two elements are joined. The joined element
+//! has attributes that libvirt does not know:
 //!
 //! ```text
 //!  <source mode="bind" host="a"/> <source mode="connect" host="b"/>   ◄──►   <source bind:host="a" connect:host="b"/>
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use domain::xml::tree::{Element, Node};
 
-/// In the order they are written.
+/// The values of `mode`, in the order in which [`split`] writes them.
 const MODES: [&str; 2] = ["bind", "connect"];
 
 /// Joins each UDP device's `<source>` elements.
@@ -65,7 +65,7 @@ fn join_sources(element: &mut Element) {
     element.nodes = nodes;
 }
 
-/// Splits them again, one `<source>` for each mode.
+/// Splits each joined `<source>` into one for each mode.
 pub fn split(element: &mut Element) {
     element.children_mut().for_each(split);
     let nodes = std::mem::take(&mut element.nodes).into_iter();

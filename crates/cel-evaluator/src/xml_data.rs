@@ -9,7 +9,7 @@ use domain::xml::tree::{Element, Node};
 use super::object::Data;
 use super::schema::{Discriminator, Field, Location, StructType, ValueType};
 
-/// An element, and its parent's attributes, which may tell its kind.
+/// An element, and its parent's attributes, which may select the variant of a union.
 #[derive(Debug, Clone, Default)]
 pub struct XmlData {
     pub element: Arc<Element>,
@@ -31,7 +31,7 @@ impl XmlData {
         }
     }
 
-    /// The same element, as a nested struct.
+    /// The data of a struct that is nested in this one, but is in the same element.
     fn same_element(&self) -> Self {
         Self {
             element: Arc::clone(&self.element),
@@ -59,8 +59,7 @@ impl Data for XmlData {
                     Some(Self::child(children.iter().next()?, children.parent))
                 });
                 child.or_else(|| {
-                    // The element may be missing if an attribute of its parent says enough, such as
-                    // <serial type="pty">.
+                    // The parent's attribute may be enough, as in <serial type="pty">.
                     match field.struct_type()?.discriminator {
                         Some(Discriminator::Parent(attribute)) => {
                             self.element.attribute(attribute)?;
@@ -115,7 +114,7 @@ struct Children<'e> {
 }
 
 impl<'e> Children<'e> {
-    /// `None` if the parent is missing.
+    /// Returns `None` if the parent is missing.
     fn at(element: &'e Element, path: &[&'static str]) -> Option<Self> {
         let (name, parents) = path.split_last()?;
         let mut parents = parents.iter();
@@ -131,7 +130,7 @@ impl<'e> Children<'e> {
     }
 }
 
-/// The union's variant, or `None` if nothing tells.
+/// The union's variant, or `None` if no attribute selects one.
 pub fn variant(
     of: &StructType,
     element: &Element,
@@ -141,7 +140,7 @@ pub fn variant(
         Discriminator::Own(attributes) => {
             let values = attributes.iter().filter_map(|name| element.attribute(name));
             let variant = values.collect::<Vec<_>>().join("/");
-            // Variant "" means an element without the attribute. An empty element has no variant.
+            // Variant "" is an element without the attribute. An empty element has no variant.
             let is_empty = element.attributes.is_empty() && element.nodes.is_empty();
             (!variant.is_empty() || !is_empty).then_some(variant)
         }
@@ -165,7 +164,7 @@ fn inner_xml(element: &Element) -> String {
     parts.collect()
 }
 
-/// Parses a text as a value of that type, or `None`. Numbers may be hexadecimal.
+/// Parses a text as a value of that type; `None` if it is not one. Numbers may be hexadecimal.
 fn parse(text: &str, value_type: ValueType) -> Option<Box<dyn Val>> {
     let number = text.trim();
     let hexadecimal = number

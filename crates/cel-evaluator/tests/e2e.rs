@@ -1,5 +1,4 @@
-//! Runs plugins whose expressions the program evaluates: order of plugins and hooks, conditions,
-//! failure strategies, hostile expressions.
+//! Runs plugins with the program `cel-evaluator`: order, conditions, failures, hostile expressions.
 #![allow(clippy::unwrap_used, reason = "a test ends this way")]
 
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 const DOMAIN: &str = "<domain type=\"kvm\"><name>test-vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid></domain>";
 const VMI: &[u8] = br#"{"metadata": {"name": "test-vmi", "namespace": "default"}}"#;
 
-/// Time left in the request, where it does not matter.
+/// Time left in the request, for tests that do not depend on it.
 const LONG: Duration = Duration::from_secs(60);
 
 fn applied_within(limit: Duration, plugins: &Value) -> Result<Applied, PluginError> {
@@ -81,7 +80,7 @@ fn a_plugin_is_read_as_virt_handler_writes_it() {
             "condition": "vmi.Name != ''", "failureStrategy": "Fail",
             "domainHooks": [
                 {"cel": {"expression": "Domain{Title: 'set'}"}, "failureStrategy": "Ignore", "timeout": "1m30s"},
-                // An incomplete hook is a failing hook, not an unreadable list.
+                // An incomplete hook fails; it does not make the list unreadable.
                 {"cel": {}, "failureStrategy": "Ignore"},
                 {"sidecar": {}, "failureStrategy": "Ignore", "timeout": "100µs"},
             ],
@@ -167,13 +166,13 @@ fn a_mutation_that_renames_the_domain_is_refused() {
     }
 }
 
-/// Doubles a list sixty times.
+/// An expression that doubles a list sixty times.
 fn doubled() -> String {
     let steps = ".map(x, [x, x, x, x, x, x, x, x])".repeat(60);
     format!("size([vmi.Name]{steps}) == 1")
 }
 
-/// Nests `depth` loops of 40 steps each.
+/// An expression with `depth` nested loops of 40 steps each.
 fn endless(depth: usize) -> String {
     let range = format!("[{}]", ["1"; 40].join(","));
     (0..depth).fold("true".to_owned(), |inner, level| {

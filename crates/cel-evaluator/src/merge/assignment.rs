@@ -21,9 +21,9 @@ pub enum Assignment<'b, 'v> {
 }
 
 pub enum StructValue<'b, 'v> {
-    /// Constructed by the expression: has only the fields to set.
+    /// A struct that the expression constructs. It has only the fields to set.
     Literal(&'b CelStruct<'v>),
-    /// Taken from `domainSpec`.
+    /// A struct that the expression takes from `domainSpec`.
     PartOfDomain(&'b XmlData),
 }
 
@@ -88,7 +88,7 @@ impl<'b, 'v> StructValue<'b, 'v> {
     }
 }
 
-/// A scalar's text in XML, or `None` if its type differs.
+/// A scalar's text in XML, or `None` if the value has another type.
 fn text(value_type: ValueType, value: &dyn Val) -> Option<String> {
     Some(match value_type {
         ValueType::String => value.downcast_ref::<CelString<'_>>()?.inner().to_owned(),

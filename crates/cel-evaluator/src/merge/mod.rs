@@ -22,7 +22,7 @@ use self::union::Target;
 use super::error::{MergeError, MergeReason};
 use super::schema::{Discriminator, Field, FieldPath, Location, StructType};
 
-/// Prefixes in the table that stand for a hypervisor's own libvirt namespace.
+/// Prefixes in the table for libvirt's XML namespaces of single hypervisors.
 const HYPERVISOR_PREFIXES: [&str; 5] = ["qemu", "lxc", "bhyve", "vmware", "xen"];
 
 /// Merges `mutation`, a struct of type `of`, into the document.
@@ -90,7 +90,7 @@ impl From<MergeReason> for MergeError {
     }
 }
 
-/// Sets one field. `siblings` are all fields that the expression sets in the struct.
+/// Sets one field. `siblings` are all the fields that the expression sets in this struct.
 fn set_field(
     owner: &'static StructType,
     field: &'static Field,
@@ -147,7 +147,7 @@ fn set_embedded(
         Assignment::Struct(StructValue::Literal(values)) => {
             set_fields(of, &mut target.same_element(), values)
         }
-        // An embedded struct's fields cannot be told from those of the struct around it.
+        // The embedded struct shares its element, so its fields cannot be copied alone.
         Assignment::Struct(StructValue::PartOfDomain(_)) => {
             Err(assignment::type_error(field, "a part of domainSpec").into())
         }
@@ -158,7 +158,7 @@ fn set_embedded(
     }
 }
 
-/// Sets or removes an element: the first one with its name.
+/// Sets or removes the first element with this name.
 fn set_child(
     field: &'static Field,
     path: &[&'static str],
@@ -200,7 +200,7 @@ fn set_struct_child(
         };
         set_struct(of, &mut target, value)
     })?;
-    // If the parent's attributes are enough, as in <serial type="pty">, libvirt writes no element.
+    // libvirt writes no element if its parent's attributes are enough: <serial type="pty">.
     let is_empty = |child: &Element| child.attributes.is_empty() && child.nodes.is_empty();
     if matches!(of.discriminator, Some(Discriminator::Parent(_)))
         && parent.child(name).is_some_and(is_empty)

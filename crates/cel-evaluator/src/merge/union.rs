@@ -16,13 +16,13 @@ use crate::xml_data::{self, XmlData};
 /// The element that a struct is written to.
 pub struct Target<'t> {
     pub element: &'t mut Element,
-    /// The attributes of its parent. `None` for a struct nested in another one of the same element:
-    /// the outer struct's attributes are the element's own.
+    /// The attributes of the element's parent. `None` for a struct nested in another struct of the
+    /// same element: its discriminator is an attribute of the element itself.
     pub parent_attributes: Option<&'t mut Vec<(String, String)>>,
 }
 
 impl Target<'_> {
-    /// The same element, as the target of a nested struct.
+    /// The target of a struct that is nested in this one, but is in the same element.
     pub fn same_element(&mut self) -> Target<'_> {
         Target {
             element: self.element,

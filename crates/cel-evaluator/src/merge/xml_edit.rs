@@ -14,7 +14,7 @@ pub fn set_attribute(attributes: &mut Vec<(String, String)>, name: &str, value: 
     }
 }
 
-/// Edits the first element of that name.
+/// Edits the first child element of that name, and makes it if it is missing.
 pub fn edit_child<T>(nodes: &mut Vec<Node>, name: &str, edit: impl FnOnce(&mut Element) -> T) -> T {
     for node in nodes.iter_mut() {
         if let Node::Element(child) = node
@@ -29,7 +29,7 @@ pub fn edit_child<T>(nodes: &mut Vec<Node>, name: &str, edit: impl FnOnce(&mut E
     result
 }
 
-/// Edits the element at the end of a path.
+/// Edits the element at the end of a path, and makes missing elements.
 pub fn edit_at<T>(element: &mut Element, path: &[&str], edit: impl FnOnce(&mut Element) -> T) -> T {
     match path.split_first() {
         None => edit(element),
@@ -39,7 +39,7 @@ pub fn edit_at<T>(element: &mut Element, path: &[&str], edit: impl FnOnce(&mut E
     }
 }
 
-/// Removes all elements of that name behind a path.
+/// Removes all elements of that name below a path of parents.
 pub fn remove_at(element: &mut Element, parents: &[&str], name: &str) {
     match parents.split_first() {
         None => element.retain_children(|child| child.name != name),

@@ -1,4 +1,4 @@
-//! What conditions read of the VMI and the domain.
+//! Tests the values that conditions read from the VMI and the domain.
 
 use serde_json::json;
 

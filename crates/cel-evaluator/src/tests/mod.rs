@@ -1,4 +1,4 @@
-//! Expressions from KubeVirt's own tests and from users.
+//! Tests with expressions from KubeVirt's own tests and from users.
 
 mod conditions;
 mod mutations;

@@ -1,4 +1,4 @@
-//! What mutations do to the domain.
+//! Tests the changes that mutations make to the domain.
 
 use domain::xml::tree::Element;
 use serde_json::json;

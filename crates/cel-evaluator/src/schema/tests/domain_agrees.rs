@@ -1,5 +1,5 @@
-//! `libvirtxml.txt` against [`domain`]: every element and attribute that the conversion writes is
-//! in the table, at the same place. The documents come from the conversion's own tests.
+//! Compares `libvirtxml.txt` with [`domain`]: the table has every element and attribute that the
+//! conversion writes, at the same place. The documents are golden files of the conversion.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use ::domain::xml::tree::Element;
 
 use super::super::{Discriminator, Field, Location, StructType, domain};
 
-/// Only KubeVirt has these; libvirt ignores them.
+/// Paths that only KubeVirt has; libvirt ignores them.
 const NOT_OF_LIBVIRT: [&str; 3] = [
     "/devices/disk/capacity",
     "/devices/disk/filesystemOverhead",
-    // libvirt has accessmode.
+    // libvirt's name is `accessmode`.
     "/devices/filesystem/@accessMode",
 ];
 
-/// What the table says an element may be.
+/// A part of the table that may describe an element.
 #[derive(Clone, Copy)]
 enum Candidate {
     Struct(&'static StructType),
@@ -27,7 +27,7 @@ enum Candidate {
     Container(&'static Field, &'static [&'static str]),
 }
 
-/// The fields of a struct in one element: its own, and those of embedded structs and variants.
+/// Collects a struct's fields in one element, including fields of embedded structs and variants.
 fn fields_in_element(of: &'static StructType, fields: &mut Vec<&'static Field>) {
     for field in &of.fields {
         match field.location {
@@ -41,7 +41,7 @@ fn fields_in_element(of: &'static StructType, fields: &mut Vec<&'static Field>) 
     }
 }
 
-/// The attributes that select a union's variant: the element's and its child's.
+/// The attributes of the element and of its children that select a union's variant.
 fn discriminators(
     of: &'static StructType,
     child: Option<&str>,
@@ -184,7 +184,7 @@ fn the_table_has_every_element_and_attribute_that_the_conversion_writes() {
     assert!(files.len() > 50, "{} documents", files.len());
     let mut found = BTreeSet::new();
     for file in files {
-        // The typed schema drops what it does not know.
+        // The typed schema drops elements that it does not know.
         let Ok(spec) = DomainSpec::from_xml(&std::fs::read_to_string(&file).unwrap()) else {
             continue;
         };

@@ -1,5 +1,4 @@
-//! `vmi.txt` against [`api`]: every field that the launcher reads is in the table, with the same
-//! JSON name.
+//! Compares `vmi.txt` with [`api`]: the table has the JSON name of each field that is read.
 
 use std::cell::RefCell;
 
@@ -17,7 +16,7 @@ struct Recorder<'r> {
     fields: &'r RefCell<Vec<Vec<&'static str>>>,
 }
 
-/// Yields one value of a list or map, or all fields of a struct.
+/// Gives the deserializer one value of a list or map, or all fields of a struct.
 struct Members<'r> {
     recorder: Recorder<'r>,
     names: &'static [&'static str],
