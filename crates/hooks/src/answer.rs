@@ -9,21 +9,21 @@ use domain::xml::tree::Element;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// No bytes, or only white space.
+    /// The answer has no bytes, or only white space.
     #[error(
         "the answer is empty; a sidecar that changes nothing returns the domain XML it was given"
     )]
     Empty,
-    /// Not UTF-8.
+    /// The answer is not UTF-8.
     #[error("line {line}: the answer is not UTF-8")]
     NotUtf8 {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
     /// The XML declaration names an encoding that does not fit the bytes.
     #[error("line 1: the answer declares the encoding {0:?}; domain XML has to be UTF-8")]
     Encoding(String),
-    /// Not well-formed XML, or beyond a limit.
+    /// The answer is not well-formed XML, or exceeds a limit.
     #[error(transparent)]
     Tree(#[from] ReadError),
     #[error("the root element is <{0}>, not <domain>")]
@@ -32,18 +32,18 @@ pub enum AnswerError {
         "the domain's name was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
     )]
     Renamed {
-        /// What the sidecar got.
+        /// The name in the sidecar's input.
         before: String,
-        /// What it returned; empty if it removed the name.
+        /// The name that the sidecar returned; empty if it removed the name.
         after: String,
     },
     #[error(
         "the domain's UUID was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
     )]
     OtherUuid {
-        /// What the sidecar got.
+        /// The UUID in the sidecar's input.
         before: String,
-        /// What it returned; empty if it removed the UUID.
+        /// The UUID that the sidecar returned; empty if it removed the UUID.
         after: String,
     },
 }
@@ -105,7 +105,7 @@ fn declared_encoding(text: &str) -> Option<&str> {
     Some(name)
 }
 
-/// Whether the text means the same in that encoding as in UTF-8.
+/// Whether the text has the same meaning in this encoding as in UTF-8.
 fn is_readable_as_utf8(encoding: &str, text: &str) -> bool {
     let encoding = encoding.to_ascii_lowercase();
     matches!(encoding.as_str(), "utf-8" | "utf8")
@@ -125,7 +125,7 @@ fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
         });
     }
     let (old, new) = (text_of(before, "uuid"), text_of(after, "uuid"));
-    // Without a UUID libvirt generates one, so a sidecar may set it.
+    // A sidecar may set a missing UUID, because libvirt would generate one.
     if !old.is_empty() && canonical_uuid(&old) != canonical_uuid(&new) {
         return Err(AnswerError::OtherUuid {
             before: quoted(&old),

@@ -16,10 +16,10 @@ use api::proto::hooks::{v1alpha1, v1alpha2, v1alpha3};
 use domain::xml::MAX_BYTES;
 use os::grpc::{self, ConnectError};
 
-/// Size limit of a hook's answer: a domain XML document and protobuf's overhead. A larger answer is
+/// Size limit of a hook's answer, in bytes: domain XML and protobuf's overhead. A larger answer is
 /// refused as soon as its length is known.
 pub const MAX_ANSWER_BYTES: usize = MAX_BYTES + (64 << 10);
-/// Size limit of the answer to `Info`.
+/// Size limit of the answer to `Info`, in bytes.
 const MAX_INFO_BYTES: usize = 64 << 10;
 /// If the sidecar cancels a call this shortly before the deadline, the call counts as timed out.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 /// Waits for a call until its deadline.
 ///
 /// # Errors
-/// The call's own, or [`CallError::TimedOut`].
+/// The call's own error, or [`CallError::TimedOut`].
 pub async fn until_deadline<T>(
     deadline: Instant,
     call: impl Future<Output = Result<T, CallError>>,
@@ -42,8 +42,8 @@ pub async fn until_deadline<T>(
     }
 }
 
-/// Both sides watch the deadline, and the sidecar may notice first that it has passed. Long before
-/// the deadline the same codes are errors of the sidecar.
+/// Whether the sidecar reports the deadline, which both sides watch. Long before the deadline,
+/// these codes are errors of the sidecar.
 fn is_timeout(code: Code, deadline: Instant) -> bool {
     matches!(code, Code::DeadlineExceeded | Code::Cancelled)
         && os::time::deadline(DEADLINE_TOLERANCE) >= deadline

@@ -11,14 +11,14 @@ use serde_json::{Map, Value, json};
 use super::diff::{Change, Changes};
 use domain::excerpt;
 
-/// Limit of the values in a field of an answer. User data counts as one value; the metadata of
-/// devices has about ten for each device.
+/// Limit of the JSON values in a field of an answer. User data counts as one value. The metadata
+/// has about ten values for each device.
 pub const MAX_VALUES: usize = 1 << 16;
 
 /// The data in both forms, as JSON.
 #[derive(Debug, Clone, Default)]
 pub struct CloudInitForms {
-    /// All data, with the field names of KubeVirt's Go struct.
+    /// All data, with the field names of KubeVirt's Go struct `CloudInitData`.
     pub cloud_init_data: Bytes,
     /// User and network data, as in the API's `CloudInitNoCloudSource`.
     pub cloud_init_no_cloud_source: Bytes,
@@ -79,14 +79,14 @@ pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudIni
     if user_data.is_empty() && network_data.is_empty() {
         return Err(CloudInitError::Empty);
     }
-    // The older form has no other fields: they keep their values.
+    // The older form has no other fields, so the others keep their values.
     let mut data = before.as_object().cloned().unwrap_or_default();
     data.insert("UserData".to_owned(), json!(user_data));
     data.insert("NetworkData".to_owned(), json!(network_data));
     Ok(Value::Object(data))
 }
 
-/// Which fields changed, and their sizes. The content is often secret, so it is not logged.
+/// The changed fields with their sizes. The content is often secret, so it is not logged.
 pub fn changes(before: &Value, after: &Value) -> Changes {
     let empty = Map::new();
     let before = before.as_object().unwrap_or(&empty);
@@ -120,7 +120,7 @@ pub fn changes(before: &Value, after: &Value) -> Changes {
     changes
 }
 
-/// The launcher's own names are short.
+/// Cuts a name. The launcher's own names are short.
 fn shown(name: &str) -> String {
     const MAX_CHARS: usize = 80;
     excerpt(name, MAX_CHARS)
@@ -142,8 +142,8 @@ fn parse(field: &'static str, json: &[u8]) -> Result<Option<Value>, CloudInitErr
 }
 
 /// Whether a JSON text has more values than `limit`. A value of two bytes, `0,`, takes many times
-/// as much memory once parsed, so values are counted before parsing: each but the first follows a
-/// comma, a colon or an opening bracket outside of a string.
+/// as much memory once parsed, so values are counted before that. Each value but the first follows
+/// a comma, a colon or an opening bracket outside a string.
 fn has_more_values(json: &[u8], limit: usize) -> bool {
     let (mut in_text, mut is_escaped) = (false, false);
     let starts_value = |byte: &u8| {
@@ -163,7 +163,7 @@ fn has_more_values(json: &[u8], limit: usize) -> bool {
         .is_some()
 }
 
-/// Whether it has enough for a cloud-init image.
+/// Whether the data is enough for a cloud-init image.
 fn is_complete(data: &Value) -> bool {
     let has = |name: &str| data.get(name).is_some_and(|value| !value.is_null());
     !text_of(data, "UserData").is_empty() && (has("NoCloudMetaData") || has("ConfigDriveMetaData"))

@@ -1,5 +1,4 @@
-//! Finds the sidecars of a pod. inotify reports each new socket, and the launcher asks them all at
-//! once:
+//! Finds the sidecars of a pod. inotify reports new sockets, and the launcher probes all at once:
 //!
 //! ```text
 //!             socket appears            Info answers
@@ -8,9 +7,9 @@
 //!                              └────┘ after PROBE_RETRY_DELAY
 //! ```
 //!
-//! A sub-directory belongs to one sidecar, whose container mounts it at `/var/run/kubevirt-hooks`.
-//! A socket directly in the directory is a sidecar too, as in older releases of KubeVirt. The hooks
-//! directory is [`HOOKS_DIR`](api::pod_paths::HOOKS_DIR).
+//! The hooks directory is [`HOOKS_DIR`](api::pod_paths::HOOKS_DIR). Each sub-directory belongs to
+//! one sidecar: its container mounts it at `/var/run/kubevirt-hooks`. A socket directly in the
+//! hooks directory is a sidecar too, as in older releases of KubeVirt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -36,13 +35,12 @@ const PROBE_RETRY_DELAY: (Duration, Duration) =
     (Duration::from_millis(5), Duration::from_millis(300));
 /// First and longest timeout of `Info`. A sidecar that hangs may only be slow to start.
 const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// The directory is read again at least this often: not every file system reports changes by
-/// inotify.
+/// Interval of reading the directory again, as not every file system reports changes by inotify.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// When the log first names the missing sidecars, and how often after that.
+/// Delay before the log first names the missing sidecars, and interval after that.
 const FIRST_REPORT: Duration = Duration::from_secs(5);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Limit of the entries read from a directory. A sidecar has one socket.
+/// Limit of the entries read from a directory. A sidecar needs one, its socket.
 const MAX_ENTRIES: usize = 256;
 /// Limit of a sidecar's name, in characters.
 const MAX_NAME_CHARS: usize = 128;
@@ -90,7 +88,7 @@ async fn changed(watch: &DirWatch) {
 
 #[derive(Debug)]
 enum State {
-    /// Does not answer yet; holds the last error.
+    /// The socket does not answer yet; holds the last error.
     Probing(Option<String>),
     Ready(Sidecar),
 }
@@ -143,8 +141,7 @@ impl<'a> Discovery<'a> {
                 self.add(entry);
                 continue;
             }
-            // The sub-directory may be removed at any time or be unreadable; the others are still
-            // scanned.
+            // A sub-directory may be removed or unreadable; the scan then continues.
             match self.list(&entry) {
                 Ok(files) if files.is_empty() => self.add_other(&entry, "no socket in it"),
                 Ok(files) => files.into_iter().for_each(|file| self.add(file)),
@@ -168,7 +165,7 @@ impl<'a> Discovery<'a> {
     fn watch_ancestor(&self) {
         let ancestor = self.dir.ancestors().skip(1).find(|path| path.is_dir());
         if let Some(ancestor) = ancestor {
-            // If it is gone by now, RESCAN_INTERVAL remains.
+            // If the parent is gone by now, the scan runs again after RESCAN_INTERVAL.
             let _ = self.watch.add(ancestor);
         }
     }
@@ -263,8 +260,7 @@ impl<'a> Discovery<'a> {
         ready.collect::<BTreeSet<_>>().len()
     }
 
-    /// Logs which sidecars are missing. Otherwise nothing would tell until the deadline that one
-    /// has died.
+    /// Logs which sidecars are missing; otherwise a dead one would show only at the deadline.
     fn report(&self, expected: usize, waited: Duration) {
         let (seconds, count) = (waited.as_secs(), self.ready_count());
         let (ready, not_ready) = self.by_readiness();
@@ -289,8 +285,7 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// The ready sidecars, and all other files with the reason why they are not ready, each in
-    /// natural order.
+    /// The ready sidecars, and all other files with the reason why they are not. In natural order.
     fn by_readiness(&self) -> (Vec<String>, Vec<String>) {
         let mut ready = Vec::new();
         let mut not_ready: Vec<String> = self.others.iter().cloned().collect();
@@ -321,7 +316,8 @@ impl<'a> Discovery<'a> {
             match state {
                 State::Ready(sidecar) => sidecars.push(sidecar),
                 State::Probing(error) => {
-                    tracing::warn!(socket = %socket.display(), reason = ?error, "A socket in the hooks directory does not answer and is ignored");
+                    let reason = error.as_deref().unwrap_or("no answer yet");
+                    tracing::warn!(socket = %socket.display(), reason, "A socket in the hooks directory does not answer and is ignored");
                 }
             }
         }

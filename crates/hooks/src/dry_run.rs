@@ -1,4 +1,4 @@
-//! Calls a sidecar as one start does, without a launcher: `launcherctl hooks try`.
+//! Calls a sidecar without a launcher, in the same way as a start: `launcherctl hooks try`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::{client, cloud_init, discovery, sidecars::Sidecars, work};
 
 #[derive(Debug, Clone)]
 pub struct DryRunInput {
-    /// As virt-handler sends it.
+    /// The VMI's JSON as virt-handler sends it.
     pub vmi_json: Bytes,
     /// The domain XML made from the VMI.
     pub domain_xml: String,
@@ -29,7 +29,7 @@ pub struct DryRunInput {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct CloudInitDryRun {
-    /// The changed fields, with their sizes: the content may be secret.
+    /// The changed fields with their sizes. The content may be secret, so it is left out.
     pub changes: Changes,
     pub data: Value,
 }
@@ -40,7 +40,7 @@ pub struct DryRun {
     pub points: Vec<HookPoint>,
     /// Changes by `OnDefineDomain`. Empty if the sidecar does not subscribe to it.
     pub changes: Changes,
-    /// Changes by a second call with its own result; see [`Self::is_idempotent`].
+    /// Changes by a second call with the first result; see [`Self::is_idempotent`].
     pub second_changes: Changes,
     /// The domain XML that the sidecar returns.
     pub xml: String,
@@ -59,20 +59,20 @@ impl DryRun {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// It does not start, exits, or has no socket that answers.
+    /// The program does not start, exits, or has no socket that answers.
     #[error("the sidecar does not start")]
     Start(#[source] Box<dyn Error + Send + Sync>),
-    /// A launcher would refuse what it does.
+    /// A launcher would refuse the sidecar or its answer.
     #[error(transparent)]
     Hook(#[from] HookError),
 }
 
-/// Like [`dry_run`], with a program that it starts and kills afterwards. The program makes its
-/// socket in `socket_dir`, which must be empty; `limit` applies to its start and again to its
-/// calls. Dropping the future kills the program too.
+/// Starts a program, calls it like [`dry_run`], and kills it. The program makes its socket in
+/// `socket_dir`, which must be empty. `limit` applies to its start and again to its calls. Dropping
+/// the future kills the program too.
 ///
 /// # Errors
-/// Those of [`dry_run`], and a program that does not start.
+/// The errors of [`dry_run`], and [`ProgramError::Start`].
 pub async fn dry_run_program(
     command: Command,
     socket_dir: PathBuf,
@@ -87,9 +87,8 @@ pub async fn dry_run_program(
     Ok(tried?)
 }
 
-/// Calls the sidecar at `socket` as a launcher does at a start, with its limits and checks: first
-/// with the cloud-init data, then with the domain. `OnDefineDomain` is called a second time, with
-/// its own result.
+/// Calls the sidecar at `socket` as a launcher does at a start, with the same limits and checks:
+/// first with the cloud-init data, then with the domain. Repeats `OnDefineDomain` with its result.
 ///
 /// # Errors
 /// The error with which a launcher would refuse to start the virtual machine.

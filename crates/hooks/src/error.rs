@@ -1,4 +1,4 @@
-//! Why a hook failed. Every text names the sidecar, so that its author can be found.
+//! Why a hook failed. Every text names the sidecar, so that users know whose author to ask.
 
 use std::io;
 use std::path::PathBuf;
@@ -49,10 +49,10 @@ pub enum HookError {
         #[source]
         reason: CallError,
     },
-    /// The domain XML for the first sidecar cannot be read. No sidecar is to blame.
+    /// The domain XML for the first sidecar cannot be read. The cause is not a sidecar.
     #[error("the domain XML for the hook sidecars cannot be read")]
     Input(#[source] ReadError),
-    /// Reading the domain XML for the first sidecar did not end. No sidecar is to blame.
+    /// Reading the domain XML for the first sidecar did not finish. The cause is not a sidecar.
     #[error("the data for the hook sidecars could not be prepared")]
     Work(#[from] WorkError),
 }
@@ -60,7 +60,7 @@ pub enum HookError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnusableReason {
-    /// No common protocol version.
+    /// The sidecar and this launcher have no protocol version in common.
     #[error("it offers the versions {}; this launcher supports {:?}", list(offered), Version::ALL.map(Version::name))]
     Versions { offered: Vec<String> },
     /// The gRPC server has no service `Info`.
@@ -103,7 +103,7 @@ pub enum CallError {
 
 /// Limit of the sidecars listed in an error.
 const MAX_LISTED: usize = 32;
-/// Limit of the text taken from a sidecar's error, in characters.
+/// Limit of a sidecar's error text, in characters.
 pub const MAX_MESSAGE_CHARS: usize = 4 << 10;
 
 impl CallError {
@@ -111,12 +111,11 @@ impl CallError {
     pub(super) fn from_status(status: Status, limit: usize) -> Self {
         let has_source = std::error::Error::source(&status).is_some();
         match status.code() {
-            // tonic has no code or type for it.
+            // tonic has no code or type for this error, so the text tells.
             Code::OutOfRange if status.message().contains("message length too large") => {
                 Self::TooLarge { limit }
             }
-            // A status with a source comes from this side of the connection. The caller handles its
-            // own timeout.
+            // A status with a source comes from this side. The caller handles its own timeout.
             _ if has_source && !is_client_timeout(&status) => Self::Broken(Box::new(status)),
             code => Self::Failed {
                 code,
@@ -137,7 +136,7 @@ fn causes<'e>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
-/// The last source says more than the gRPC and HTTP/2 errors around it.
+/// The innermost source, which says more than the gRPC and HTTP/2 errors around it.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error)
         .last()
@@ -145,7 +144,7 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         .unwrap_or_default()
 }
 
-/// The names in a row, at most [`MAX_LISTED`].
+/// The names in one line, at most [`MAX_LISTED`].
 pub(super) fn list(names: &[String]) -> String {
     match names.get(..MAX_LISTED) {
         Some(listed) if names.len() > MAX_LISTED => format!(

@@ -14,8 +14,7 @@
 //! launcher does not know reach libvirt unchanged. The log and `launcherctl hooks` ([`Report`])
 //! show what each hook changed.
 //!
-//! For authors: `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`] (used by
-//! `tests/hooks/conformance.rs`).
+//! Sidecar authors use `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`].
 #![forbid(unsafe_code)]
 
 pub mod answer;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::diff::Changes;
 use super::sidecar::{HookPoint, Sidecar, Version, calling_order};
 
-/// In natural order of the sidecars' sockets.
+/// The sidecars in natural order of their sockets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -21,9 +21,9 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarReport {
-    /// From its `Info`.
+    /// The name in its answer to `Info`.
     pub name: String,
-    /// A path below the hooks directory.
+    /// The socket's path below the hooks directory.
     pub socket: String,
     /// The protocol version in use.
     pub version: Version,

@@ -1,4 +1,4 @@
-//! One sidecar: its name, its protocol version, its hook points, and the calling order.
+//! A sidecar's name, protocol version and hook points, and the order in which sidecars are called.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// When a sidecar is called. The names are those of `kubevirt.hooks.info`.
+/// When a sidecar is called. `kubevirt.hooks.info` has the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HookPoint {
     /// Changes the domain before it is defined.
@@ -52,7 +52,7 @@ impl fmt::Display for HookPoint {
     }
 }
 
-/// A version of the protocol `kubevirt.hooks.*`, oldest first.
+/// The versions of the protocol `kubevirt.hooks.*`, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Version {
@@ -102,19 +102,19 @@ impl fmt::Display for Version {
 /// A sidecar that has answered `Info`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sidecar {
-    /// From its `Info`. Not unique: every sidecar-shim is called `shim`.
+    /// The name in its answer to `Info`. It is not unique: every sidecar-shim is called `shim`.
     pub name: String,
     /// The path of its socket below the hooks directory, such as `hook-sidecar-0/shim.sock`.
     pub id: String,
     pub socket: PathBuf,
     /// The protocol version in use.
     pub version: Version,
-    /// Its hook points with their priorities, without those that the version lacks.
+    /// Its hook points with their priorities. Points that the version lacks are left out.
     pub points: Vec<(HookPoint, i32)>,
 }
 
 impl Sidecar {
-    /// Its priority at a hook point; `None` without a subscription.
+    /// Its priority at a hook point; `None` if it does not subscribe to that.
     #[must_use]
     pub fn priority(&self, point: HookPoint) -> Option<i32> {
         self.points
@@ -126,13 +126,13 @@ impl Sidecar {
 
 impl fmt::Display for Sidecar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Quoted: the sidecar chose the name, which could forge a log line.
+        // The name is quoted, because the sidecar chooses it and could forge a log line.
         write!(f, "{:?} ({})", self.name, self.id)
     }
 }
 
-/// The hook sidecars that subscribe to `point` in calling order: the highest priority first, equal
-/// priorities in natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
+/// The hook sidecars that subscribe to `point`, in calling order: by falling priority, then in
+/// natural order of their sockets (`hook-sidecar-2` before `hook-sidecar-10`).
 pub fn calling_order(sidecars: &[Sidecar], point: HookPoint) -> Vec<&Sidecar> {
     let mut subscribed: Vec<(i32, &Sidecar)> = sidecars
         .iter()
@@ -152,7 +152,7 @@ pub fn natural_order(left: &str, right: &str) -> Ordering {
     parts(left).cmp(parts(right)).then_with(|| left.cmp(right))
 }
 
-/// A run of digits without leading zeros, after its length, or a run of other characters.
+/// A run of digits (its length, then the digits without leading zeros), or of other characters.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'a> {
     Number(usize, &'a str),

@@ -146,7 +146,7 @@ impl Sidecars {
                 .define(sidecar, domain, vmi_json.clone(), deadline)
                 .await?;
         }
-        // Drops the tree there: it may have many elements.
+        // The blocking thread also drops the tree, which may have many elements.
         let result = work::until(deadline, move || domain.text).await?;
         *last_definition = Some(Definition {
             deadline,
@@ -231,7 +231,7 @@ impl Sidecars {
             calls.spawn(async move {
                 let start = Instant::now();
                 let result = match client::shutdown(&sidecar, hook_call_deadline(deadline)).await {
-                    // It may exit before it answers: the call asks it to.
+                    // The sidecar may exit before it answers, as `Shutdown` asks it to exit.
                     Err(CallError::Broken(_)) => Ok(()),
                     result => result,
                 };
@@ -252,8 +252,7 @@ impl Sidecars {
         first_failure
     }
 
-    /// The sidecars that changed the last defined domain. A libvirt error about that domain names
-    /// them.
+    /// The sidecars that changed the last defined domain, for libvirt's error about that domain.
     #[must_use]
     pub fn modified_by(&self) -> Vec<String> {
         let log = self.call_log();
@@ -274,7 +273,7 @@ impl Sidecars {
     }
 
     fn call_log(&self) -> MutexGuard<'_, CallLog> {
-        // A panic elsewhere leaves no half-written log.
+        // A panic under this lock leaves no half-written log.
         lock(&self.call_log)
     }
 
@@ -310,8 +309,7 @@ impl Sidecars {
     }
 }
 
-/// The domain for the first sidecar. Scripts match on the text, so it has the format of KubeVirt's
-/// launcher.
+/// The domain XML for the first sidecar, in the format of KubeVirt's launcher: scripts match on it.
 fn as_kubevirt_writes_it(xml: &str) -> Result<Answer, ReadError> {
     let tree = Element::parse(xml)?;
     Ok(Answer {

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Limit of one hook call even if the request has more time left; the same as in KubeVirt.
+/// Limit of one hook call, even if its request has more time left; the same as in KubeVirt.
 pub const HOOK_CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time of a request withheld from hooks, so that a slow hook's error reaches the caller.
+/// Part of a request's time that hooks do not get, so that a slow hook's error reaches the caller.
 const ANSWER_RESERVE: Duration = Duration::from_millis(500);
 
-/// The deadline of a hook call that starts now: within its request and [`HOOK_CALL_TIMEOUT`].
+/// The deadline of a hook call that starts now, limited by its request and [`HOOK_CALL_TIMEOUT`].
 // D-hook-5 (docs/differences.md).
 pub fn hook_call_deadline(request_deadline: Instant) -> Instant {
     let left = request_deadline.saturating_duration_since(Instant::now());

@@ -1,5 +1,4 @@
-//! Work that grows with a sidecar's answer: runs on blocking threads and is awaited until the
-//! call's deadline.
+//! Runs work that grows with a sidecar's answer on blocking threads, and waits until a deadline.
 
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use super::timeout::display_duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// It takes too long. It continues, and its result is dropped.
+    /// The work takes too long. It continues, and its result is dropped.
     #[error("the work was not finished within {}", display_duration(*after))]
     TimedOut {
-        /// How long it was awaited.
+        /// How long the launcher waited.
         after: Duration,
     },
     #[error("internal error, see the launcher's log")]

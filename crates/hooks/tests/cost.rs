@@ -1,5 +1,5 @@
-//! The cost of the worst answers: the memory for checking and comparing one, as a multiple of its
-//! size. Times are printed (`--nocapture`), not asserted.
+//! Limits the memory for checking and comparing the worst answers, as a multiple of their size.
+//! Times are printed (`--nocapture`), not asserted.
 #![allow(unsafe_code, reason = "an allocator can only be counted by being one")]
 #![allow(clippy::unwrap_used, reason = "a test ends this way")]
 
@@ -12,13 +12,12 @@ use domain::xml::tree::Element;
 use hooks::answer;
 use hooks::diff::{diff, summary};
 
-/// Limit of the memory for checking and comparing an answer, as a multiple of the size of the two
-/// documents. An element of four bytes, `<a/>`, becomes a name, a list of attributes and a list of
-/// children.
+/// Limit of the memory for checking and comparing an answer, as a multiple of the size of both
+/// documents. An element of four bytes, `<a/>`, becomes a name and two lists.
 const MAX_MULTIPLE: usize = 64;
 /// Limit of the memory for parsing an answer and writing it again, as a multiple of its size.
 const MAX_REWRITE_MULTIPLE: usize = 64;
-/// Limit of the text that one comparison adds to the log and the report.
+/// Limit of the text that one comparison adds to the log and the report, in bytes.
 const MAX_CHANGES_BYTES: usize = 512 << 10;
 
 #[test]
@@ -42,7 +41,7 @@ fn checking_and_comparing_an_answer_takes_a_bounded_multiple_of_its_size() {
             }
         });
         let time = start.elapsed().as_millis();
-        // It is written again for the next plugin.
+        // The launcher writes the answer again for the next plugin.
         let (_, rewrite) = peak::of(|| Element::parse(&after).map(|tree| tree.to_xml().len()));
         println!(
             "{name:<42} {size:>9} {peak:>12} {:>9.1} {:>9.1} {time:>9}",

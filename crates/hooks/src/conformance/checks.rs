@@ -93,7 +93,7 @@ impl Call<'_> {
             }
             Check::CancelledCall => {
                 let soon = os::time::deadline(Duration::from_millis(1));
-                // It may have answered before it was cancelled.
+                // The call may have been answered before it was cancelled.
                 let _ = self
                     .on_define_domain(self.domain_xml, self.vmi_json, soon)
                     .await;
@@ -135,7 +135,7 @@ impl Call<'_> {
         vmi_json: &Bytes,
     ) -> Result<(Element, Answer), Failure> {
         let before = Element::parse(domain_xml)?;
-        // The format in which the launcher writes it.
+        // The launcher writes the domain in this format.
         let xml = before.to_xml();
         let answer = self.on_define_domain(&xml, vmi_json, self.deadline());
         let after = answer::check(&before, &answer.await?).map_err(CallError::Answer)?;
@@ -172,7 +172,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// After invalid input any answer passes; an error is best. The program has to keep serving.
+    /// After invalid input any answer passes; an error is best. The program must keep serving.
     async fn survives<T>(&self, answer: Result<T, CallError>) -> Result<(), Failure> {
         match answer {
             Ok(_) | Err(CallError::Failed { .. }) => self.still_serves().await,

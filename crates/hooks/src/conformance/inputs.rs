@@ -5,7 +5,7 @@ use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 
-/// Attribute value that marks the elements no sidecar knows.
+/// Attribute value that marks elements that no sidecar knows.
 pub const MARKER: &str = "launcherctl-hooks-check";
 /// How many elements [`with_unknown_elements`] marks.
 pub const MARKED_ELEMENTS: usize = 3;
@@ -13,8 +13,7 @@ pub const MARKED_ELEMENTS: usize = 3;
 /// argument to 128 KiB.
 const LARGE_INPUT_BYTES: usize = 100 << 10;
 
-/// Adds elements that the sidecar cannot know: one of another namespace, one of QEMU's, one of
-/// libvirt's.
+/// Adds three elements that the sidecar cannot know: in a foreign, in QEMU's and in no namespace.
 pub fn with_unknown_elements(domain_xml: &str) -> Result<String, ReadError> {
     let mut domain = Element::parse(domain_xml)?;
     let marked = |name: &str| Element::new(name).with_attribute("value", MARKER);

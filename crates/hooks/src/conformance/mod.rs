@@ -27,7 +27,7 @@ use self::program::Process;
 pub use self::table::{Check, CheckResult, Conformance, Outcome};
 use super::sidecar::{HookPoint, Sidecar, Version};
 
-/// Why some checks are skipped: a hook that always fails would pass them.
+/// Reason for skipping the checks that a hook would pass by always failing.
 const FAILS_VALID_INPUT: &str = "not checked, as the hook fails with valid input";
 
 #[derive(Debug)]
@@ -42,13 +42,13 @@ pub struct Subject {
 /// How long the program may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Until its `Info` answers.
+    /// Time until its `Info` answers.
     pub start: Duration,
-    /// For one call. virt-handler gives a whole sync 20 seconds.
+    /// Time for one call. virt-handler gives a whole sync 20 seconds.
     pub call: Duration,
-    /// For its slowest call, to pass [`Check::Time`].
+    /// Time for its slowest call, to pass [`Check::Time`].
     pub slowest: Duration,
-    /// Until it has exited after `Shutdown` or SIGTERM.
+    /// Time until it has exited after `Shutdown` or SIGTERM.
     pub stop: Duration,
 }
 
@@ -63,8 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// Makes all checks and records failures in the table. If the future is dropped, the program is
-/// killed.
+/// Makes all checks and records failures in the table. Dropping the future kills the program.
 pub async fn check(subject: Subject, limits: Limits) -> Conformance {
     let mut run = Run {
         process: Process::new(subject.command, subject.socket_dir),

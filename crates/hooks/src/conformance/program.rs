@@ -81,7 +81,7 @@ impl Process {
     /// Returns the sidecar, restarting it if it has exited.
     ///
     /// # Errors
-    /// Those of [`Self::start`].
+    /// The errors of [`Self::start`].
     pub async fn running(&mut self, limit: Duration) -> Result<Sidecar, Failure> {
         if let Some(running) = &mut self.running
             && matches!(running.child.try_wait(), Ok(None))
@@ -135,7 +135,7 @@ impl Process {
         }
     }
 
-    /// A killed program leaves its socket, which would be taken for the new one.
+    /// Removes sockets of a killed program, so that none is taken for the new socket.
     fn remove_sockets(&self) {
         let entries = std::fs::read_dir(&self.socket_dir).into_iter().flatten();
         for entry in entries.flatten() {
@@ -144,10 +144,10 @@ impl Process {
     }
 }
 
-/// Descendants may have process groups of their own, as programs called by the shim do.
+/// Kills the group and all descendants: programs that the shim calls have their own groups.
 fn kill_group(group: Option<Pid>) {
     if let Some(leader) = group {
-        // Stopped first, so that it starts no other process meanwhile.
+        // The group is stopped first, so that it starts no other process meanwhile.
         let _ = kill_process_group(leader, Signal::STOP);
         let started = os::procfs::descendants(leader);
         let _ = kill_process_group(leader, Signal::KILL);

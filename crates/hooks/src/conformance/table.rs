@@ -43,9 +43,9 @@ pub enum Check {
 pub enum Outcome {
     /// The program did what a launcher expects.
     Passed,
-    /// What it did instead, as text.
+    /// The program did something else: the text says what.
     Failed(String),
-    /// Why there was nothing to check.
+    /// There was nothing to check: the text says why.
     Skipped(&'static str),
 }
 

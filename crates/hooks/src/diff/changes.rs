@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use domain::excerpt;
 use serde::{Deserialize, Serialize};
 
-/// Limit of the changes that are kept; the comparison stops there.
+/// Limit of the changes that are kept. The comparison stops when it is reached.
 pub const MAX_CHANGES: usize = 200;
 /// Limit of the changes in a log line.
 const MAX_LOGGED_CHANGES: usize = 20;
@@ -74,7 +74,7 @@ impl Changes {
         self.list.is_empty()
     }
 
-    /// The number of changes: `1 change`, `more than 200 changes`.
+    /// The number of changes as text: `1 change`, `more than 200 changes`.
     #[must_use]
     pub fn count(&self) -> String {
         match self.list.len() {

@@ -1,9 +1,9 @@
-//! What a hook changed, by path: `~ os/bootmenu@enable: "no" → "yes"`.
+//! Finds a hook's changes by path: `~ os/bootmenu@enable: "no" → "yes"`.
 //!
 //! Elements are paired by their identity, such as the target device of a disk, so that removing a
 //! disk does not make all disks after it look changed.
 //!
-//! A sidecar wrote the documents: a comparison takes time and memory in proportion to their size,
+//! The documents are not trusted. A comparison takes time and memory in proportion to their size,
 //! copies nothing of them, and stops at [`MAX_CHANGES`].
 
 mod changes;
@@ -82,7 +82,7 @@ impl<'t> Comparison<'t> {
             };
             self.changes.push(change)?;
         }
-        // Compares numbers: the texts may be long and repeated in every element.
+        // This compares numbers, because the texts may be long and repeated in every element.
         let change = match (before.new_namespace, after.new_namespace) {
             (Some(old), Some(new)) if old != new => Some(changed(XMLNS, old.uri, new.uri, path)),
             (None, Some(new)) => Some(added(XMLNS, new.uri, path)),
@@ -212,7 +212,7 @@ mod tests {
     fn other_prefixes_for_the_same_namespaces_are_no_difference() {
         let given = "<d xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><metadata><kubevirt xmlns='http://kubevirt.io'>\
                      <uid>u</uid></kubevirt></metadata><qemu:commandline><qemu:arg value='-x'/></qemu:commandline></d>";
-        // As Python's ElementTree writes them.
+        // Python's ElementTree writes namespaces in this form.
         let python = "<d xmlns:ns0='http://kubevirt.io' xmlns:ns1='http://libvirt.org/schemas/domain/qemu/1.0'><metadata><ns0:kubevirt>\
                       <ns0:uid>UID</ns0:uid></ns0:kubevirt></metadata><ns1:commandline><ns1:arg value='-x'/></ns1:commandline></d>";
         assert!(lines(given, &python.replace("UID", "u")).is_empty());

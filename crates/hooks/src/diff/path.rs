@@ -1,4 +1,4 @@
-//! An element's place: its label among its siblings, and the labels around it.
+//! An element's path: its label among its siblings, and the labels of its ancestors.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use domain::xml::tree::Element;
 use super::changes::truncated;
 use super::scope::{Name, Namespaces, Scoped};
 
-/// Limit of a path, in characters. A longer path keeps its end.
+/// Limit of a path, in characters. A longer path is cut at its beginning.
 const MAX_PATH_CHARS: usize = 240;
 
 /// An element's label among its siblings: `name`, `name[identity]`, and `#2`, `#3` for repetitions.
@@ -30,11 +30,11 @@ impl<'t> Label<'t> {
     }
 }
 
-/// Tells an element from others of its name.
+/// Tells elements of one name apart, such as a disk's `<target dev>` or an interface's MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity<'t> {
     value: &'t str,
-    /// For controllers, which are numbered by type.
+    /// The index of a controller: each type of controller has its own numbers.
     index: Option<&'t str>,
 }
 
@@ -83,16 +83,16 @@ impl fmt::Display for Label<'_> {
     }
 }
 
-/// An element and its key. Kept small, as there may be many.
+/// An element and its key. The struct is small, because there may be many elements.
 #[derive(Debug, Clone, Copy)]
 pub struct Sibling<'t> {
     /// Pairs the element with one of the other document: the number of its name and identity, and
-    /// its position among the siblings with that number.
+    /// its position among siblings with that number.
     pub key: (usize, usize),
     pub element: &'t Element,
 }
 
-/// Numbers each name and identity of siblings, alike for both documents.
+/// Numbers the names and identities of siblings. Both documents share the numbers.
 #[derive(Debug, Default)]
 pub struct Numbering<'t>(HashMap<(Name<'t>, Option<Identity<'t>>), usize>);
 
@@ -121,7 +121,7 @@ impl<'t> Numbering<'t> {
     }
 }
 
-/// The labels from the root to an element. Rendered only when shown.
+/// The labels from the root to an element. They become text only when shown.
 #[derive(Debug, Clone, Copy)]
 pub enum Path<'p, 't> {
     Root,

@@ -6,7 +6,7 @@
 //!  <ns1:kubevirt>, ns1 declared as http://kubevirt.io             ──►  kubevirt@xmlns
 //! ```
 //!
-//! Nothing is copied: a namespace is a number, and its text stays in the document.
+//! Nothing is copied: a namespace becomes a number, and its text stays in the document.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use domain::xml::tree::Element;
 
 use super::changes::truncated;
 
-/// libvirt's namespaces start with this; the usual prefix follows, such as `qemu/1.0`.
+/// Start of libvirt's namespaces. The usual prefix and a version follow, such as `qemu/1.0`.
 const LIBVIRT: &str = "http://libvirt.org/schemas/domain/";
 
-/// Limit of the prefixes in scope at one place; a domain has two. Elements with further prefixes
+/// Limit of the prefixes in scope of an element; a domain has two. Elements with further prefixes
 /// are compared as written.
 const MAX_PREFIXES: usize = 32;
 

@@ -1,5 +1,5 @@
-//! The Plugin objects that virt-handler sends with a sync, reduced to the fields that a launcher
-//! reads (<https://kubevirt.io/api-reference/>, `plugin.kubevirt.io/v1alpha1`).
+//! The Plugin objects of a sync (`plugin.kubevirt.io/v1alpha1`,
+//! <https://kubevirt.io/api-reference/>), with only the fields that a launcher reads.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub struct Metadata {
 pub struct Spec {
     /// A CEL expression; the plugin applies if it is true.
     pub condition: Option<String>,
-    /// The default for the plugin's hooks.
+    /// The default failure strategy of the plugin's hooks.
     pub failure_strategy: FailureStrategy,
-    /// In the order they run.
+    /// The hooks in the order in which they run.
     pub domain_hooks: Option<Vec<DomainHook>>,
 }
 
@@ -47,10 +47,10 @@ pub struct DomainHook {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Option<String>")]
 pub enum FailureStrategy {
-    /// Absent or empty.
+    /// The strategy is absent or empty.
     #[default]
     Unset,
-    /// Also the meaning of an unknown strategy.
+    /// The start fails. An unknown strategy means this too.
     Fail,
     Ignore,
 }
@@ -98,7 +98,7 @@ impl DomainHook {
 #[error("invalid timeout {text:?}")]
 pub struct TimeoutError {
     pub text: String,
-    /// Not a duration, or negative.
+    /// Why the text is not a duration, or that it is negative.
     #[source]
     pub reason: jiff::Error,
 }

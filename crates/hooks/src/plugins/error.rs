@@ -19,10 +19,10 @@ pub enum PluginError {
     /// virt-handler's list of plugins is malformed.
     #[error("the list of plugins cannot be read")]
     List(#[source] serde_json::Error),
-    /// The domain XML for the first plugin cannot be read. No plugin is to blame.
+    /// The domain XML for the first plugin cannot be read. The cause is not a plugin.
     #[error("the domain XML for the plugins cannot be read")]
     Domain(#[source] ReadError),
-    /// Reading or writing the domain did not end. No plugin is to blame.
+    /// Reading or writing the domain did not finish. The cause is not a plugin.
     #[error("the domain could not be prepared for the plugins")]
     Work(#[from] WorkError),
     /// A condition failed. The failure strategy does not apply.
@@ -55,7 +55,7 @@ pub enum PluginHookError {
     /// The returned domain is refused.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// Checking the returned domain did not end.
+    /// Checking the returned domain did not finish.
     #[error(transparent)]
     Work(#[from] WorkError),
     #[error(transparent)]

@@ -17,22 +17,22 @@ use tokio::time::Instant;
 use crate::timeout::display_limit;
 use crate::work::{self, WorkError};
 
-/// In the launcher's directory.
+/// The evaluator's file name, in the launcher's directory.
 const PROGRAM: &str = "cel-evaluator";
 // D-hook-7 (docs/differences.md).
-/// Limit of its address space, in bytes. It reserves half of it for its stack.
+/// Limit of the evaluator's address space, in bytes. It reserves half of that for its stack.
 const MAX_MEMORY: u64 = 512 << 20;
-/// Limit of its processor time, in seconds. virt-handler gives a sync 20 s.
+/// Limit of the evaluator's processor time, in seconds. virt-handler gives a sync 20 s.
 const MAX_CPU: u64 = 10;
 /// Longest error text, in characters. A syntax error quotes the expression.
 const MAX_ERROR_CHARS: usize = 2_000;
-/// Its exit status if the expression is invalid or fails.
+/// The evaluator's exit status if the expression is invalid or fails.
 const EXPRESSION_FAILED: i32 = 1;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
-    /// The expression is invalid or fails. The text is the evaluator's.
+    /// The expression is invalid or fails. The evaluator wrote the text.
     #[error("{0}")]
     Failed(String),
     #[error("the expression has no result after {}", display_limit(*after))]
@@ -47,12 +47,12 @@ pub enum ExpressionError {
     Work(WorkError),
 }
 
-/// Path of the program.
+/// Path of the program `cel-evaluator`.
 #[derive(Debug, Clone)]
 pub struct Evaluator(pub PathBuf);
 
 impl Default for Evaluator {
-    /// Beside this program's executable.
+    /// The program beside this program's executable.
     fn default() -> Self {
         let own = std::env::current_exe().unwrap_or_default();
         Self(own.with_file_name(PROGRAM))
@@ -61,9 +61,9 @@ impl Default for Evaluator {
 
 #[derive(Debug)]
 pub struct Input {
-    /// Seen as `domainSpec`.
+    /// The variable `domainSpec`.
     pub domain: Arc<Element>,
-    /// Seen as `vmi`.
+    /// The variable `vmi`.
     pub vmi: Bytes,
 }
 

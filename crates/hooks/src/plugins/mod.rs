@@ -6,9 +6,8 @@
 //!                                                                   └─► gRPC sidecar ───┘
 //! ```
 //!
-//! Expressions are evaluated by another program (`evaluator`); for their authors:
-//! `crates/cel-evaluator`, and its tables of types `libvirtxml.txt` and `vmi.txt`. For authors of
-//! sidecars: `sidecar`.
+//! Another program evaluates expressions (`evaluator`): `crates/cel-evaluator`, with the tables of
+//! types `libvirtxml.txt` and `vmi.txt`. `sidecar` calls the sidecars of plugins.
 
 mod config;
 mod context;

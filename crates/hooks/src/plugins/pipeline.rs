@@ -17,7 +17,7 @@ use crate::diff::Changes;
 use crate::timeout::hook_call_deadline;
 use crate::{answer, diff, work};
 
-/// In the order in which they apply.
+/// The plugins in the order in which they apply.
 #[derive(Debug, Clone, Default)]
 pub struct Pipeline {
     plugins: Vec<Plugin>,
@@ -28,13 +28,12 @@ pub struct Pipeline {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     pub xml: String,
-    /// Plugins that changed the domain. A libvirt error about it names them.
+    /// Plugins that changed the domain, for libvirt's error about it.
     pub modified_by: Vec<String>,
 }
 
 impl Pipeline {
-    /// Reads the sync options' `pluginsJson`, a list of Plugin objects. Empty and `null` mean no
-    /// plugins.
+    /// Reads `pluginsJson` of the sync's options: a list of Plugin objects, empty text or `null`.
     ///
     /// # Errors
     /// [`PluginError::List`].
@@ -74,8 +73,7 @@ impl Pipeline {
     /// Applies all plugins to the domain XML. Without plugins it stays as it is, byte for byte.
     ///
     /// # Errors
-    /// [`PluginError::Condition`], and [`PluginError::Hook`] for a hook whose failure is not
-    /// ignored.
+    /// [`PluginError::Condition`]; [`PluginError::Hook`] unless the failure strategy is `Ignore`.
     pub async fn apply(
         &self,
         xml: String,
@@ -163,7 +161,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the condition is true. A missing condition is.
+    /// Whether the condition is true. A missing condition counts as true.
     async fn holds(
         &self,
         plugin: &str,
@@ -191,7 +189,7 @@ impl Run<'_> {
             let evaluator = &self.pipeline.evaluator;
             let answer = evaluator.mutation(&cel.expression, &self.input, deadline);
             let answer = answer.await?;
-            // Checked like a sidecar's answer.
+            // The result is checked like a sidecar's answer.
             return Ok(work::until(deadline, move || check(&before, &answer)).await??);
         }
         let Some(sidecar) = &hook.sidecar else {

@@ -19,7 +19,7 @@ use crate::error::CallError;
 
 /// How long to wait for a socket; the same as in KubeVirt.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
-/// Limit of a call, unless the hook has its own; the same as in KubeVirt.
+/// Limit of a call if the hook has no limit of its own; the same as in KubeVirt.
 const PLUGIN_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -27,9 +27,9 @@ pub struct Call<'a> {
     /// The pod's root directory.
     pub root: &'a Path,
     pub plugin: &'a str,
-    /// As in the hook: a path in the pod.
+    /// The socket's path in the pod, as the hook has it.
     pub socket: &'a str,
-    /// The hook's own limit.
+    /// The hook's own limit of a call.
     pub timeout: Option<Duration>,
     pub domain_xml: Bytes,
     pub vmi: Bytes,

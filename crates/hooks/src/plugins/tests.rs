@@ -1,5 +1,4 @@
-//! Plugins without expressions, and evaluators that fail. What expressions do:
-//! `crates/cel-evaluator/tests`.
+//! Plugins without expressions, and evaluators that fail. `crates/cel-evaluator` tests expressions.
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

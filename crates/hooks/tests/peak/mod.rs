@@ -1,4 +1,4 @@
-//! Peak memory of a piece of work.
+//! Measures the peak memory of a function.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! The most expensive answers within the limits; each stresses one step.
+//! The answers within the limits that are most expensive to check. Each stresses one step.
 
 /// Elements in a document, just below the limit.
 const ELEMENTS: usize = 60_000;
@@ -14,7 +14,7 @@ fn repeated(count: usize, part: impl Fn(usize) -> String) -> String {
     (0..count).map(part).collect()
 }
 
-/// For each answer: its subject, the sidecar's input, its output.
+/// Each answer's subject, the sidecar's input and its output.
 pub fn answers() -> Vec<(&'static str, String, String)> {
     let plain = domain("", "");
     let long = |length: usize| "n".repeat(length);
