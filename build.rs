@@ -1,9 +1,9 @@
-//! Gives the executables of this package and of `cel-evaluator` their version: the package's, and in a release build the
-//! commit. Packs their relocations.
+//! Gives the executables of this package and of `cel-evaluator` their version: the package's
+//! version, and in a release build the commit. Packs the executables' relocations.
 //!
-//! The commit is that of the repository, or the variable `SOURCE_COMMIT` where there is no repository (a container
-//! image is built from a copy). A debug build does not have it, so that a commit does not make cargo build all again.
-//! Nothing else goes in, no time and no path: the same source gives the same executables.
+//! git tells the commit. Without a repository (a container image is built from a copy) the variable
+//! `SOURCE_COMMIT` does. A debug build has no commit, so that a commit does not make cargo build
+//! everything again. Time and paths are left out: the same source gives the same executables.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,8 +21,8 @@ fn main() {
     println!("cargo:rustc-env=VIRT_LAUNCHER_VERSION={package} ({built})");
 }
 
-/// Whether the loader reads packed relocations (DT_RELR), which take a hundredth of the space: glibc does since 2.36. An
-/// older one would start the program without them.
+/// Whether the loader reads packed relocations (DT_RELR), which take a hundredth of the space.
+/// glibc reads them since 2.36; an older glibc would start the program without its relocations.
 #[expect(
     clippy::disallowed_methods,
     reason = "a build may wait for getconf, which says one line"
@@ -44,7 +44,7 @@ fn commit() -> String {
     if let Ok(commit) = std::env::var("SOURCE_COMMIT") {
         return commit;
     }
-    // HEAD names the branch, and the branch the commit; either can be packed.
+    // HEAD names the branch, and the branch's file names the commit; both can be in `packed-refs`.
     for name in ["HEAD", "packed-refs"] {
         watch(git(&["rev-parse", "--git-path", name]));
     }
@@ -55,7 +55,7 @@ fn commit() -> String {
 }
 
 fn watch(path: Option<String>) {
-    // cargo takes a missing file for a changed one.
+    // cargo treats a missing file as changed.
     if let Some(path) = path.filter(|path| Path::new(path).exists()) {
         println!("cargo:rerun-if-changed={path}");
     }

@@ -1,12 +1,12 @@
-//! What a conversion costs: VMI as JSON → [`Vmi`] → domain → XML, over the public corpus, in time
-//! and in allocations for each case.
+//! Measures a conversion over the public corpus (VMI as JSON → [`Vmi`] → domain → XML): time and
+//! allocations for each case.
 //!
 //! `cargo bench --bench convert [-- FILTER]`; the filter chooses cases by a part of their names.
 //!
-//! All three together, on two cores shared with others: 26 µs and 224 allocations for each of the 768
-//! cases; of them `recorded` 17 µs and 134 allocations (the reference: 214 and 471), `generated` 32 µs
-//! and 299 allocations (328 and 480). The longest are the 23 guests with Grace GPUs (118 µs), whose
-//! conversion reads much of sysfs and writes the distances between up to 34 NUMA cells.
+//! Results of all three steps on two shared cores, for each of the 768 cases: 26 µs and 224
+//! allocations. `recorded` takes 17 µs and 134 allocations (the reference: 214 µs and 471),
+//! `generated` 32 µs and 299 (328 µs and 480). The 23 guests with Grace GPUs take longest (118 µs):
+//! their conversion reads much of sysfs and writes the distances between up to 34 NUMA cells.
 
 #![allow(unsafe_code, reason = "an allocator can only be counted by being one")]
 #![allow(clippy::expect_used, reason = "a bench ends this way")]
@@ -20,7 +20,7 @@ use api::vmi::Vmi;
 use convert::{self, Context};
 use domain::DomainSpec;
 
-/// The system's allocator, counted.
+/// The system's allocator, counting allocations and bytes.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -96,8 +96,8 @@ fn cases(file: &str, filter: Option<&str>) -> Option<Vec<Case>> {
     Some(text.lines().filter_map(case).collect())
 }
 
-/// Runs `step` over all cases until [`DURATION`] is over; best round in µs for each case,
-/// allocations and bytes for each case.
+/// Runs `step` over all cases for [`DURATION`]. Returns, for each case, the best round's time in
+/// µs, its allocations and its bytes.
 fn measure(cases: &[Case], step: impl Fn(&Case)) -> (f64, f64, f64) {
     let begin = Instant::now();
     let mut best = f64::INFINITY;

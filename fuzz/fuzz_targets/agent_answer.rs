@@ -1,4 +1,4 @@
-//! An answer of a guest agent, read as each of the answers that it could be.
+//! Reads an answer of a guest agent as the answer to each command.
 #![no_main]
 
 use domain::guest_agent::{GuestAgentInfo, answer, limits};

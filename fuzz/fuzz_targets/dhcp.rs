@@ -1,4 +1,4 @@
-//! A packet of a guest, for both DHCP servers.
+//! Gives both DHCP servers a packet from a guest.
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! The files that a DHCP server's answers are made of: `CACHE<NUL>RESOLV_CONF`, virt-handler's JSON and the kubelet's text.
+//! The files that a DHCP server reads (virt-handler's JSON, `resolv.conf`):
+//! `CACHE<NUL>RESOLV_CONF`.
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     check_options(&answer.expect("an answer").bytes[240..]);
 });
 
-/// Each option has its length, and nothing but zeros follows the end mark.
+/// Checks that each option has its length, and that only zeros follow the end mark.
 fn check_options(mut options: &[u8]) {
     while let [code, length, rest @ ..] = options
         && *code != 255

@@ -1,5 +1,5 @@
-//! What a sidecar hands back for the domain that it was given: `GIVEN<NUL>HANDED BACK`. Checking never panics; what is
-//! accepted can be compared, written and read again without loss, and is still the same domain.
+//! A domain, and a sidecar's answer to it: `GIVEN<NUL>ANSWER`. The check never panics. An accepted
+//! answer can be compared, written and read again without loss, and is still the same domain.
 #![no_main]
 
 use hooks::answer::check;

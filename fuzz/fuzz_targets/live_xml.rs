@@ -1,5 +1,5 @@
-//! Domain XML as libvirt reports it, or anything else: reading never panics, and what was read is
-//! written, read again and shown as JSON without loss.
+//! Domain XML as libvirt reports it, or any other bytes. Reading never panics. A domain that was
+//! read is written, read again and shown as JSON without loss.
 #![no_main]
 
 use domain::DomainSpec;

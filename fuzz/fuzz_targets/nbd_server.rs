@@ -1,19 +1,19 @@
-//! What an NBD server sends, to the client that reads backups.
+//! Gives the client that reads backups the bytes of an NBD server.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{join, sink};
 
-// By its path: its crate links libvirt.
+// The module is included by its path, because its crate links libvirt.
 #[path = "../../src/nbd/mod.rs"]
 #[allow(dead_code)]
 mod nbd;
 
-/// Requests that are made of a server that still follows the protocol; the seeds answer as many.
+/// Number of requests to a server that follows the protocol. The seeds have as many answers.
 const REQUESTS: u64 = 8;
 const STATUS_BYTES: u32 = 1 << 20;
 const READ_BYTES: u32 = 4096;
-/// Parts of a disk in an answer, for each context.
+/// Limit of the extents in an answer, for each context.
 const MAX_EXTENTS: usize = 1 << 17;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! A VMI with everything else that a conversion looks at: `VMI<NUL>CONTEXT`, both JSON.
+//! A VMI, and the conversion's context: `VMI<NUL>CONTEXT`, both JSON.
 #![no_main]
 
 use api::vmi::Vmi;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(domain) = convert::domain(&vmi, &context) else {
         return;
     };
-    // Characters that XML cannot hold are written as U+FFFD, as Go does: so the texts are compared, not the domains.
+    // Texts are compared, not domains: characters that XML cannot hold become U+FFFD, as in Go.
     let written = domain.to_xml();
     assert_eq!(
         DomainSpec::from_xml(&written)

@@ -1,5 +1,5 @@
-//! A live domain and a wanted one: `LIVE<NUL>WANTED`. Each plan can be carried out, and once it has been there is
-//! nothing left to do.
+//! A live domain and a wanted one: `LIVE<NUL>WANTED`. Each plan can be carried out, and a second
+//! plan is then empty.
 #![no_main]
 
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
     };
     let plan = plan::disks(&live, &wanted, HOTPLUG_DISK_DIR);
     let _ = plan::to_json(&plan, &Default::default());
-    // libvirt refuses two disks at one target, so that no live domain has them; nor has a wanted one.
+    // libvirt refuses two disks with one target, so neither a live nor a wanted domain has them.
     if !has_distinct_targets(&live) || !has_distinct_targets(&wanted) {
         return;
     }

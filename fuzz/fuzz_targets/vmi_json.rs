@@ -1,5 +1,5 @@
-//! A VMI as virt-handler sends it, or anything else: decoding and conversion never panic, and the
-//! XML of what is accepted is read back without loss.
+//! A VMI as virt-handler sends it, or any other bytes. Decoding and conversion never panic, and the
+//! XML of an accepted VMI is read back without loss.
 #![no_main]
 
 use api::vmi::Vmi;
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(domain) = convert::domain(&vmi, &context) else {
         return;
     };
-    // Characters that XML cannot hold are written as U+FFFD, as Go does: so the texts are compared, not the domains.
+    // Texts are compared, not domains: characters that XML cannot hold become U+FFFD, as in Go.
     let written = domain.to_xml();
     assert_eq!(
         DomainSpec::from_xml(&written)

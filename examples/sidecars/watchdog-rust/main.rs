@@ -1,5 +1,5 @@
-//! A hook sidecar that serves gRPC itself, protocol version v1alpha3. It adds a watchdog to every virtual
-//! machine, and a final message to its cloud-config; see the README.
+//! A hook sidecar with a gRPC server of its own, for protocol version v1alpha3. It adds a watchdog
+//! to the virtual machine, and a final message to its cloud-config; see the README.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ impl Callbacks for Sidecar {
         request: Request<OnDefineDomainParams>,
     ) -> Result<Response<OnDefineDomainResult>, Status> {
         let domain = text(&request.get_ref().domain_xml)?;
-        // The hook may be called with its own result: then it changes nothing.
+        // A launcher may call the hook with its own result, which then stays unchanged.
         let changed = match domain.rsplit_once("</devices>") {
             Some((before, after)) if !domain.contains("<watchdog") => {
                 format!("{before}{WATCHDOG}</devices>{after}")
@@ -100,7 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .map_or_else(|| PathBuf::from("/var/run/kubevirt-hooks"), PathBuf::from);
     let socket = directory.join("watchdog.sock");
-    // Left behind by the container before it was restarted.
+    // A container that was restarted has left its socket.
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListenerStream::new(UnixListener::bind(&socket)?);
     let mut terminate = signal(SignalKind::terminate())?;
