@@ -1,5 +1,5 @@
-//! Prepares a domain for its start or its arrival from another node: the conversion, and the hooks
-//! of sidecars and plugins.
+//! Prepares a domain for its start or its arrival from another node: converts the VMI, and calls
+//! the hooks of sidecars and plugins.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use hooks::plugins::InvocationContext;
 pub(super) enum Purpose {
     /// The domain is defined and started.
     Start,
-    /// The domain arrives from another node with its definition there.
+    /// The domain arrives from another node, which sends its definition.
     MigrationTarget,
 }
 
@@ -72,7 +72,7 @@ impl Preparation {
         Ok(edited.await?)
     }
 
-    /// Lets sidecars and plugins edit the domain. Also returns which of them changed it.
+    /// Lets sidecars and plugins edit the domain. Also returns the names of those that changed it.
     pub async fn run_define_hooks(
         &self,
         request: &SyncRequest,

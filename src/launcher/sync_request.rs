@@ -10,7 +10,7 @@ use hooks::plugins::Pipeline;
 /// The input of a sync: the decoded VMI of a call, and its options.
 #[derive(Debug, Clone)]
 pub struct SyncRequest {
-    /// The launcher's VMI.
+    /// The VMI as the launcher reads it.
     pub vmi: Arc<Vmi>,
     /// The VMI as received; sidecars get these bytes.
     pub vmi_json: Bytes,

@@ -109,7 +109,7 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         pod.start(&vmi, &["-v", "4"]).await;
         pod.sync_ok(&vmi).await;
 
-        let context = logged(&pod, "what the conversion has seen", "context");
+        let context = logged(&pod, "Context of the conversion", "context");
         let by_launcherctl = launcherctl_convert(&vmi.value().to_string(), &context);
         let context: Context = serde_json::from_str(&context).unwrap();
         let parsed: api::vmi::Vmi = serde_json::from_value(vmi.value().clone()).unwrap();
@@ -119,8 +119,7 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         );
 
         // The launcher adds what only it knows: since when the domain has been there.
-        let mut defined =
-            DomainSpec::from_xml(&logged(&pod, "the domain to define", "xml")).unwrap();
+        let mut defined = DomainSpec::from_xml(&logged(&pod, "Domain to define", "xml")).unwrap();
         let converted = DomainSpec::from_xml(&by_launcherctl).unwrap();
         defined.metadata = converted.metadata.clone();
         assert_eq!(defined.to_xml(), by_launcherctl);

@@ -76,7 +76,7 @@ fn a_push_whose_images_are_closed_slowly_is_complete() {
         }
         // Each of libvirt's last commands then takes longer than a read of the domain may.
         slowed.stop_for(Duration::from_secs(5));
-        vm.pod.log_has("Could not find out how the backup is").await;
+        vm.pod.log_has("Could not read the backup's state").await;
         drop(slowed);
         let ended = vm.ended("Slow").await;
         assert_eq!(ended["Failed"], json!(false), "{ended}");

@@ -43,7 +43,7 @@ async fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_sy
         "the guest still has it"
     );
     pod.sync_ok(&vmi).await;
-    pod.log_has("the guest has not released the device yet")
+    pod.log_has("The guest has not released the device yet")
         .await;
 
     // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest has not.

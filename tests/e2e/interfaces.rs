@@ -294,7 +294,7 @@ async fn a_guest_that_keeps_its_interface_holds_nothing_up() {
     assert!(blue(&bed.0.domain().await).is_some(), "the guest has it");
     bed.sync_ok(&gone).await;
     bed.0
-        .log_has("the guest has not released the device yet")
+        .log_has("The guest has not released the device yet")
         .await;
 
     // Other changes go on.

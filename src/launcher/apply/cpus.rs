@@ -1,4 +1,4 @@
-//! CPUs of a running guest: plugged in and out, and pinned anew.
+//! CPU hotplug: sets how many vCPUs a guest has (`spec.domain.cpu.sockets`), and pins them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use api::vmi::Vmi;
 use convert::plan::{self, Cpus};
 use libvirt::ChangeableDomain;
 
-/// Changes how many CPUs the guest has.
+/// Serves `SyncVirtualMachineCPUs`.
 pub struct CpuHotplug {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
     pub(in crate::launcher) vm: Arc<Vm>,
@@ -20,11 +20,11 @@ pub struct CpuHotplug {
 }
 
 impl CpuHotplug {
-    /// Gives the guest as many vCPUs as the VMI says, and pins them if they are dedicated: the
-    /// pod's CPUs may have changed.
+    /// Gives the guest as many vCPUs as the VMI says. Pins dedicated ones again, because the pod's
+    /// CPUs may have changed.
     ///
     /// # Errors
-    /// libvirt's; the VMI cannot be converted.
+    /// libvirt refuses the change, or the VMI cannot be converted.
     pub async fn sync(
         &self,
         vmi: Arc<Vmi>,

@@ -1,4 +1,4 @@
-//! Hotplug and unplug: what disks and network interfaces share.
+//! Hotplug and unplug: attaches disks and network interfaces, and asks the guest to release them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 /// Delay before a guest that has not released a device is asked again.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Devices that the guest was asked to release, by alias: when it was asked, and whether it
-/// refused.
+/// The requests to the guest to release a device, by the device's alias.
 #[derive(Debug, Default)]
 pub(in crate::launcher) struct DetachRequests(HashMap<String, DetachRequest>);
 
@@ -23,7 +22,7 @@ struct DetachRequest {
     refused: bool,
 }
 
-/// Follows the guest's answers for the launcher's life.
+/// Follows the guest's answers (libvirt's events of device removal) for the launcher's life.
 pub(in crate::launcher) async fn follow(
     requests: Arc<Mutex<DetachRequests>>,
     mut events: Receiver<Event>,
@@ -44,9 +43,9 @@ impl DetachRequests {
         self.0.remove(alias);
     }
 
-    /// A device with this alias was attached, so the one that the guest was asked to release is
-    /// gone. libvirt's event for that may come later, and until then the new device must not be
-    /// taken for the old one.
+    /// A device with this alias was attached, so the device that the guest was asked to release is
+    /// gone. libvirt's event of that removal may come later, so the request is forgotten now: a
+    /// detach of the new device is a new request.
     fn attached(&mut self, alias: &str) {
         self.removed(alias);
     }
@@ -56,13 +55,13 @@ impl DetachRequests {
         if let Some(request) = self.0.get_mut(alias) {
             tracing::warn!(
                 alias,
-                "the guest does not release the device; the next sync asks again"
+                "The guest does not release the device; the next sync asks again"
             );
             request.refused = true;
         }
     }
 
-    /// `None` if it was not asked, `Some(true)` if it should be asked again.
+    /// `None` if the guest was not asked, `Some(true)` if it should be asked again.
     // D-disk-16 (docs/differences.md).
     fn again(&self, alias: &str, now: Instant) -> Option<bool> {
         self.0.get(alias).map(|request| {
@@ -82,8 +81,8 @@ impl DetachRequests {
 }
 
 /// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt
-/// refuses to attach it twice: the device is then first removed from the definition. `alias` is
-/// spelled as in libvirt's events.
+/// refuses to attach it twice. Then this removes it from the definition first. `alias` is spelled
+/// as in libvirt's events.
 // D-disk-1 (docs/differences.md).
 pub(in crate::launcher) fn attach(
     domain: &libvirt::ChangeableDomain,
@@ -104,8 +103,7 @@ pub(in crate::launcher) fn attach(
     attached
 }
 
-/// Asks the guest to release a device, unless it was asked recently. `alias` is spelled as in
-/// libvirt's events.
+/// Asks the guest to release a device, unless it was asked recently. `alias`: as in [`attach`].
 // D-disk-17 (docs/differences.md).
 pub(in crate::launcher) fn detach(
     domain: &libvirt::ChangeableDomain,
@@ -117,24 +115,23 @@ pub(in crate::launcher) fn detach(
     let again = lock(requests).again(&alias, now);
     let result = match again {
         Some(false) => {
-            tracing::info!(%alias, "the guest has not released the device yet");
+            tracing::info!(%alias, "The guest has not released the device yet");
             return Ok(());
         }
-        // The first request removed it from the definition, so this one is for the guest alone.
+        // The first request removed the device from the definition; only the guest still has it.
         Some(true) => domain.detach_device_live(xml),
         None => {
-            // Before the call: the guest may answer before the call returns.
+            // The guest may answer before the call returns, so the request is noted first.
             lock(requests).asked(alias.clone(), now);
             match domain.detach_device(xml) {
-                // An earlier launcher has asked: the definition has lost the device, but the guest
-                // has not.
+                // An earlier launcher has asked: only the guest still has the device.
                 Err(error) if error.is_device_missing() => domain.detach_device_live(xml),
                 done => done,
             }
         }
     };
     match result {
-        // It is gone already.
+        // The device is gone already.
         Err(error) if error.is_device_missing() => Ok(()),
         Err(error) => {
             if again.is_none() {
@@ -181,7 +178,7 @@ mod tests {
         let mut requests = DetachRequests::default();
         let now = Instant::now();
         requests.asked("ua-data".into(), now);
-        // The event of its removal has not arrived yet.
+        // The event of the old device's removal has not arrived yet.
         requests.attached("ua-data");
         assert_eq!(requests.again("ua-data", now), None);
     }

@@ -1,6 +1,6 @@
-//! Keeps the names of disks that were just plugged in. virt-handler records them in the VMI's
-//! status but may send a VMI from before that. New names would then be chosen, and a disk listed
-//! after a removed one would move.
+//! Keeps the target names (`sda`, `sdb`) of hotplugged disks. virt-handler records them as `target`
+//! in `status.volumeStatus`, but may send an older VMI. The conversion would then choose new names,
+//! and a disk listed after a removed one would move.
 //!
 //! D-disk-3 (docs/differences.md).
 
@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use api::vmi::Vmi;
 use domain::DomainSpec;
 
-/// Adds to the VMI the names of its disks in the `live` domain, where its status has the volume
-/// without a name.
+/// Adds target names from the `live` domain to the volumes in the VMI's status that lack one.
 pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &DomainSpec) -> Cow<'v, Vmi> {
     let mut known = Cow::Borrowed(vmi);
     for (at, status) in vmi
@@ -31,7 +30,7 @@ pub(super) fn with_live_targets<'v>(vmi: &'v Vmi, live: &DomainSpec) -> Cow<'v, 
     known
 }
 
-/// The name of the volume's disk, if it is still on the bus that the VMI wants.
+/// The target name of the volume's disk, if the disk is still on the bus that the VMI wants.
 fn live_target<'d>(vmi: &Vmi, live: &'d DomainSpec, volume: &String) -> Option<&'d String> {
     let wanted = vmi
         .spec

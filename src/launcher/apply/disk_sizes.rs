@@ -1,4 +1,4 @@
-//! Sizes and resizes disks whose claim has grown.
+//! Resizes the disks on PersistentVolumeClaims that have grown (`virDomainBlockResize`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use convert::plan::{DiskSize, NewSize, Resize};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
-/// Sizes of the live disks that are claims, by target. Leaves out disks of unknown size: the reason
-/// is logged, and the next sync tries again.
+/// Sizes of the live disks on claims, by target device. If a size is unknown, the disk is left out,
+/// the reason is logged, and the next sync tries again.
 pub(in crate::launcher) fn sizes(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
@@ -45,7 +45,7 @@ pub(in crate::launcher) fn sizes(
 
 fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<DiskSize> {
     let unknown = |reason: String| {
-        tracing::warn!(target_device = %disk.target.device, reason, "the disk cannot be checked for growth");
+        tracing::warn!(target_device = %disk.target.device, reason, "The disk cannot be checked for growth");
     };
     let available = pod
         .max_size(disk)
@@ -61,8 +61,8 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
     })
 }
 
-/// Resizes the disks in QEMU, which the guest sees at once. A failure is logged but does not fail
-/// the sync: the guest keeps the old size.
+/// Resizes the disks in QEMU; the guest sees the new size at once. A failure is logged but does not
+/// fail the sync: the guest keeps the old size.
 pub(in crate::launcher) fn resize(domain: &libvirt::ChangeableDomain, resizes: &[Resize]) {
     for Resize { change, to } in resizes {
         let target = change.disk.target.device.as_str();

@@ -16,8 +16,7 @@ use domain::alias::Alias;
 use domain::disks::Disk;
 use os::failpoints;
 
-/// Plans the changes from the `live` domain's disks to those of the domain that the VMI wants, with
-/// its context.
+/// Plans the changes of the `live` domain's disks. Also returns the wanted domain and its context.
 pub(in crate::launcher) fn plan(
     pod: &dyn PodBackend,
     vmi: &Vmi,
@@ -34,7 +33,7 @@ pub(in crate::launcher) fn plan(
 /// Carries out the plan: detach, attach, update. Returns the failures.
 ///
 /// # Errors
-/// Nothing could be tried.
+/// No disk was changed, because a step before that failed.
 // D-disk-10 (docs/differences.md).
 pub(in crate::launcher) fn apply(
     domain: &libvirt::ChangeableDomain,
@@ -83,7 +82,7 @@ pub(in crate::launcher) fn apply(
     Ok(failures)
 }
 
-/// The disk with the cache and I/O modes that its file allows.
+/// The disk with the modes (`cache` and `io` of `<driver>`) that its file allows.
 fn with_modes(pod: &dyn PodBackend, disk: &Disk) -> Result<Disk, LauncherError> {
     let mut alone = DomainSpec::default();
     alone.devices.disks.push(disk.clone());
@@ -100,7 +99,7 @@ fn failure(disk: &Disk, verb: &'static str, reason: String) -> DiskFailure {
     }
 }
 
-/// A disk's alias is its volume.
+/// The name of the disk's volume, which is also its alias.
 fn volume(disk: &Disk) -> String {
     disk.alias
         .as_ref()
@@ -108,7 +107,7 @@ fn volume(disk: &Disk) -> String {
         .unwrap_or_default()
 }
 
-/// Spelled as in libvirt's events.
+/// The disk's alias as libvirt's events spell it.
 fn alias(disk: &Disk) -> String {
     let alias = disk.alias.as_ref();
     alias.map(Alias::qualified).unwrap_or_default()

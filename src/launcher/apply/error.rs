@@ -3,13 +3,13 @@
 use convert::plan::InterfaceWhy;
 use pod::network::NetworkError;
 
-/// The devices that could not be changed; the others were.
+/// The devices that could not be changed. All other devices were changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct DeviceFailures(pub Vec<DeviceFailure>);
 
 impl DeviceFailures {
-    /// libvirt's daemon has ended meanwhile.
+    /// Whether a change failed because libvirt's daemon ended.
     pub(in crate::launcher) fn is_connection_lost(&self) -> bool {
         self.0.iter().any(|failure| {
             matches!(failure, DeviceFailure::Interface(it) if it.refusal.is_connection_lost())
@@ -26,10 +26,10 @@ pub enum DeviceFailure {
     /// A network interface.
     #[error(transparent)]
     Interface(#[from] InterfaceFailure),
-    /// The network of an interface that is to be plugged in. No source: the text has it already.
+    /// The network of a new interface could not be set up. The text contains the cause.
     #[error("{}", os::logging::chain(.0))]
     Network(NetworkError),
-    /// An interface that cannot be plugged in, whatever the pod has.
+    /// An interface that a later sync could not plug in either.
     #[error("{0}")]
     NoDevice(InterfaceWhy),
 }
@@ -44,7 +44,7 @@ pub struct DiskFailure {
     pub target: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,
-    /// libvirt's reason, or ours.
+    /// The reason from libvirt or the launcher.
     pub reason: String,
 }
 
@@ -56,6 +56,6 @@ pub struct InterfaceFailure {
     pub name: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,
-    /// libvirt's error. It is in the text, and so is no source.
+    /// libvirt's error. The text contains it, so this is not a source.
     pub refusal: libvirt::Error,
 }

@@ -48,7 +48,7 @@ impl HostDevices {
     }
 
     async fn attach(self: Arc<Self>, vmi: Arc<Vmi>, options: VirtualMachineOptions, job: Job) {
-        // Without a limit: nobody waits for an answer.
+        // The wait has no limit, because no caller waits for an answer.
         let turn = job.turn().await;
         let pod = self.pod.clone();
         let attached = self.libvirt.change_in_any_time(&turn, WHAT, move |domain| {

@@ -28,11 +28,10 @@ pub(super) struct Interfaces<'a> {
 }
 
 impl Interfaces<'_> {
-    /// Carries out the plan for the `live` domain's interfaces: attach, detach, update. Returns the
-    /// failures.
+    /// Attaches, detaches and updates the `live` domain's interfaces. Returns the failures.
     ///
     /// # Errors
-    /// The work panicked.
+    /// The thread that changes the interfaces panicked.
     // D-net-12, D-net-13 (docs/differences.md).
     pub async fn change(
         &self,
@@ -74,7 +73,7 @@ impl Interfaces<'_> {
             .network
             .taps(vmi, context, Scope::Network(name))
             .await?;
-        // Empty for an interface without a tap, such as passt.
+        // The list is empty for an interface without a tap, such as passt.
         for tap in taps {
             complete_interface(&mut change.interface, tap);
         }
@@ -82,7 +81,7 @@ impl Interfaces<'_> {
     }
 }
 
-/// A deferred change is an error only if waiting does not help.
+/// Logs deferred changes. Returns those that a later sync could not make either.
 fn log_deferred(deferred: &[InterfaceWhy]) -> Vec<DeviceFailure> {
     let mut failures = Vec::new();
     for why in deferred {

@@ -1,4 +1,4 @@
-//! Memory of a running guest: plugged in and out.
+//! Memory hotplug: resizes a running guest's virtio-mem device (`spec.domain.memory.guest`).
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use api::vmi::Vmi;
 use convert::plan::{self, MemoryChange};
 use libvirt::{ChangeableDomain, XmlKind};
 
-/// The wish of a functional test of KubeVirt's: the change fails, with this text.
+/// A functional test of KubeVirt sets this annotation, and expects an error that contains it.
 const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
 
-/// Changes how much memory the guest has.
+/// Serves `SyncVirtualMachineMemory`.
 pub struct MemoryHotplug {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
     pub(in crate::launcher) vm: Arc<Vm>,
 }
 
 impl MemoryHotplug {
-    /// Asks the guest to take or give back memory until it has what the VMI says. What it has then
-    /// comes as events.
+    /// Asks the guest to take or release memory until it has what the VMI says. libvirt's events
+    /// tell how much the guest has.
     ///
     /// # Errors
-    /// libvirt's; the VMI does not say what is needed for that.
+    /// libvirt refuses the change, or the VMI lacks a needed field.
     pub async fn sync(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
         let what = "changing the guest's memory";
         let Some(permit) = admit(&self.vm, Request::Resize, what).await? else {

@@ -39,7 +39,7 @@ pub(super) struct Apply {
 /// The result of changing the disks.
 struct ChangedDisks {
     failures: Vec<DiskFailure>,
-    /// As libvirt now reports it.
+    /// The domain as libvirt now reports it.
     live: DomainSpec,
     interfaces: plan::InterfacePlan,
     /// The input of the conversion.
@@ -47,11 +47,10 @@ struct ChangedDisks {
 }
 
 impl Apply {
-    /// Changes the running domain to match the VMI. Returns the devices that could not be changed;
-    /// the others were.
+    /// Changes the running domain to match the VMI. Returns the devices that could not be changed.
     ///
     /// # Errors
-    /// Nothing could be tried.
+    /// A step before the changes failed, or a change panicked.
     pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
@@ -76,8 +75,7 @@ impl Apply {
         Ok(failures)
     }
 
-    /// Hotplugs and unplugs disks, changes media, then resizes disks whose volumes have grown, new
-    /// ones included.
+    /// Hotplugs and unplugs disks, changes media, then resizes disks with volumes that have grown.
     fn change_disks(
         &self,
         domain: &ChangeableDomain,
@@ -99,7 +97,7 @@ impl Apply {
             self.vm.refresh();
             live = read_spec(domain, XmlKind::Live)?;
         }
-        // Runs at the sync after the guest's release: an overlay that stays costs only its file.
+        // An overlay stays until the guest has released its disk. A leftover costs only its file.
         if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
             tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
         }

@@ -9,7 +9,7 @@ use convert::backup::BackupId;
 use libvirt::{ChangeableDomain, JobOperation, JobType, WhichJob};
 
 impl Backup {
-    /// Asks libvirt to end the backup. The event of its end tells the result.
+    /// Asks libvirt to end the backup (`virDomainAbortJob`). libvirt's event tells the result.
     ///
     /// # Errors
     /// The backup is not in progress, or libvirt's error.

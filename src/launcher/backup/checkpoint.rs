@@ -11,15 +11,14 @@ use api::vmi::Vmi;
 use convert::backup::{QUERY_BLOCK_NODES, RedefineError, redefinition};
 use libvirt::XmlKind;
 
-/// Far more than QEMU's answer for a thousand disks.
+/// Limit of QEMU's answer. An answer for a thousand disks is far shorter.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 impl Backup {
     /// Redefines a checkpoint for the disks that still have its bitmap.
     ///
     /// # Errors
-    /// No disk has it, or it is no longer usable ([`LauncherError::is_checkpoint_invalid`]); or
-    /// libvirt's error.
+    /// libvirt's error, or no disk has a usable bitmap ([`LauncherError::is_checkpoint_invalid`]).
     pub async fn redefine_checkpoint(
         &self,
         vmi: &Vmi,

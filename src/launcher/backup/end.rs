@@ -1,4 +1,4 @@
-//! Detects the end of a backup: by libvirt's event or afterwards.
+//! Detects the end of a backup: by libvirt's event, or by asking libvirt afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,20 @@ use os::failpoints;
 struct Seen {
     /// A backup is in progress.
     is_running: bool,
-    /// QEMU has jobs for it.
+    /// QEMU has block jobs for the backup.
     has_jobs: bool,
     /// How the last backup ended, if libvirt still knows.
     ended: Option<JobEnd>,
-    /// The VM has a QEMU process.
+    /// The VM still has a QEMU process.
     vm_runs: bool,
-    /// libvirt has closed the images of an ended backup. It reports the end before that: a QEMU
-    /// killed in between has not written all of their metadata.
+    /// libvirt has closed the images of an ended backup. It reports the end before it closes them,
+    /// and a QEMU killed in between has not written all of the images' metadata.
     is_closed: bool,
 }
 
-/// Interval of checking a backup whose end libvirt may not report, or whose state it could not
-/// tell. No event reports these.
+/// Interval of checking a backup if libvirt may not report its end or could not tell its state.
 const WATCH_INTERVAL: Duration = Duration::from_secs(10);
-/// More than QEMU's list of jobs can have.
+/// Limit of QEMU's list of jobs, which is always shorter.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 impl Backup {
@@ -56,8 +55,8 @@ impl Backup {
         }
     }
 
-    /// Adopts an earlier launcher's backup. One without a recorded name is of no use to anybody and
-    /// would block the next one.
+    /// Adopts an earlier launcher's backup. Aborts a backup without metadata: nobody can use it,
+    /// and it would block the next one.
     async fn adopt(self: &Arc<Self>) {
         if !self.vm.snapshot().phase.is_visible() {
             return;
@@ -71,14 +70,14 @@ impl Backup {
             if domain.is_active()?
                 && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
             {
-                tracing::warn!("Aborting a backup of which nothing is known");
+                tracing::warn!("Aborting a backup that has no metadata");
                 domain.abort_job()?;
             }
             Ok(())
         };
         let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
         if let Err(error) = abort.await {
-            tracing::warn!(reason = %os::logging::chain(&error), "Could not find out whether a backup is in progress");
+            tracing::warn!(reason = %os::logging::chain(&error), "Could not check whether a backup is in progress");
         }
     }
 
@@ -89,7 +88,7 @@ impl Backup {
         last.filter(|last| last.end_timestamp.is_none()).cloned()
     }
 
-    /// Compares the known state of the backup with libvirt's.
+    /// Compares the backup's metadata with libvirt's state, and records the end.
     async fn check(self: &Arc<Self>) {
         let by_event = self.take_end();
         if by_event.is_some() {
@@ -98,7 +97,7 @@ impl Backup {
         let stage = self.stage();
         let Some(backup) = self.running() else {
             if by_event.is_some() {
-                tracing::warn!("A backup has ended of which nothing is known");
+                tracing::warn!("A backup that has no metadata has ended");
             }
             return;
         };
@@ -109,10 +108,10 @@ impl Backup {
             Ok(seen) => seen,
             Err(error) if by_event.is_none() || is_busy(&error) => {
                 let reason = os::logging::chain(&error);
-                tracing::warn!(reason, "Could not find out how the backup is");
+                tracing::warn!(reason, "Could not read the backup's state");
                 return self.recheck_later(by_event);
             }
-            // An event alone also tells how it ended.
+            // The event alone also tells how the backup ended.
             Err(_) => Seen {
                 is_running: false,
                 has_jobs: false,
@@ -168,8 +167,8 @@ impl Backup {
         }
     }
 
-    /// libvirt waits for QEMU, which ended the backup while libvirt was away. libvirt's event ends
-    /// the backup here too.
+    /// Ends a backup that QEMU ended while libvirt was away: libvirt still waits for it. libvirt's
+    /// event then ends the backup here too.
     async fn end_lost(&self) {
         self.set_stage(Stage::Lost);
         let what = "ending the backup";
@@ -194,15 +193,15 @@ impl Backup {
         self.vm
             .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
         failpoints::hit("backup.ended");
-        // Sent to virt-handler as a new domain.
+        // virt-handler gets the end with an event of a new domain.
         self.vm.refresh_as_added();
         self.ended();
         self.resume_guest();
     }
 }
 
-/// libvirt has not finished the backup: it keeps the domain busy until QEMU has written the rest
-/// and closed the images.
+/// Whether libvirt is still finishing the backup: it keeps the domain busy until QEMU has written
+/// the rest and closed the images.
 fn is_busy(error: &LauncherError) -> bool {
     match error {
         LauncherError::Slow { .. } => true,
@@ -222,8 +221,8 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         });
     };
     let vm_runs = domain.is_active()?;
-    // A command to QEMU waits until libvirt has handled the job's last event. QEMU's jobs are read
-    // first, as they end before libvirt's does.
+    // This command to QEMU waits until libvirt has handled the job's last event. QEMU's jobs end
+    // before libvirt's job, so they are read first.
     let jobs = match vm_runs.then(|| domain.monitor_command(QUERY_JOBS, MAX_ANSWER_BYTES)) {
         Some(Err(error)) if error.is_busy() => return Err(error.into()),
         jobs => jobs,

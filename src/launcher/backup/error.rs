@@ -9,7 +9,7 @@ pub enum BackupError {
     /// The VMI's status says that no disk tracks changed blocks.
     #[error("Backup failed ChangedBlockTracking is not enabled")]
     NotTracked,
-    /// Like [`Self::NotTracked`], for a checkpoint.
+    /// Like [`Self::NotTracked`], for a checkpoint that is to be redefined.
     #[error("Redefine checkpoint failed: ChangedBlockTracking is not enabled")]
     CheckpointNotTracked,
     /// The request is invalid.
@@ -20,13 +20,13 @@ pub enum BackupError {
     Plan(#[from] BackupPlanError),
     #[error(transparent)]
     Redefine(#[from] RedefineError),
-    /// It has already been made.
+    /// This backup has already ended.
     #[error("backup {0} has ended already; it is not made a second time")]
     Ended(String),
-    /// Another one runs.
+    /// Another backup runs.
     #[error("backup {0} is in progress; send it again when that has ended")]
     OtherRuns(String),
-    /// No backup to end or to read.
+    /// The backup to abort or to read does not run.
     #[error("backup {0} is not in progress")]
     NotRunning(String),
     /// QEMU's answer is unreadable.

@@ -9,8 +9,8 @@
 //!                                 metadata      looked for when this launcher, or libvirt, is back
 //! ```
 //!
-//! libvirt owns the backup and continues it whatever happens to the launcher; the domain's metadata
-//! identify it. A backup is complete only if its end was seen.
+//! libvirt owns the backup, and continues it without the launcher. The domain's metadata identify
+//! the backup. A backup is complete only if its end was seen.
 
 mod abort;
 mod checkpoint;
@@ -41,7 +41,7 @@ use export::ServedBackup;
 use os::lock::lock;
 use outcome::JobEnd;
 
-/// Makes backups. The metadata hold the state of the running one.
+/// Makes backups. The metadata have the state of the running backup.
 pub struct Backup {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
@@ -54,7 +54,7 @@ pub struct Backup {
     served: Mutex<Option<ServedBackup>>,
     /// Signals an event that may have ended the backup.
     changed: Notify,
-    /// libvirt could not tell the backup's state: checks again without an event.
+    /// libvirt could not tell the backup's state, so it is checked again without an event.
     recheck: AtomicBool,
     /// Signals that it is known whether a backup has started.
     start_known: Notify,
@@ -75,10 +75,9 @@ enum Stage {
     Uncertain,
     /// libvirt has started it.
     Begun,
-    /// libvirt or the launcher was restarted since: libvirt may wait for something that ended
-    /// meanwhile.
+    /// libvirt or the launcher was restarted: libvirt may wait for a job that QEMU has ended.
     Adopted,
-    /// libvirt waits for something that QEMU no longer does, and is asked to end the backup.
+    /// libvirt waits for a job that QEMU has ended, and was asked to end the backup.
     Lost,
 }
 
@@ -134,12 +133,12 @@ impl Backup {
         self.changed.notify_one();
     }
 
-    /// libvirt has a new connection: events may have been missed.
+    /// Checks the backup on a new connection to libvirt, because events may have been missed.
     pub(super) fn reconnected(&self) {
         self.changed.notify_one();
     }
 
-    /// Whether libvirt may not report the end, or could not tell the backup's state.
+    /// Whether libvirt may not report the backup's end, or could not tell its state.
     fn must_be_watched(&self) -> bool {
         matches!(
             self.stage(),
@@ -153,7 +152,7 @@ impl Backup {
         lock(&self.seen_end).take()
     }
 
-    /// libvirt could not tell the state of the backup, whose end an event may have reported.
+    /// Checks the backup again later, as libvirt could not tell its state. Keeps the event's `end`.
     fn recheck_later(&self, end: Option<JobEnd>) {
         self.recheck.store(true, Ordering::Relaxed);
         let mut ended = lock(&self.seen_end);
@@ -192,7 +191,7 @@ impl Backup {
     }
 
     fn ended(&self) {
-        // The job's end changes the VM's state, which must not happen under this lock.
+        // Dropping the job changes the VM's state, which must not happen under this lock.
         let ended = lock(&self.current).take();
         drop(ended);
         self.start_known.notify_waiters();
@@ -220,7 +219,7 @@ impl Backup {
     }
 }
 
-/// Whether all disks that can be tracked are tracked.
+/// Whether `status.changedBlockTracking.state` is `Enabled`: all disks that can be tracked are.
 fn is_tracking_enabled(vmi: &Vmi) -> bool {
     let tracking = vmi.status.changed_block_tracking.as_ref();
     tracking.is_some_and(|tracking| tracking.state == "Enabled")

@@ -28,7 +28,7 @@ impl Outcome {
 }
 
 impl JobEnd {
-    /// From the event, which says less than the statistics.
+    /// Reads the event, which says less than the statistics.
     pub fn of_event(success: Option<bool>, message: Option<String>) -> Self {
         let is_cancelled = message.as_deref().is_none_or(|it| it == CANCELED);
         let job_type = match success {
@@ -39,7 +39,7 @@ impl JobEnd {
         Self { job_type, message }
     }
 
-    /// From the statistics of the last job, if that was a backup.
+    /// Reads the statistics of the last job, if that was a backup.
     pub fn of_stats(stats: &JobState) -> Option<Self> {
         (stats.operation == JobOperation::Backup).then(|| Self {
             job_type: stats.job_type,
@@ -47,7 +47,7 @@ impl JobEnd {
         })
     }
 
-    /// Takes the other's message if this has none.
+    /// Adds the message of `other` if there is none.
     pub fn or_message(self, other: Option<&Self>) -> Self {
         let message = self
             .message
@@ -56,8 +56,7 @@ impl JobEnd {
     }
 }
 
-/// The result of a backup of this mode; `vm_runs` tells whether the VM still runs. Without `end`,
-/// nobody saw the end.
+/// The result of a backup. `end` is `None` if nobody saw it end; `vm_runs`: the VM still runs.
 // D-backup-4, D-backup-5 (docs/differences.md).
 pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
     let Some(end) = end else {
@@ -66,7 +65,7 @@ pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcom
             None,
         );
     };
-    // Every pull ends with it.
+    // Every pull backup ends with this message, so there it is no remark.
     let is_remark = |said: &&str| mode != Mode::Pull || *said != CANCELED;
     let was_aborted = end.message.as_deref() == Some(CANCELED);
     let said = end.message.as_deref().filter(is_remark);
@@ -89,7 +88,7 @@ pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcom
     }
 }
 
-/// libvirt waited for something that QEMU no longer did.
+/// The result of a backup that libvirt waited for after QEMU had ended it.
 pub(super) fn lost() -> Outcome {
     failed(
         "libvirt was restarted, and has lost track of the backup",
@@ -155,7 +154,7 @@ mod tests {
         assert!(failed);
         assert_eq!(message, "backup aborted: Operation canceled");
         assert_eq!(after(Mode::Pull, &end, true), (false, String::new()));
-        // libvirt reports it as completed.
+        // libvirt reports such a backup as completed.
         let completed = JobEnd {
             job_type: JobType::Completed,
             ..end.clone()

@@ -1,5 +1,4 @@
-//! Resumes a guest that was paused because a backup's target, or the file that keeps a pull's old
-//! blocks, was full.
+//! Resumes a guest that a full target (push backup) or scratch file (pull backup) has paused.
 
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use crate::launcher::admit;
 use crate::launcher::vm::{PauseReason, Phase, Request};
 use libvirt::{ChangeableDomain, DomainState, PausedReason};
 
-/// QEMU may pause the guest until shortly after the backup has ended.
+/// How long after the backup's end QEMU may still pause the guest.
 const PAUSE_DELAY: Duration = Duration::from_secs(5);
 
 impl Backup {
-    /// Before the guest overwrites a block during a backup, QEMU copies it to the target. If that
-    /// fails, the guest's write fails and the guest is paused with an I/O error. After the backup
-    /// the write is repeated and succeeds.
+    /// During a backup, QEMU copies a block to the target before the guest overwrites it. If that
+    /// fails, the guest's write fails and QEMU pauses the guest with an I/O error. After the backup
+    /// QEMU repeats the write, which succeeds.
     // D-backup-8 (docs/differences.md).
     pub(super) fn resume_guest(&self) {
         let (libvirt, vm, mut state) = (self.libvirt.clone(), self.vm.clone(), self.vm.subscribe());

@@ -18,8 +18,8 @@ use libvirt::{ChangeableDomain, XmlKind};
 use os::failpoints;
 use pod::BackupDir;
 
-/// Limit for libvirt to start it while the guest's file systems are frozen: longer than it needs.
-/// Then they are thawed, if necessary by the next launcher.
+/// The guest's file systems are thawed after this time, by the next launcher if necessary. libvirt
+/// needs less time to start the backup.
 // D-backup-6 (docs/differences.md).
 const THAW_AFTER: Duration = Duration::from_secs(60);
 
@@ -54,11 +54,11 @@ impl Backup {
     ) -> Result<(), LauncherError> {
         loop {
             self.vm.wait_for_first_read().await;
-            // From here to the spawned task nothing waits, so no other start can come in between.
+            // No await follows before the spawned task, so no other start can come in between.
             match known(self.vm.metadata().backup(), &start.id)? {
                 Known::New => break,
                 Known::Running if !self.is_undecided() => return Ok(()),
-                // virt-controller expects the end of a backup that succeeds here to be reported.
+                // If a start succeeds, virt-controller expects a report of the backup's end.
                 // D-backup-10 (docs/differences.md).
                 Known::Running => self.start_known().await,
             }
@@ -86,14 +86,14 @@ impl Backup {
         };
         tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
         if error.is_connection_lost() {
-            // libvirt may have started it all the same, which is checked when libvirt is back.
+            // libvirt may have started the backup; this is checked when libvirt is back.
             self.set_stage(Stage::Uncertain);
             return self.changed.notify_one();
         }
         self.forget(id);
     }
 
-    /// The backup has not started and may be requested again.
+    /// Forgets a backup that has not started. It may be requested again.
     pub(super) fn forget(&self, id: &BackupId) {
         self.vm
             .change_metadata(|metadata| metadata.forget_backup(id));
@@ -165,7 +165,7 @@ impl Backup {
                 self.note_quiesced(&start.id, Quiesced::Failed(late.to_owned()));
             }
             if let Err(error) = self.freezer.unfreeze().await {
-                // The thaw that the freeze scheduled still happens.
+                // The thaw that the freeze has scheduled will follow.
                 tracing::error!(reason = %os::logging::chain(&error), "Failed to unfreeze filesystem after the backup has begun");
             }
         }
@@ -177,7 +177,7 @@ impl Backup {
             .change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
     }
 
-    /// Without a limit of its own.
+    /// Calls `virDomainBackupBegin`, without a time limit.
     async fn begin_by_libvirt(
         &self,
         permit: &Permit,

@@ -1,4 +1,4 @@
-//! Sets the guest's clock, which stands still while the guest is paused, through the guest agent.
+//! Sets the guest's clock by its agent (`guest-set-time`): the clock stands still during a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain};
 use crate::launcher::vm::Vm;
 
-/// How long the agent is tried every second: it may take time to wake up.
+/// How long this tries every second; the agent may need time to answer after a pause.
 const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
 
 pub(in crate::launcher) struct GuestClock {
@@ -28,8 +28,8 @@ impl GuestClock {
         }
     }
 
-    /// Sets the clock in the background, if the guest's agent can. Only once in a launcher's life,
-    /// as in the reference: afterwards the guest's time service is trusted.
+    /// Sets the clock in the background, if an agent is connected. As in the reference, only the
+    /// first call does: from then on the guest's time service keeps the time.
     pub fn set(&self) {
         if self.vm.has_agent() && !self.is_set.swap(true, Ordering::Relaxed) {
             tokio::spawn(set_time(self.libvirt.clone()));
@@ -42,7 +42,7 @@ async fn set_time(libvirt: Arc<LibvirtDomain>) {
     let end = os::time::deadline(ATTEMPTS_TIME);
     while Instant::now() < end {
         let attempt = libvirt.agent_call("setting the guest's clock", CHANGE_TIMEOUT, |domain| {
-            // A clock before 1970 is not worth passing on.
+            // A host clock before 1970 counts as 1970.
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             Ok(domain.set_time(now.unwrap_or_default())?)
         });
@@ -50,14 +50,14 @@ async fn set_time(libvirt: Arc<LibvirtDomain>) {
             Ok(()) => return tracing::info!("guest VM time sync finished successfully"),
             Err(error) if is_final(&error) => {
                 let reason = os::logging::chain(&error);
-                return tracing::warn!(%reason, "the guest's clock cannot be set");
+                return tracing::warn!(%reason, "The guest's clock cannot be set");
             }
             Err(error) => last = Some(os::logging::chain(&error)),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let reason = last.unwrap_or_default();
-    tracing::warn!(%reason, "the guest's clock is not set");
+    tracing::warn!(%reason, "The guest's clock is not set");
 }
 
 /// Whether a retry would also fail: there is no agent, or it lacks the command. The command's own

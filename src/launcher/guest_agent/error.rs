@@ -36,13 +36,13 @@ pub enum AgentError {
         #[source]
         source: base64::DecodeError,
     },
-    /// The agent does not answer, so no credentials can be set. In KubeVirt's words.
+    /// The agent does not answer, so no credentials can be set. The text is KubeVirt's.
     #[error("{0}")]
     Offline(&'static str),
     /// An access credential could not be set.
     #[error("cannot set the {what} of the guest's user \"{user}\"")]
     Credential {
-        /// SSH keys or password.
+        /// `SSH keys` or `password`.
         what: &'static str,
         user: String,
         #[source]
@@ -54,7 +54,7 @@ pub enum AgentError {
     /// A program in the guest failed.
     #[error("\"{command}\" has failed in the guest, with status {code}")]
     Failed { command: &'static str, code: i32 },
-    /// A freeze during a migration.
+    /// A freeze was requested during a migration.
     #[error(
         "the guest's file systems are not frozen while it migrates; try again when the migration has ended"
     )]

@@ -15,20 +15,20 @@ use crate::launcher::libvirt_domain::LibvirtDomain;
 use domain::guest_agent::answer::{self, ExecStatus};
 use domain::guest_agent::limits;
 
-/// virt-handler waits 5 s longer than the command's limit; the answer comes before that.
+/// Time added to the command's limit. virt-handler waits 5 s longer than that limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Interval between the first two checks whether a command has ended; it doubles after each check.
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
-/// Added to the signal's number, as a shell does, for a command killed by a signal.
+/// Exit status of a command killed by a signal, less the signal's number; as in a shell.
 const SIGNALLED: i64 = 128;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestCommand {
-    /// Name of the domain; empty means the only one.
+    /// Name of the domain; empty means this launcher's domain.
     pub domain: String,
     pub path: String,
     pub args: Vec<String>,
-    /// Limit of its run time.
+    /// Limit of the command's run time.
     pub timeout: Duration,
 }
 
@@ -36,7 +36,7 @@ pub struct GuestCommand {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestOutput {
     pub exit_code: i32,
-    /// Its standard output.
+    /// The command's standard output.
     pub stdout: String,
 }
 
@@ -54,8 +54,8 @@ impl AgentCommands {
     /// Runs a command in the guest and waits until it has ended.
     ///
     /// # Errors
-    /// It cannot be started, does not end in time, or the agent does not answer. A nonzero exit
-    /// status is not an error.
+    /// The command cannot be started or does not end in time, or the agent does not answer. A
+    /// nonzero exit status is not an error.
     pub async fn exec(&self, command: GuestCommand) -> Result<GuestOutput, LauncherError> {
         self.check_domain(&command.domain)?;
         let timeout = command.timeout.max(Duration::from_secs(1));
@@ -104,7 +104,7 @@ impl AgentCommands {
             .await
     }
 
-    /// An empty name means the only domain.
+    /// Refuses another domain. An empty name means this launcher's domain.
     pub(super) fn check_domain(&self, name: &str) -> Result<(), AgentError> {
         if name.is_empty() || name == self.libvirt.name() {
             return Ok(());
@@ -134,7 +134,7 @@ fn output(command: String, status: ExecStatus) -> Result<GuestOutput, LauncherEr
     let killed = status.signal.map(|signal| signal.saturating_add(SIGNALLED));
     let code = status.exit_code.or(killed).unwrap_or_default();
     Ok(GuestOutput {
-        // Unsigned 32 bits on Windows; the answer has them signed.
+        // On Windows the agent sends an unsigned 32-bit code; virt-handler gets it as signed.
         #[allow(
             clippy::cast_possible_truncation,
             reason = "the lower 32 bits are the code"

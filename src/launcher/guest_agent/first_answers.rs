@@ -1,5 +1,4 @@
-//! Waits a moment for a new agent's first answers, before virt-handler's document and questions are
-//! answered.
+//! Waits a moment for a new agent's first answers, before virt-handler gets documents or answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::launcher::vm::{Agent, Phase, Snapshot, Vm};
 
-/// Limit of that wait; the agent is then shown without answers.
+/// Limit of that wait. Afterwards virt-handler sees the agent without answers.
 const FIRST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether there is an agent and the guest lets it answer.
@@ -17,7 +16,7 @@ pub(super) fn can_be_asked(vm: &Snapshot) -> bool {
     runs && vm.agent != Agent::Away
 }
 
-/// Shows new agents that do not answer in time or are not asked.
+/// Shows virt-handler new agents that do not answer in time or are not asked.
 pub(super) async fn show_in_time(vm: Arc<Vm>) {
     let mut state = vm.subscribe();
     loop {

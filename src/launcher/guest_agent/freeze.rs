@@ -58,7 +58,7 @@ impl Freezer {
         }
     }
 
-    /// Forgets an earlier guest's freeze, for a new guest.
+    /// Forgets the freeze of an earlier guest before a new guest starts.
     ///
     /// # Errors
     /// [`AgentError::ThawDeadline`].
@@ -66,11 +66,10 @@ impl Freezer {
         self.thaw_timer.set(None)
     }
 
-    /// Freezes the guest's file systems. They are thawed after `thaw_after` unless thawed before;
-    /// zero means never.
+    /// Freezes the guest's file systems. Schedules a thaw after `thaw_after`; zero means none.
     ///
     /// # Errors
-    /// The agent does not answer or refuses. Frozen file systems are then thawed.
+    /// The agent does not answer or refuses. Any frozen file systems are then thawed.
     // D-agent-8 (docs/differences.md).
     pub async fn freeze(
         self: &Arc<Self>,
@@ -108,7 +107,7 @@ impl Freezer {
         if vmi.has_persistent_tpm() {
             self.pod.sync_tpm_state()?;
         }
-        // Before the freeze: if the launcher is killed during it, the next one thaws the guest.
+        // The deadline is saved first. If the launcher is killed, the next one thaws the guest.
         self.thaw_timer
             .set((!thaw_after.is_zero()).then_some(thaw_after))?;
         let frozen = domain.agent_command(
@@ -117,7 +116,7 @@ impl Freezer {
             limits::MAX_ANSWER_BYTES,
         );
         if let Err(error) = frozen {
-            // The guest may be frozen now or later: a slow agent goes on.
+            // A slow agent may still freeze the guest, so a thaw is due at once.
             self.thaw_timer.set(Some(Duration::ZERO))?;
             return Err(error.into());
         }
@@ -141,7 +140,7 @@ impl Freezer {
 
     /// Blocks.
     fn unfreeze_now(&self, domain: &Domain) -> Result<(), LauncherError> {
-        // A thaw runs the guest's hooks, so an unnecessary one is avoided.
+        // A thaw runs the guest's own fsfreeze hooks, so an unnecessary one is avoided.
         if !matches!(self.freeze_status(domain), Ok(FreezeStatus::Thawed)) {
             domain.agent_command(
                 r#"{"execute":"guest-fsfreeze-thaw"}"#,
@@ -161,7 +160,7 @@ impl Freezer {
         Ok(status)
     }
 
-    /// Makes scheduled thaws for the launcher's life.
+    /// Carries out scheduled thaws for the launcher's life.
     pub(super) async fn thaw_in_time(self: Arc<Self>) {
         let mut changes = self.thaw_timer.changes();
         let mut retry_delay = RETRY_DELAYS.0;
@@ -176,7 +175,7 @@ impl Freezer {
                 _ = changes.changed() => continue,
                 () = sleep(remaining) => {}
             }
-            // An earlier launcher's freeze belongs to a domain that has to be found first.
+            // After an earlier launcher's freeze, the domain has to be found first.
             let phase = self.known.vm.wait_for_first_read().await.phase;
             tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
             let has_ended = !phase.is_visible() && !phase.is_starting() || phase == Phase::Ended;
@@ -195,10 +194,10 @@ impl Freezer {
         }
     }
 
-    /// No guest is left to thaw.
+    /// Cancels the thaw, because no guest is left.
     fn forget_thaw(&self) {
         if let Err(error) = self.forget() {
-            tracing::warn!(reason = %os::logging::chain(&error), "The end of a freeze is still noted");
+            tracing::warn!(reason = %os::logging::chain(&error), "The deadline of the freeze could not be removed");
         }
     }
 }

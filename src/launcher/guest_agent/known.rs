@@ -76,8 +76,8 @@ impl Knowledge {
         change(&mut lock(&self.known))
     }
 
-    /// virt-handler asks for the agent's version and commands when it gets a document. No document
-    /// contains them, so when they change, virt-handler gets the same document again.
+    /// Records the agent's version and commands. virt-handler asks for them when it gets a
+    /// document, but no document contains them. So a change sends the last document again.
     pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
         let known = |known: &mut Known| std::mem::replace(&mut known.agent, agent.clone());
         if self.learn(known) == agent {

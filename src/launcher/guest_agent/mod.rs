@@ -50,9 +50,9 @@ pub use freeze::Freezer;
 pub use known::Knowledge;
 pub use ping::Probe;
 
-/// Everything that goes through the agent.
+/// All reports and commands of the guest agent.
 pub struct GuestAgent {
-    /// Its last answers.
+    /// The agent's last answers.
     pub known: Arc<Knowledge>,
     pub commands: AgentCommands,
     pub freezer: Arc<Freezer>,

@@ -1,4 +1,4 @@
-//! GuestPing: the probe whether the agent answers.
+//! `GuestPing`: probes whether the agent answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,12 @@ use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
 use libvirt::{Connection, DomainState, PausedReason, code};
 
-/// Annotation, a `strconv.ParseBool` word: the VMI's probes succeed without asking.
+/// Annotation: if true (a word of Go's `strconv.ParseBool`), the VMI's `guestAgentPing` probes
+/// succeed without asking the agent.
 const PAUSE_PROBES: &str = "kubevirt.io/pause-guest-agent-probes";
-/// virt-handler waits 5 s longer than the probe's limit; the answer comes before that.
+/// Time added to the probe's limit. virt-handler waits 5 s longer than that limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// Whether the VMI's guest agent probes succeed without asking.
+/// Reads [`PAUSE_PROBES`].
 fn are_probes_paused(vmi: &Vmi) -> bool {
     let word = vmi.metadata.annotations.get(PAUSE_PROBES);
     word.is_some_and(|word| matches!(word.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
@@ -28,7 +29,7 @@ pub struct Probe {
     vm: Arc<Vm>,
     commands: AgentCommands,
     warnings: Warnings,
-    /// Set by an annotation of the VMI.
+    /// Set by [`PAUSE_PROBES`].
     is_paused: AtomicBool,
 }
 
@@ -60,8 +61,7 @@ impl Probe {
     /// by its user, migrating).
     ///
     /// # Errors
-    /// It does not answer within `timeout` and some seconds. virt-handler also gets a Kubernetes
-    /// event.
+    /// The agent does not answer within `timeout` and 4 s. Also sends a Kubernetes event.
     pub async fn ping(&self, domain: &str, timeout: Duration) -> Result<(), LauncherError> {
         self.commands.check_domain(domain)?;
         if self.is_paused.load(Ordering::Relaxed) {
@@ -79,7 +79,7 @@ impl Probe {
         };
         if is_unavailable(&error) && (self.vm.metadata().is_migrating() || self.is_excused().await)
         {
-            tracing::debug!(reason = %error, "The guest agent does not answer, which is excused");
+            tracing::debug!(reason = %os::logging::chain(&error), "The guest agent need not answer now");
             return Ok(());
         }
         tracing::warn!(reason = %os::logging::chain(&error), "GuestAgentPing probe failed");
@@ -91,8 +91,7 @@ impl Probe {
         Err(error)
     }
 
-    /// Whether the guest is paused on purpose or has no domain: before a migration arrives, and at
-    /// the end.
+    /// Whether the guest is paused on purpose or has no domain (not arrived yet, or ended).
     async fn is_excused(&self) -> bool {
         self.libvirt
             .read("reading the domain's state", excuse)

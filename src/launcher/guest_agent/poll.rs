@@ -1,4 +1,4 @@
-//! Queries to the agent, and what their answers change. All block.
+//! Queries the agent and records its answers. All functions block.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use domain::object::DomainStatus;
 use libvirt::GuestInfoKind as Kind;
 use libvirt::{Domain, ParamValue};
 
-/// libvirt's limit of the answer to one command, as in KubeVirt.
+/// How long libvirt waits for the answer to one command; the same as in KubeVirt.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Knowledge {
@@ -54,7 +54,7 @@ impl Knowledge {
                 return Ok(unknown);
             }
             Err(error) => {
-                tracing::debug!(?kinds, reason = %error, "The guest agent does not know it");
+                tracing::debug!(?kinds, reason = %error, "The guest agent does not know the query");
                 return Ok(kinds.to_vec());
             }
         }

@@ -24,7 +24,7 @@ use crate::launcher::libvirt_domain::LibvirtDomain;
 use domain::guest_agent::FreezeStatus;
 use libvirt::{Domain, GuestInfoKind};
 
-/// libvirt's limit of an answer from the agent. None of the calls that it limits asks the agent for
+/// How long libvirt waits for an answer from the agent. No call with this limit asks the agent for
 /// long work; a freeze has its own limit.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of one query, which may take several libvirt calls.
@@ -117,8 +117,8 @@ impl Session<'_> {
         }
     }
 
-    /// Queries what virt-handler waits for: the version first, which a frozen agent also tells.
-    /// Fails only if the agent is silent; refusals do not matter.
+    /// Queries what virt-handler waits for: first the version, which an agent tells even while file
+    /// systems are frozen. Fails only if the agent is silent; a refusal is no failure.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::Agent) {
             self.call(|known, domain| known.poll_agent(domain)).await?;
@@ -126,7 +126,7 @@ impl Session<'_> {
         if due.contains(&Poll::FreezeStatus) {
             self.ask_freeze_status().await?;
         }
-        // A frozen agent refuses everything else.
+        // While file systems are frozen, the agent refuses all other commands.
         if self.is_frozen() {
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl Session<'_> {
         self.known.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen)
     }
 
-    /// `None` if the agent refuses or its answer is unusable.
+    /// Returns `None` if the agent refuses or its answer is unusable.
     async fn call<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Knowledge, &Domain) -> Result<T, LauncherError> + Send + 'static,
@@ -185,7 +185,7 @@ impl Session<'_> {
             Ok(learned) => Ok(Some(learned)),
             Err(error) if is_silence(&error) => Err(error),
             Err(error) => {
-                tracing::debug!(reason = %os::logging::chain(&error), "The guest agent was asked in vain");
+                tracing::debug!(reason = %os::logging::chain(&error), "The guest agent refused a query, or its answer is unusable");
                 Ok(None)
             }
         }

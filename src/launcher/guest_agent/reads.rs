@@ -1,4 +1,4 @@
-//! Tracks whether anybody reads the agent's answers. Unread ones are polled less often.
+//! Tracks whether virt-handler reads the guest's users. Otherwise they are polled less often.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll runs at once, then after 10 s, with an interval that doubles up to its own. A
-//! wake-up serves all due polls, and also those that would need one of their own soon after.
+//! Each poll runs at once, then after 10 s. Its interval doubles up to the configured one. A
+//! wake-up serves all due polls, and also those that would soon need a wake-up of their own.
 
 use std::time::Duration;
 
@@ -10,10 +10,9 @@ use tokio::time::Instant;
 use domain::guest_agent::FreezeStatus;
 use pod::LauncherFlags;
 
-/// A poll's first interval, unless its own is shorter.
+/// A poll's first interval, unless the configured one is shorter.
 const FIRST_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval of polling the freeze status while file systems are thawed: only the launcher freezes
-/// them.
+/// Interval of polling the freeze status while file systems are thawed: only the launcher freezes.
 // D-agent-1 (docs/differences.md).
 const THAWED_INTERVAL: Duration = Duration::from_secs(120);
 /// Interval of polling the users while nobody reads them.
@@ -25,7 +24,7 @@ const SILENCE_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration:
 /// What a poll asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Poll {
-    /// Its version and commands.
+    /// The agent's version and commands.
     Agent,
     /// Mounted file systems.
     Filesystems,
@@ -37,20 +36,20 @@ pub(super) enum Poll {
     Users,
 }
 
-/// One poll's times.
+/// The times of one poll.
 #[derive(Debug)]
 struct Entry {
     poll: Poll,
     /// Longest time between two polls.
     interval: Duration,
-    /// Current interval.
+    /// The interval that currently applies.
     present: Duration,
     asked: Option<Instant>,
     due: Instant,
 }
 
 impl Entry {
-    /// Records that the poll is made now.
+    /// Records that the poll runs now.
     fn take(&mut self, now: Instant, thawed: bool, read: bool) {
         self.asked = Some(now);
         self.due = after(now, self.present);
@@ -64,7 +63,7 @@ impl Entry {
         }
     }
 
-    /// Whether it may run now, though it is due later, to save a wake-up.
+    /// Whether the poll may run now, before it is due, to save a wake-up.
     fn may_be_early(&self, now: Instant) -> bool {
         let early = self.due.saturating_duration_since(now);
         early <= self.present.checked_div(4).unwrap_or_default()
@@ -114,8 +113,8 @@ impl Schedule {
         first.unwrap_or(self.not_before).max(self.not_before)
     }
 
-    /// The due polls. Each is next due its current interval after `now`, or later if
-    /// `freeze_status` is thawed or the users are not `read`.
+    /// Returns the due polls and schedules each one's next run: its current interval after `now`,
+    /// or later if `freeze_status` is thawed or the users are not `read`.
     pub fn take_due(
         &mut self,
         now: Instant,
@@ -156,17 +155,17 @@ impl Schedule {
         }
     }
 
-    /// Polls the changed freeze status at its own interval from now on.
+    /// Polls the changed freeze status at the configured interval from now on.
     pub fn freeze_status_changed(&mut self, now: Instant) {
         self.bring_forward(Poll::FreezeStatus, now);
     }
 
-    /// Polls the users at their own interval from now on, as they are read again.
+    /// Polls the users, which are read again, at the configured interval from now on.
     pub fn users_are_read(&mut self, now: Instant) {
         self.bring_forward(Poll::Users, now);
     }
 
-    /// Makes it due one interval after its last poll.
+    /// Makes the poll due one interval after its last run.
     fn bring_forward(&mut self, poll: Poll, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.poll == poll) {
             let due = entry

@@ -1,9 +1,8 @@
-//! Schedules the thaw when a freeze runs out (`unfreezeTimeoutSeconds`), in a file for the next
-//! launcher of this pod.
+//! Schedules the thaw for the end of a freeze (`unfreezeTimeoutSeconds`). A file keeps the deadline
+//! for the next launcher of this pod.
 //!
-//! The deadline is a time of the machine's monotonic clock, which both launchers share: they run on
-//! one machine, and the guest does not outlive its boot. If a wall clock were set back, the guest
-//! would stay frozen.
+//! The deadline is a time of the machine's monotonic clock: both launchers run on one machine, and
+//! its reboot ends the guest too. With the wall clock, setting it back would keep the guest frozen.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use tokio::sync::watch;
 
 use super::error::AgentError;
 
-/// Starts the file's line; seconds since the machine's boot follow.
+/// Start of the file's line; seconds since the machine's boot follow.
 const CLOCK: &str = "monotonic ";
 /// Enough for any decimal number of seconds.
 const MAX_FILE_BYTES: u64 = 64;
@@ -22,7 +21,7 @@ const MAX_FILE_BYTES: u64 = 64;
 /// When to thaw the guest's file systems, if they are frozen.
 pub(super) struct ThawTimer {
     path: PathBuf,
-    /// As counted by [`now`].
+    /// On the clock of [`now`].
     deadline: watch::Sender<Option<Duration>>,
 }
 
@@ -31,7 +30,7 @@ impl ThawTimer {
     pub fn load(path: PathBuf) -> Self {
         let deadline = match os::small_file::read(&path, MAX_FILE_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            // An unreadable file means that there was a freeze, which ends now.
+            // An unreadable file means that there was a freeze. It is thawed at once.
             read => Some(read.ok().and_then(|line| parse(&line)).unwrap_or_default()),
         };
         Self {

@@ -1,4 +1,4 @@
-//! The abort of a migration: requested by its metadata, carried out by its job.
+//! Aborts a migration: its metadata request the abort, its job carries it out.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use crate::launcher::libvirt_domain::blocking;
 use crate::launcher::vm::Vm;
 use libvirt::{ChangeableDomain, JobOperation, JobType, WhichJob};
 
-/// Limit for libvirt to accept the abort; QEMU's monitor may be silent.
+/// Time limit for libvirt to accept the abort, as QEMU's monitor may be silent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay before libvirt is asked again about a job that it has not started yet.
 const JOB_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Marks the migration in progress for abortion, which its job carries out. Returns false if there
-/// is none.
+/// Requests the abort of the migration in progress. Returns false if there is none.
 pub(super) fn request(vm: &Vm) -> bool {
     vm.change_metadata(|metadata| metadata.migration_abort_requested())
 }
@@ -27,7 +26,7 @@ pub(super) async fn requested(vm: &Vm) {
     let _ = changes.wait_for(is_requested).await;
 }
 
-/// Aborts libvirt's job, which may be about to start. Returns whether libvirt has accepted.
+/// Aborts libvirt's job, which may not have started yet. Returns whether libvirt has accepted.
 // D-mig-2 (docs/differences.md).
 pub(super) async fn abort(domain: ChangeableDomain) -> bool {
     let abort = async {

@@ -1,4 +1,5 @@
-//! libvirt's parameters of the migration: the target, what is copied, and the domain's XML there.
+//! Builds libvirt's parameters of the migration (`virDomainMigrateToURI3`): the target, the disks
+//! to copy, and the domain's XML on the target.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +18,11 @@ use libvirt::{DiskCopy, Migration, XmlKind};
 /// The only supported compression.
 const ZSTD: &str = "zstd";
 
-/// Builds libvirt's parameters and the `VIR_MIGRATE_*` flags: auto-converge, post-copy, block
-/// migration, unsafe. Reads the domain, so it blocks.
+/// Builds the parameters and the `VIR_MIGRATE_*` flags: auto-converge, post-copy, block migration,
+/// unsafe. Blocks, as it reads the domain.
 ///
 /// # Errors
-/// libvirt's, or the document cannot be made.
+/// libvirt's error, or the XML for the target cannot be made.
 pub(super) fn migration(
     domain: &libvirt::Domain,
     config: &pod::LauncherFlags,
@@ -83,7 +84,7 @@ fn xml(
     let xml = migration_xml(&migratable, vmi, &sizes, rewrite, &paths);
     let xml = xml.map_err(MigrationError::from)?;
     match &options.target_root {
-        // Pods have the same paths.
+        // Only a launcher with a root directory needs this: two pods have the same paths.
         Some(target) if !prefix.is_empty() => {
             Ok(move_to_root(&xml, &prefix, target, &options.target_ports)
                 .map_err(MigrationError::from)?)
@@ -135,7 +136,7 @@ fn name_on_target(vmi: &Vmi) -> String {
     }
 }
 
-/// In MiB per second, rounded, but never down to 0, which means no limit.
+/// Returns MiB per second, rounded. A small bandwidth becomes 1, because 0 means no limit.
 fn bandwidth(quantity: &Quantity) -> Result<u64, MigrationError> {
     const MIB: u64 = 1 << 20;
     if quantity.0.is_empty() {
@@ -162,7 +163,7 @@ fn compression(method: Option<&str>) -> Option<String> {
     }
 }
 
-/// Bytes of all files below a directory, without unreadable ones.
+/// Bytes of all readable files below a directory.
 pub(super) fn size_of_files(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {

@@ -8,7 +8,7 @@ const TOO_SMALL: &str = "has to be smaller or equal to the actual size of the co
 /// Why a migration does not start or fails. Texts that other components match on are exact.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The request's options are not virt-handler's format.
+    /// The request's options do not have virt-handler's format.
     #[error("no valid migration options object present in command server request")]
     Options(#[source] serde_json::Error),
     /// The bandwidth is not a quantity.
@@ -17,16 +17,16 @@ pub enum MigrationError {
     /// A backup is in progress.
     #[error("cannot migrate VMI until backup {0} is completed")]
     Backup(String),
-    /// virt-controller has not prepared it.
+    /// virt-controller has not prepared the migration.
     #[error("cannot migrate VMI until migrationState is ready")]
     NotReady,
-    /// It has ended; another attempt is a new migration.
+    /// The migration has ended; another attempt needs a migration with a new UID.
     #[error("migration job {uid} already executed; it {outcome}")]
     AlreadyExecuted { uid: String, outcome: String },
-    /// It was cancelled before libvirt started.
+    /// The migration was cancelled before libvirt started it.
     #[error("Live migration has been aborted")]
     Aborted,
-    /// libvirt reported its end to an earlier launcher.
+    /// libvirt reported the migration's end to an earlier launcher.
     #[error("the migration ended while the launcher was restarted, and the guest has not left")]
     LauncherRestarted,
     /// One of KubeVirt's functional tests requests the failure.
@@ -45,9 +45,9 @@ pub enum MigrationError {
     },
 }
 
-/// The failure text for virt-handler: libvirt's own words, except those that KubeVirt knows. After
-/// an abort, which error libvirt returns depends on which side finishes first. KubeVirt's metadata
-/// give the error as libvirt's Go library does, unlike its answers to calls.
+/// The failure text for virt-handler: libvirt's, unless KubeVirt has a text of its own for that
+/// failure. An abort has one text, because libvirt's error for it depends on which side finishes
+/// first. libvirt's error has the format of its Go library, as in KubeVirt's metadata.
 // D-mig-8 (docs/differences.md).
 pub(super) fn failure_reason(error: &dyn std::error::Error, is_aborted: bool) -> String {
     let reason = os::logging::chain(error).replacen("LibvirtError(", "virError(", 1);

@@ -7,8 +7,8 @@
 //!  CancelVirtualMachineMigration ─► metadata: Aborting ─► abort ───────────────┘
 //! ```
 //!
-//! virt-handler sees only the metadata, and only through them does a cancellation reach the job.
-//! libvirt and QEMU decide where the guest runs: whatever happens here, it runs on one side.
+//! virt-handler sees only the metadata, and a cancellation reaches the job only through them.
+//! libvirt and QEMU decide where the guest runs: after any failure here it still runs on one side.
 
 mod abort;
 mod document;

@@ -3,7 +3,7 @@
 use domain::stats::MigrationJob;
 use libvirt::JobStats;
 
-/// In the form of virt-handler's metrics.
+/// The progress in the form of virt-handler's metrics.
 pub fn job_info(stats: &JobStats) -> MigrationJob {
     let page = stats.memory_page_size.unwrap_or(0);
     MigrationJob {
@@ -17,7 +17,7 @@ pub fn job_info(stats: &JobStats) -> MigrationJob {
     }
 }
 
-/// The log line, with the names that KubeVirt's users know.
+/// The log line, with KubeVirt's names.
 pub(super) fn line(uid: &str, stats: &JobStats) -> String {
     let value = |value: Option<u64>| value.unwrap_or(0);
     let mib = |bytes: Option<u64>| value(bytes) >> 20;

@@ -1,7 +1,7 @@
 //! Records a migration for `launcherctl`: samples, decisions and the end, in order.
 //!
-//! It holds the last migration and is bounded: when it is full, every second sample is dropped, so
-//! a long migration has fewer samples of its beginning.
+//! The record holds only the last migration. When it is full, it drops every other sample, so a
+//! long migration has fewer samples of its beginning.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ const MAX_EVENTS: usize = 2048;
 
 pub struct MigrationRecord {
     record: Mutex<Record>,
-    /// libvirt's last numbers of the migration in progress.
+    /// libvirt's last statistics of the migration in progress.
     progress: Mutex<Option<JobStats>>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
@@ -47,7 +47,7 @@ struct Record {
 }
 
 impl Record {
-    /// Makes room for an event. Keeps the first, which identifies the migration.
+    /// Makes room for an event. Keeps the first event, which identifies the migration.
     fn thin_out(&mut self) {
         let mut is_odd = false;
         self.events.retain(|(_, event)| {
@@ -77,7 +77,7 @@ impl MigrationRecord {
         }));
     }
 
-    /// libvirt's call starts or has ended.
+    /// Records that libvirt's call starts or has ended.
     pub(super) fn step(&self, name: &str) {
         let name = name.to_owned();
         self.add(Event::Step(MigrationStep { name }));
@@ -112,7 +112,7 @@ impl MigrationRecord {
         }));
     }
 
-    /// Records the end; `completed` has libvirt's final numbers.
+    /// Records the end; `completed` has libvirt's final statistics.
     pub(super) fn ended(&self, failure: Option<String>, completed: Option<&JobStats>) {
         self.add(Event::Ended(MigrationEnded {
             failure: failure.unwrap_or_default(),
@@ -135,7 +135,7 @@ impl MigrationRecord {
         record
             .events
             .push_back((number, MigrationEvent { at_micros, event }));
-        // Under the lock, so that numbers come in order.
+        // This runs under the lock, so that the numbers rise in order.
         self.newest.send_replace(number);
     }
 
@@ -153,8 +153,7 @@ impl MigrationRecord {
         lock(&self.record).began.is_none()
     }
 
-    /// Waits for events after this number (0 is before all). Returns the last event's number, and
-    /// all of them.
+    /// Waits for events after `number`, 0 for all. Returns the last one's number, and all events.
     pub async fn after(&self, number: u64) -> (u64, Vec<MigrationEvent>) {
         let mut newest = self.newest.subscribe();
         // Cannot fail: the sender lives as long as this waits.

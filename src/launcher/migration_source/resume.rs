@@ -1,5 +1,4 @@
-//! Adopts a migration that an earlier launcher has started: libvirt continues it, and this launcher
-//! reports its end.
+//! Adopts a migration that an earlier launcher has started and libvirt continues: reports its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +16,18 @@ use libvirt::{
     ChangeableDomain, Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob,
 };
 
-/// Interval of checking the migration: libvirt reports its end only to its own client, which was
-/// the earlier launcher.
+/// Interval of checking the migration. libvirt reports its end only to the client that started it,
+/// and that was the earlier launcher.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// libvirt's report on the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// Running in this mode, as far as the state tells.
+    /// The migration runs, in this mode as far as the domain's state tells.
     Running(Mode),
     /// The guest runs on the target.
     HasLeft,
-    /// The guest is still here or nowhere. With `is_post_copy`, a part of its memory is on the
-    /// target.
+    /// The guest is still here or has ended. `is_post_copy`: a part of its memory is on the target.
     Failed { is_post_copy: bool },
 }
 
@@ -70,7 +68,7 @@ impl AdoptedMigration {
 
     async fn follow(&self, job: &Job) -> Result<(), LauncherError> {
         let mut changes = self.vm.metadata_changes();
-        // Dropped here: a later job of libvirt's must not be aborted.
+        // Dropping the set ends the abort, which must not abort a later job of libvirt.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut last = Mode::PreCopy;
         loop {
@@ -89,9 +87,9 @@ impl AdoptedMigration {
                     }
                     return Err(MigrationError::LauncherRestarted.into());
                 }
-                // Tried again: libvirt may be on its way back.
+                // The loop tries again, as libvirt may be restarting.
                 Err(error) => {
-                    tracing::debug!(reason = %os::logging::chain(&error), "Could not find out how the migration is");
+                    tracing::debug!(reason = %os::logging::chain(&error), "Could not read the migration's state");
                 }
             }
             if let Some(aborted) = aborting.try_join_next() {

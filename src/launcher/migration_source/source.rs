@@ -1,5 +1,4 @@
-//! `MigrateVirtualMachine` and `CancelVirtualMachineMigration`: starts the migration and reports
-//! its end.
+//! `MigrateVirtualMachine`, `CancelVirtualMachineMigration`: starts, aborts, ends a migration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +26,9 @@ use domain::metadata::MigrationMetadata;
 use libvirt::{ChangeableDomain, Event, JobStats, Migration};
 use os::failpoints;
 
-/// Limit of reading libvirt's final numbers, which must not delay the report of the end.
+/// Limit of reading libvirt's final statistics, which must not delay the report of the end.
 const COMPLETED_JOB_TIMEOUT: Duration = Duration::from_millis(50);
-/// One of KubeVirt's functional tests asks for a failed migration with it.
+/// A functional test of KubeVirt sets this annotation to make the migration fail.
 const FORCE_FAILURE: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
 
 pub struct MigrationSource {
@@ -57,11 +56,10 @@ impl MigrationSource {
         })
     }
 
-    /// Starts the migration. Success means that it has started now or before; the metadata have its
-    /// result.
+    /// Starts the migration, unless it has started before. The metadata get its result.
     ///
     /// # Errors
-    /// It must not start now, or this migration has ended.
+    /// The migration must not start now, or it has ended already.
     // D-mig-4 (docs/differences.md).
     pub async fn begin(
         self: &Arc<Self>,
@@ -70,7 +68,7 @@ impl MigrationSource {
     ) -> Result<(), LauncherError> {
         let uid = migration_uid(&vmi)?.to_owned();
         first_read(&self.vm).await?;
-        // No await from here to the metadata, so only one of several requests starts it.
+        // There is no await from here to the metadata, so only one of several requests starts it.
         if has_begun(self.vm.metadata().migration(), &uid)? {
             return Ok(());
         }
@@ -82,8 +80,8 @@ impl MigrationSource {
         Ok(())
     }
 
-    /// Requests the abortion of the migration in progress. Success means only that; the metadata
-    /// have the result. Does nothing without a migration or while one is being aborted.
+    /// Requests the abort of the migration in progress. The metadata get the result. Does nothing
+    /// if no migration is in progress, or if it is being aborted.
     pub fn cancel(&self) {
         if abort::request(&self.vm) {
             let why = "CancelVirtualMachineMigration was called".to_owned();
@@ -103,7 +101,7 @@ impl MigrationSource {
         uid: String,
     ) {
         let (this, work_job, work_uid) = (self.clone(), job.clone(), uid.clone());
-        // A task of its own, so that a panic ends only this migration.
+        // The migration has a task of its own, so that a panic ends only this migration.
         let work =
             tokio::spawn(async move { this.migrate(&work_job, &vmi, &options, &work_uid).await });
         let what = "the migration";
@@ -116,7 +114,7 @@ impl MigrationSource {
                 tracing::error!(reason = %os::logging::chain(error), "Live migration failed.");
             }
         }
-        // With the document that shows the end, other requests are admitted again.
+        // The job ends first: once virt-handler sees the end, other requests are admitted.
         drop(job);
         let is_aborted = self.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
@@ -130,7 +128,7 @@ impl MigrationSource {
         self.record.ended(failure, completed.as_ref());
     }
 
-    /// libvirt's final numbers of the migration, if they come in time.
+    /// libvirt's final statistics of the migration, if they arrive in time.
     async fn completed_job(&self) -> Option<JobStats> {
         let what = "reading what the migration took";
         let read = self.libvirt.read(what, |connection, name| {
@@ -185,8 +183,8 @@ impl MigrationSource {
         transfer.run(migration).await
     }
 
-    /// Prepares the domain for leaving, and libvirt's parameters. No other change may come in
-    /// between, so it waits for those in progress without a limit: no caller waits.
+    /// Detaches the SR-IOV devices and builds libvirt's parameters. No other change may come in
+    /// between, so this waits for its turn, without a limit because no caller waits.
     async fn prepare(
         &self,
         job: &Job,
@@ -200,11 +198,11 @@ impl MigrationSource {
             .libvirt
             .change(&turn, what, |domain| domain.ok_or(LauncherError::NoDomain));
         let domain = found.await?;
-        // libvirt accepts no copy once the domain is leaving. A later launcher learns of the
-        // migration from this one.
+        // Once the domain is leaving, libvirt accepts no metadata. A later launcher learns of the
+        // migration from this copy.
         let metadata = self.vm.metadata();
         if let Err(error) = metadata_copy::write(&self.libvirt, &turn, metadata.get()).await {
-            tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML does not say that it migrates");
+            tracing::debug!(reason = %os::logging::chain(&error), "The domain's XML does not have the migration's metadata");
         }
         sriov::detach(&domain, events).await?;
         let (config, vmi, options) = (self.pod.clone(), vmi.clone(), options.clone());
@@ -236,7 +234,7 @@ fn migration_uid(vmi: &Vmi) -> Result<&str, MigrationError> {
     Ok(state.ok_or(MigrationError::NotReady)?.source_uid())
 }
 
-/// Whether the last migration is this one. One that has ended is not started again.
+/// Whether this migration has begun. Refuses one that has ended: it is not started again.
 fn has_begun(last: Option<&MigrationMetadata>, uid: &str) -> Result<bool, MigrationError> {
     let Some(last) = last.filter(|last| last.uid == uid) else {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! Releases SR-IOV devices, which stay on their node: the guest releases them before it migrates
-//! and gets the target's afterwards.
+//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. The target
+//! attaches its own devices afterwards.
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -11,9 +11,9 @@ use crate::launcher::libvirt_domain::{blocking, read_spec};
 use domain::host_devices::HostDevice;
 use libvirt::{ChangeableDomain, Domain, Event, XmlKind};
 
-/// Prefix of these devices' names.
+/// Prefix of the names (aliases) of SR-IOV devices.
 const SRIOV: &str = "sriov-";
-/// Limit for the guest to release its next device.
+/// Time limit for the guest to release one device; it starts again after each device.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Detaches the SR-IOV devices from the guest. The caller has the turn to change the domain.
@@ -40,7 +40,7 @@ pub(super) async fn detach(
     released(waiting, events, |devices| attached(domain, devices)).await
 }
 
-/// Those of the devices that the domain still has.
+/// The devices in the list that the domain still has.
 async fn attached(domain: &Domain, devices: Vec<String>) -> Result<Vec<String>, LauncherError> {
     let domain = domain.clone();
     blocking("reading the domain", move || {
@@ -58,8 +58,7 @@ async fn attached(domain: &Domain, devices: Vec<String>) -> Result<Vec<String>, 
     .await
 }
 
-/// Waits until the guest has released the devices. `attached` returns those that the domain still
-/// has.
+/// Waits until the guest has released all devices. `attached` returns the devices that remain.
 async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
     mut waiting: Vec<String>,
     events: &mut Receiver<Event>,
@@ -71,7 +70,7 @@ async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
         match timeout_at(end, events.recv()).await {
             Ok(Ok(Event::DeviceRemoved { alias, .. })) => waiting.retain(|it| *it != alias),
             Ok(Err(RecvError::Lagged(_))) => waiting = attached(waiting).await?,
-            // A guest may cause endless other events, such as by setting its clock.
+            // A guest may cause other events without end, such as by setting its clock.
             Ok(Ok(_)) => {}
             Ok(Err(RecvError::Closed)) | Err(_) => return Err(not_released(waiting).into()),
         }

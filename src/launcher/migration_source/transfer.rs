@@ -25,7 +25,7 @@ use os::failpoints;
 
 /// Interval of samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(400);
-/// One in this many samples is logged.
+/// Number of samples for each logged one.
 const SAMPLES_PER_LINE: u32 = 10;
 
 /// A migration that is ready to start.
@@ -69,7 +69,7 @@ impl Transfer<'_> {
             Ok(domain.migrate(&migration)?)
         }));
         let mut sampling: Option<JoinHandle<Seen>> = None;
-        // Dropped here: a later job of libvirt's must not be aborted.
+        // Dropping the set ends the abort, which must not abort a later job of libvirt.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut next_sample = self.began;
         let mut samples = 0;
@@ -102,7 +102,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Asks libvirt for the progress. One query at a time, without a limit.
+    /// Asks libvirt for the progress. The caller makes one query at a time. It has no time limit.
     fn sample(&self, is_iteration: bool) -> JoinHandle<Seen> {
         let domain = self.domain.clone();
         spawn_blocking(move || Seen {
@@ -136,7 +136,7 @@ impl Transfer<'_> {
         };
         let mut decision = self.monitor.observe(&sample);
         self.report_mode();
-        // QEMU has not started before it knows the total.
+        // QEMU has started only once it knows the total.
         let known = sample.running().filter(|stats| stats.data_total > Some(0));
         if let Some(stats) = known {
             let mode = self.monitor.mode();
@@ -198,15 +198,14 @@ impl Transfer<'_> {
             .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
     }
 
-    /// Returns whether the guest had left before libvirt's daemon ended in the middle of the
-    /// migration.
+    /// Whether the guest had left when libvirt's daemon ended in the middle of the migration.
     // D-mig-5 (docs/differences.md).
     async fn has_left(&self) -> bool {
         let mut connections = self.libvirt.connections();
         let mut seen = observe(self.libvirt).await;
-        // It may also be the target's daemon: libvirt's error is the same.
+        // The target's daemon may have ended instead: libvirt's error is the same for both.
         if seen.as_ref().is_err_and(LauncherError::is_connection_lost) {
-            // Without a new connection in time the guest's state is unknown.
+            // If no new connection comes in time, the guest's state is unknown.
             let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
                 return false;
             };

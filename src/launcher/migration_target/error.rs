@@ -14,7 +14,7 @@ pub enum TargetError {
     /// The source cannot reach this pod's QEMU.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// A functional test of KubeVirt's wants the failure, and looks for the reference's text.
+    /// A functional test of KubeVirt requests the failure, and expects the reference's text.
     #[error(
         "Blocking preparation of migration target in order to satisfy a functional test condition"
     )]
@@ -33,13 +33,13 @@ pub enum HookServerError {
     #[error("the exchange with libvirt's hook failed")]
     Exchange(#[from] io::Error),
     /// The client disconnected before its document was complete, or the document is too long.
-    #[error("libvirt's hook brought {bytes} bytes that are not a domain document")]
+    #[error("libvirt's hook sent {bytes} bytes that are not a domain document")]
     Incomplete {
         /// Bytes received.
         bytes: usize,
     },
-    /// The client stalls.
-    #[error("libvirt's hook did not go on within {seconds} s")]
+    /// The client has sent or read nothing for too long.
+    #[error("libvirt's hook did not finish within {seconds} s")]
     TimedOut {
         /// The time limit.
         seconds: u64,

@@ -1,5 +1,4 @@
-//! FinalizeVirtualMachineMigration: finishes a migration in the guest, which learns that its links
-//! are on another network, and what time it is.
+//! `FinalizeVirtualMachineMigration`: refreshes the arrived guest's links and sets its clock.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,12 +16,12 @@ use domain::xml::tree::Element;
 use libvirt::{ChangeableDomain, XmlKind};
 use os::lock::lock;
 
-/// Refreshes an interface: the guest sees its link go down and up, and asks for a new lease.
+/// Refreshes an interface: the guest sees the link go down and up, and asks for a new DHCP lease.
 const LINK_REFRESH: &str = "link-refresh";
-/// A guest on a busy node misses a link that is down for a fifth of this time.
+/// How long a link is down. On a busy node a guest misses a fifth of this time.
 const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 
-/// Interfaces refreshed after the migration to this pod. virt-handler finalizes it twice.
+/// Interfaces that were refreshed after the migration to this pod. virt-handler finalizes it twice.
 type RefreshedInterfaces = Mutex<BTreeSet<String>>;
 
 /// Finishes a migration in the guest.
@@ -50,7 +49,7 @@ impl Finalization {
     /// Refreshes the interfaces named in the options, once each, and sets the guest's clock.
     ///
     /// # Errors
-    /// libvirt's.
+    /// libvirt's error.
     // D-mig-23 (docs/differences.md).
     pub async fn run(&self, options: &VirtualMachineOptions) -> Result<(), LauncherError> {
         self.vm.wait_for_first_read().await;

@@ -4,9 +4,8 @@
 //!   source's virtqemud ─► target's virtqemud ─► libvirt-hook-client ─► this socket ─► convert::premigration ─► back
 //! ```
 //!
-//! It answers one document and ends. A connection without a usable document is closed without an
-//! answer, which makes that migration fail; the next migration asks again. A silent connection does
-//! not block others.
+//! The server answers one document and ends. It closes a connection without a usable document,
+//! which makes that migration fail; the next migration asks again. A silent one blocks nobody.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,28 +26,27 @@ use domain::xml::MAX_BYTES;
 use os::accept::Acceptor;
 use os::lock::lock;
 
-/// Limit for a client to send the document and read the answer: the client's own limit.
+/// Time limit for a client to send the document and read the answer; the client has the same limit.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Limit of concurrent connections; others wait. Each may have a document of [`MAX_BYTES`] in
-/// memory.
+/// Limit of concurrent connections; others wait. Each may hold [`MAX_BYTES`] in memory.
 const MAX_EXCHANGES: usize = 8;
 const DOCUMENT_END: &[u8] = b"</domain>";
-/// Limit of white space after the end.
+/// Limit of white space after the document's end.
 const MAX_WHITE_SPACE: usize = 64;
 
-/// What the arriving domain has to fit.
+/// The VMI and context that the arriving domain is changed for.
 struct Target {
     vmi: Arc<Vmi>,
     context: Context,
     rewrites: Rewrites,
 }
 
-/// The server, once it has something to serve.
+/// The server; `None` until the first preparation.
 #[derive(Default)]
 pub(super) struct HookServer(Mutex<Option<Arc<Mutex<Target>>>>);
 
 impl HookServer {
-    /// Serves from now on, with the newest VMI and context. Call it on a runtime.
+    /// Starts the server, or gives it a newer VMI and context. Call it on a runtime.
     ///
     /// # Errors
     /// [`HookServerError::Listen`].
@@ -87,7 +85,7 @@ impl HookServer {
     }
 }
 
-/// Listens, also if an earlier launcher has left its socket.
+/// Listens on the socket. Replaces a socket that an earlier launcher has left.
 fn listen(path: &PathBuf) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -158,7 +156,7 @@ async fn read_document(
     }
 }
 
-/// Checks only the end, as it is called after each read.
+/// Whether the document is complete. Checks only its end, because each read calls this.
 fn is_whole(document: &[u8]) -> bool {
     let looked_at = DOCUMENT_END.len().saturating_add(MAX_WHITE_SPACE);
     let end = document.len().saturating_sub(looked_at);
@@ -212,7 +210,7 @@ mod tests {
                 .join("var/run/kubevirt/migration-hook-socket")
         }
 
-        /// Returns what a client reads that does not shut down its half.
+        /// Returns the answer to a client that does not shut down its half of the connection.
         async fn ask(&self, chunks: &[&str]) -> String {
             let mut stream = UnixStream::connect(self.socket()).await.unwrap();
             for chunk in chunks {
@@ -245,7 +243,7 @@ mod tests {
             while bed.socket().exists() {
                 tokio::task::yield_now().await;
             }
-            // Repeating the preparation now is not an error.
+            // Another preparation now is not an error.
             bed.serve("ns4");
             assert!(!bed.socket().exists());
         });
@@ -295,7 +293,7 @@ mod tests {
             for piece in ["<domain>", " ", "\u{0}", "</domain><"] {
                 let endless = piece.repeat(MAX_BYTES / piece.len() + 64);
                 let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
-                // The server closes the connection before all is sent.
+                // The server closes the connection before the client has sent everything.
                 drop(stream.write_all(endless.as_bytes()).await);
                 assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
             }

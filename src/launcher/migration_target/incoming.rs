@@ -1,7 +1,7 @@
-//! Follows an arriving domain to the end of its migration, for which virt-handler waits.
+//! Follows an arriving domain until its migration ends, which virt-handler waits for.
 //!
-//! The guest runs a moment before libvirt's part of the migration is over; until then libvirt
-//! refuses changes. libvirt has no event of the job's end on the target, so it is polled.
+//! The guest runs a moment before libvirt's migration job is over; until then libvirt refuses
+//! changes. libvirt has no event for the end of this job on the target, so the launcher polls it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot, Vm};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Duration of one round of polling.
 const POLL_TIME: Duration = Duration::from_secs(3);
-/// Pauses between rounds. After the last one the migration counts as over: virt-handler would wait
-/// forever.
+/// Pauses between rounds. After the last round the migration counts as over, because virt-handler
+/// would otherwise wait forever.
 const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -54,15 +54,15 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
 /// The state of an arriving domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum Arrival {
-    /// The source still has a part of it.
+    /// The source still has a part of the domain.
     InProgress,
-    /// It is completely here, and the source has released it.
+    /// The domain is completely here, and the source has released it.
     Complete,
-    /// It will not run here.
+    /// The domain will not run here.
     Failed,
 }
 
-/// The state of the arrival, once the domain was seen here.
+/// The state of the arrival, given the phase of a domain that was seen here.
 pub(in crate::launcher) fn arrival(phase: Phase) -> Arrival {
     match phase {
         Phase::MigratingIn => Arrival::InProgress,
@@ -103,7 +103,7 @@ async fn is_job_over(libvirt: &LibvirtDomain) -> bool {
     match asked.await {
         Ok(migrating) => !migrating,
         Err(error) => {
-            tracing::debug!(reason = %os::logging::chain(&error), "the migration's job is not known");
+            tracing::debug!(reason = %os::logging::chain(&error), "Could not read the migration's job");
             false
         }
     }

@@ -1,5 +1,4 @@
-//! The target of a live migration: prepares the pod, receives the domain, and finishes the
-//! migration.
+//! The target of a live migration: prepares the pod, receives the domain, finishes the migration.
 //!
 //! ```text
 //!   SyncMigrationTarget ─► context ─► hook server ─► convert ─► network ─► empty images ─► hooks ─► sockets
@@ -8,8 +7,7 @@
 //!   FinalizeVirtualMachineMigration ─► links down and up ─► the guest's clock
 //! ```
 //!
-//! Every step may be repeated. Once the domain is here nothing is prepared again: its files are in
-//! use.
+//! Every step may be repeated, but not once the domain is here: its files are then in use.
 
 pub(super) mod error;
 mod finalize;
@@ -36,9 +34,9 @@ pub use finalize::Finalization;
 use hook_server::HookServer;
 use tcp_proxies::TcpProxies;
 
-/// KubeVirt's functional tests make the preparation fail with it.
+/// KubeVirt's functional tests set this annotation to make the preparation fail.
 const BLOCK_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
-/// Value of `status.migrationTransport` if QEMU is reached by unix sockets.
+/// Value of `status.migrationTransport` if the source reaches QEMU by unix sockets.
 const UNIX_TRANSPORT: &str = "Unix";
 /// The condition of a VMI that its user has paused.
 const PAUSED_CONDITION: &str = "Paused";
@@ -82,8 +80,8 @@ impl MigrationTarget {
     /// Prepares the pod for the domain's arrival.
     ///
     /// # Errors
-    /// The first failure; [`LauncherError::Slow`] if it takes longer than virt-handler waits: the
-    /// preparation goes on, and the next call repeats it.
+    /// The first failure. [`LauncherError::Slow`] if the preparation takes longer than virt-handler
+    /// waits: it goes on, and the next call repeats it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
         let this = self.clone();
@@ -96,7 +94,7 @@ impl MigrationTarget {
         .await
     }
 
-    /// Records a failed migration to this pod. Returns whether virt-handler means this pod.
+    /// Records that the migration to this pod has failed, if the VMI names this pod as its target.
     pub fn signal_cleanup(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let pod = &self.config.pod_name;
@@ -139,7 +137,7 @@ impl MigrationTarget {
             .await?;
         let xml = self.prepare_files(request, converted).await?;
         self.expect_arrival(vmi);
-        // Their changes to the domain are dropped: they may set up their device in this pod.
+        // Hooks may set up their devices in this pod. The domain that they return is dropped.
         let hooks = self.preparation.run_define_hooks(request, xml, purpose);
         drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
@@ -148,7 +146,7 @@ impl MigrationTarget {
         self.open_sockets(vmi).await
     }
 
-    /// Makes the files that the domain opens. Returns the XML for sidecars.
+    /// Makes the files that the domain opens. Returns the domain XML for the hooks.
     async fn prepare_files(
         &self,
         request: &SyncRequest,
@@ -169,8 +167,7 @@ impl MigrationTarget {
         blocking("preparing the migration target", prepare).await
     }
 
-    /// An earlier launcher prepared this pod for an arriving domain, which does not tell its
-    /// migration.
+    /// Records a migration that an earlier launcher prepared: the domain does not have its UID.
     // D-sup-16 (docs/differences.md).
     fn adopt_arrival(&self, vmi: &Vmi) {
         let is_arriving = self.vm.snapshot().phase == Phase::MigratingIn;
@@ -187,7 +184,7 @@ impl MigrationTarget {
             .expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
     }
 
-    /// Opens the ways by which the source's QEMU reaches this pod's.
+    /// Opens the sockets by which the source's QEMU reaches the QEMU of this pod.
     async fn open_sockets(&self, vmi: &Arc<Vmi>) -> Result<(), LauncherError> {
         let (pod, of_vmi) = (self.pod.clone(), vmi.clone());
         let open = move || pod.open_for_migration(&of_vmi);

@@ -1,5 +1,5 @@
-//! Unix sockets that lead to the TCP ports of this pod's QEMU, for a source of an older KubeVirt,
-//! which reaches its target by TCP. virt-handler connects to the sockets either way.
+//! Forwards unix sockets to the TCP ports of this pod's QEMU. A source of an older KubeVirt reaches
+//! its target by TCP, but virt-handler always connects to these unix sockets.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use os::lock::lock;
 
 /// Limit of a socket's concurrent connections: QEMU makes one for each thread of the migration.
 const MAX_CONNECTIONS: usize = 256;
-/// Tells whether the pod has IPv6.
+/// The file contains `0` if the pod has IPv6.
 const DISABLE_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 
 /// The served sockets.
@@ -46,7 +46,7 @@ impl TcpProxies {
             if served.contains(&path) {
                 continue;
             }
-            // A socket left by an earlier launcher.
+            // An earlier launcher may have left its socket.
             drop(std::fs::remove_file(&path));
             let listener = UnixListener::bind(&path).map_err(|source| ProxyError::Listen {
                 path: path.clone(),
@@ -80,14 +80,14 @@ async fn forward(listener: UnixListener, to: SocketAddr) {
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = copy(stream, to).await {
-                tracing::warn!(reason = %error, address = %to, "a connection of the migration has ended");
+                tracing::warn!(reason = %error, address = %to, "A connection of the migration has ended");
             }
         });
     }
 }
 
-/// Copies both ways until QEMU closes: the other side then no longer matters, and one that never
-/// closes must not keep the connection.
+/// Copies both ways until QEMU closes the connection. A source that never closes its side must not
+/// keep the connection open.
 async fn copy(from: UnixStream, to: SocketAddr) -> io::Result<()> {
     let (mut from_qemu, mut to_qemu) = TcpStream::connect(to).await?.into_split();
     let (mut from_source, mut to_source) = from.into_split();

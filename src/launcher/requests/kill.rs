@@ -22,7 +22,7 @@ use crate::launcher::vm::{JobKind, Request, Vm};
 use libvirt::{ChangeableDomain, DomainState};
 
 /// How long a kill by virt-handler waits for QEMU to exit after SIGTERM. libvirt gives up after 15
-/// s and takes a later exit for a crash; virt-handler waits 20 s.
+/// s and then takes the exit for a crash. virt-handler waits 20 s.
 pub(in crate::launcher) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
 pub struct Killer {
@@ -61,7 +61,7 @@ impl Killer {
         let destroy = move |domain| destroy(domain, starting, begins);
         let mut destroyed = pin!(self.libvirt.kill(&permit, destroy));
         let is_too_long = async {
-            // A libvirt that hangs has not sent SIGTERM.
+            // If libvirt hangs, it has not sent SIGTERM.
             if has_begun.await.is_err() {
                 pending::<()>().await;
             }
@@ -77,7 +77,7 @@ impl Killer {
     /// The domain's QEMU process. Call it on a runtime.
     ///
     /// # Errors
-    /// There is none.
+    /// QEMU does not run, or its PID file cannot be read.
     pub fn find_qemu(&self) -> io::Result<Qemu> {
         Qemu::find(&self.qemu_pid_file, self.libvirt.name())
     }
@@ -110,7 +110,7 @@ fn destroy(
         }
     });
     match result {
-        // It is already gone or shut off.
+        // The domain is already gone or shut off.
         Err(error) if error.is_no_domain() || error.is_operation_invalid() => Ok(()),
         result => Ok(result?),
     }

@@ -1,5 +1,5 @@
-//! Pause, unpause, reset, reboot, shut down, delete; [`super::kill`] has the kill. All are
-//! idempotent.
+//! virt-handler's lifecycle calls: pause, unpause, reset, reboot, shutdown, delete. All are
+//! idempotent. The kill is in [`kill`].
 
 pub(super) mod kill;
 
@@ -21,7 +21,7 @@ use libvirt::{ChangeableDomain, DomainState, Reboot, Shutdown, Undefine, XmlKind
 
 /// `VIR_FROM_QEMU`: the domain of libvirt's error for an unknown VM.
 const FROM_QEMU: i32 = 10;
-/// If the agent has not shut the guest down by then, virt-handler's next request also sends ACPI.
+/// If the agent takes longer to shut the guest down, virt-handler's next request also sends ACPI.
 const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Carries out virt-handler's lifecycle requests.
@@ -53,7 +53,7 @@ impl Requests {
     /// Carries out the request, if it is admitted now.
     ///
     /// # Errors
-    /// It is not admitted, or libvirt's error.
+    /// The request is refused, or libvirt's error.
     pub async fn act(&self, action: Action, vmi: &Vmi) -> Result<(), LauncherError> {
         let done = match action {
             Action::Pause => self.pause().await,
@@ -76,7 +76,7 @@ impl Requests {
     /// Asks the guest to shut down, as its pod ends.
     ///
     /// # Errors
-    /// libvirt's.
+    /// libvirt's error.
     pub async fn shut_down_with_pod(&self) -> Result<(), LauncherError> {
         self.shutdown(Request::PodShutdown).await
     }
@@ -84,7 +84,7 @@ impl Requests {
     /// Removes the definition, as its pod ends.
     ///
     /// # Errors
-    /// libvirt's.
+    /// libvirt's error.
     pub async fn delete_with_pod(&self) -> Result<(), LauncherError> {
         self.delete(Request::PodCleanup).await
     }
@@ -165,7 +165,7 @@ impl Requests {
             }
         };
         if self.vm.has_agent() {
-            // The agent may be silent, and must not delay a reset.
+            // A silent agent must not delay a reset, so this waits among the calls to the agent.
             let limit = CHANGE_TIMEOUT;
             let reboot =
                 move |domain: &libvirt::Domain| reboot(Some(domain.clone().changeable(&permit)));
@@ -174,17 +174,17 @@ impl Requests {
         self.libvirt.change(&permit, what, reboot).await
     }
 
-    /// Starts the grace period and asks the guest to shut down: through its agent if connected,
-    /// else, or if the agent refuses, by ACPI. Neither waits for a turn: a change that hangs must
-    /// not keep virt-handler from killing the guest when its grace period is over.
+    /// Starts the grace period and asks the guest to shut down: through its agent if connected, and
+    /// by ACPI otherwise or if the agent refuses. The call waits for no turn: a change that hangs
+    /// must not keep virt-handler from killing the guest when its grace period is over.
     ///
-    /// The call to the agent ends with the guest, or after a minute (5 s if the agent is silent),
-    /// so it continues in the background. virt-handler repeats its request: that one sends ACPI if
-    /// the agent was asked [`AGENT_SHUTDOWN_TIMEOUT`] before.
+    /// The call to the agent returns when the guest has ended, or after a minute (5 s if the agent
+    /// is silent), so it runs in the background. virt-handler repeats its request, which sends ACPI
+    /// if the agent was asked at least [`AGENT_SHUTDOWN_TIMEOUT`] before.
     // D-vm-4, D-vm-5 (docs/differences.md).
     async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
         let what = "shutting the guest down";
-        // First: it waits until libvirt has shown what the rest depends on.
+        // Admission waits for the first read of the domain, on which everything below depends.
         let Some(permit) = admit::admit(&self.vm, request, what).await? else {
             return Ok(());
         };
@@ -204,8 +204,7 @@ impl Requests {
             ) {
                 return Ok(());
             }
-            // Also when the request fails: virt-handler kills the domain only once this clock has
-            // run out.
+            // The clock starts even if the request fails: virt-handler kills when it runs out.
             vm.change_metadata(Metadata::shutdown_requested);
             match agent_call {
                 Ok(call) if ask_agent => {
@@ -219,14 +218,14 @@ impl Requests {
         self.libvirt.change(&permit, what, shut_down).await
     }
 
-    /// Removes the definition, and counts it: one that is refused is none.
+    /// Removes the definition, and counts the removal unless it is refused.
     async fn remove(&self) -> Result<(), LauncherError> {
         admit::first_read(&self.vm).await?;
         self.vm.admit(Request::Delete)?;
         self.removals.count(self.delete(Request::Delete)).await
     }
 
-    /// Removes the definition. Keeps NVRAM, which may be on a volume of the VMI.
+    /// Undefines the domain. Keeps its NVRAM file, which may be on a volume of the VMI.
     async fn delete(&self, request: Request) -> Result<(), LauncherError> {
         self.change(request, "removing the definition", |domain| {
             let Some(domain) = domain else { return Ok(()) };
@@ -238,7 +237,7 @@ impl Requests {
         .await
     }
 
-    /// libvirt's own error for a domain that is not there.
+    /// libvirt's own error for a missing domain.
     fn not_found(&self) -> LauncherError {
         let message = format!(
             "Domain not found: no domain with matching name '{}'",
@@ -253,7 +252,7 @@ impl Requests {
     }
 }
 
-/// Blocks until the guest is shut off or its agent fails to do it; ACPI is then left.
+/// Blocks until the guest is shut off or its agent fails to do so; then tries ACPI.
 fn shut_down_by_agent(domain: &ChangeableDomain, button: Shutdown, call: AgentShutdown) {
     let asked = domain.shutdown(Shutdown::Agent);
     drop(call);

@@ -1,5 +1,4 @@
-//! Detects the first output of the guest's serial console and its login prompt: two steps of the
-//! timeline.
+//! Detects the first output and the login prompt on the serial console: two steps of the timeline.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,8 +15,8 @@ use os::inotify::{DirWatch, appears};
 
 /// Printed by getty(8) before it waits for a name, without a newline.
 const LOGIN_PROMPT: &[u8] = b"login:";
-/// Limit of watching. A guest that takes longer, or has no getty on its serial console, shows
-/// through its agent that it is up.
+/// How long the log is watched. If a guest takes longer or has no getty on its serial console, its
+/// agent shows that it is up.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Limit of the searched console log.
 const MAX_LOG_BYTES: usize = 1 << 20;
@@ -29,7 +28,7 @@ const READ_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) fn watch(root: &pod::Root, uid: &str, timeline: Arc<Timeline>) {
     let log = root.path(PodPaths::default().serial_log(uid));
     tokio::spawn(async move {
-        // The timeline shows missing steps.
+        // After a timeout the timeline shows the missing steps.
         let _ = timeout(WATCH_TIMEOUT, follow(&log, &timeline)).await;
     });
 }
@@ -105,7 +104,7 @@ impl Console {
         self.asks_for_login |= seen
             .windows(LOGIN_PROMPT.len())
             .any(|part| part == LOGIN_PROMPT);
-        // The prompt may come in two parts.
+        // Two reads may each return a part of the prompt.
         self.kept = filled.min(LOGIN_PROMPT.len() - 1);
         self.buffer.copy_within(filled - self.kept..filled, 0);
         Ok(count > 0)

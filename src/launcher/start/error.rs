@@ -2,15 +2,15 @@
 
 use convert::HotplugPortsError;
 
-/// An error of the start itself; what it is prepared with has errors of its own.
+/// A failure to define or start the domain. The preparation has errors of its own.
 #[derive(Debug, thiserror::Error)]
 pub enum DomainStartError {
     /// libvirt refused a definition that sidecars or plugins had changed.
     #[error("{refusal}; the domain was changed by {}", modified_by.join(", "))]
     Define {
-        /// Those that changed it.
+        /// The sidecars and plugins that changed the domain.
         modified_by: Vec<String>,
-        /// libvirt's error. It begins the text, as in the reference, and so is not a source.
+        /// libvirt's error. The text begins with it, as in the reference, so this is not a source.
         refusal: libvirt::Error,
     },
     /// The hotplug ports of the domain cannot be planned or made.

@@ -5,8 +5,7 @@
 //!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │
 //!                                                                                addresses of tagged devices ◄────┘
 //! ```
-//! The start is a job of its own: whatever fails, no domain stays behind, and the next sync starts
-//! over.
+//! The start is a job. After a failure no domain stays behind, and the next sync starts over.
 
 mod console;
 pub(super) mod error;
@@ -78,7 +77,7 @@ impl Start {
         self.timeline().log();
         let (root, uid) = (&self.config.pod.root, &request.vmi.metadata.uid);
         console::watch(root, uid, self.config.timeline.clone());
-        // Not every driver sends an event of the start.
+        // Not every libvirt driver sends an event of the start.
         self.vm.refresh();
         // A start's documents are large and no longer needed.
         libvirt::trim();
@@ -94,7 +93,7 @@ impl Start {
         let (timeline, preparation) = (self.timeline(), &self.preparation);
         let converted = preparation.convert(request, Purpose::Start);
         let mut converted = timeline.measure(Step::Convert, converted).await?;
-        // The reference calls sidecars without data too, and crashes on the answer.
+        // The reference calls sidecars even without cloud-init data, and crashes on the answer.
         if let Some(data) = converted.cloud_init.take() {
             let edited = preparation.run_cloud_init_hooks(request, data);
             let edited = timeline.measure(Step::CloudInitHooks, edited).await?;
@@ -127,7 +126,8 @@ impl Start {
         })
     }
 
-    /// Makes the files that the domain opens, and completes the domain with what it finds.
+    /// Makes the files that the domain opens. Returns the domain's XML, completed with disk modes
+    /// and metadata, and its hotplug ports.
     fn prepare(
         &self,
         vmi: &Vmi,
@@ -153,17 +153,17 @@ impl Start {
         Ok((domain.to_xml(), ports))
     }
 
-    /// Logs the conversion's input besides the VMI, and keeps it for a bug report: with it,
-    /// `launcherctl convert --context` makes the same domain anywhere.
+    /// Logs the conversion's context and keeps it for bug reports. `launcherctl convert --context`
+    /// makes the same domain from it anywhere.
     fn keep_context(&self, context: &Context) {
         if let Ok(context) = serde_json::to_string(context) {
-            tracing::debug!(context, "what the conversion has seen");
+            tracing::debug!(context, "Context of the conversion");
             *lock(&self.last_context) = context;
         }
     }
 
-    /// Blocks until the domain runs. A kill meanwhile ends an existing QEMU; before and after that,
-    /// this function makes sure that no guest is left.
+    /// Blocks until the domain runs. A kill during libvirt's start ends QEMU; before and after that
+    /// start this function ends the guest.
     // D-vm-2 (docs/differences.md).
     fn define_and_start(
         &self,
@@ -211,7 +211,7 @@ impl Start {
         Ok(())
     }
 
-    /// Lets libvirt use the open `/dev/iommu` for host devices with this `fdgroup`.
+    /// Passes the open `/dev/iommu` to libvirt, for host devices with this `fdgroup` (iommufd).
     fn associate_iommufd(&self, domain: &ChangeableDomain) -> Result<(), LauncherError> {
         if let Some(descriptor) = self.pod.iommufd()? {
             domain.associate_fds(convert::IOMMUFD_GROUP, &[descriptor.as_fd()])?;
@@ -235,13 +235,13 @@ fn log_definition(xml: &str) {
         tracing::warn!(bytes, "Domain XML generated. It is too long for the log");
         return;
     };
-    tracing::debug!(xml = %shown, "the domain to define");
+    tracing::debug!(xml = %shown, "Domain to define");
     // must-gather looks for this text of the reference.
     let dump = BASE64_STANDARD.encode(shown.as_bytes());
     tracing::info!("Domain XML generated. Base64 dump {dump}");
 }
 
-/// The domain without its secrets; `None` if it is too long.
+/// The domain XML with its secrets replaced; `None` if it is too long.
 // D-hook-15 and D-log-4 (docs/differences.md).
 fn loggable(xml: &str) -> Option<Cow<'_, str>> {
     (xml.len() <= MAX_LOGGED_BYTES).then(|| without_secrets(xml))
@@ -253,11 +253,11 @@ struct Definition {
     ports: HotplugPorts,
     /// The sidecars and plugins that changed it.
     modified_by: Vec<String>,
-    /// Data for a cloud-init image that lacks the addresses of tagged devices.
+    /// The data of a cloud-init image that still lacks the addresses of tagged devices.
     unfinished_cloud_init: Option<Value>,
 }
 
-/// Whether the guest finds devices by tags.
+/// Whether a device has a `tag`, by which the guest finds it in the cloud-init metadata.
 fn has_tags(vmi: &Vmi) -> bool {
     let devices = &vmi.spec.domain.devices;
     let interfaces = devices.interfaces.iter().map(|interface| &interface.tag);
@@ -269,7 +269,7 @@ fn has_tags(vmi: &Vmi) -> bool {
         .any(|tag| !tag.is_empty())
 }
 
-/// If sidecars or plugins changed the domain, names them in libvirt's refusal.
+/// Adds the sidecars and plugins that changed the domain to libvirt's error.
 fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherError {
     match error {
         LauncherError::Libvirt(refusal) if !modified_by.is_empty() => DomainStartError::Define {
@@ -281,7 +281,7 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
     }
 }
 
-/// Defines the domain, with free ports.
+/// Defines the domain, with free pcie-root-ports for hotplug.
 fn define(
     connection: &Connection,
     permit: &Permit,
@@ -295,7 +295,7 @@ fn define(
         .with_placeholders(xml)
         .map_err(DomainStartError::from)?;
     let first = connection.define(permit, &placeholders)?;
-    // With its secrets, which the second definition would otherwise lack.
+    // Secrets are included, because the second definition would otherwise lack them.
     let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from);
     completed
         .and_then(|xml| {
@@ -318,8 +318,8 @@ fn undo(domain: &ChangeableDomain, why: LauncherError) -> LauncherError {
     why
 }
 
-/// Whether the vCPUs wait: for the user, or for virt-handler, which first pins the emulator and
-/// then syncs again.
+/// Whether the vCPUs start paused: for the user (`startStrategy: Paused`), or until virt-handler
+/// has pinned the emulator (`isolateEmulatorThread`) and syncs again.
 fn starts_paused(vmi: &Vmi) -> bool {
     let cpu = vmi.spec.domain.cpu.as_ref();
     let isolated =

@@ -22,7 +22,7 @@ pub(in crate::launcher) struct Facts {
     pub domain: Option<DomainState>,
     /// This launcher has seen the domain with a QEMU process.
     pub has_run: bool,
-    /// A request paused it.
+    /// A request paused the guest.
     pub paused_by_user: bool,
     pub vmi: VmiPhase,
 }
@@ -30,13 +30,13 @@ pub(in crate::launcher) struct Facts {
 /// The part of a VMI's life that decides whether its domain may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum VmiPhase {
-    /// Before Running.
+    /// `status.phase` is before `Running`, such as `Scheduled`.
     Early,
-    /// Running.
+    /// `status.phase` is `Running`.
     Running,
-    /// Succeeded or Failed.
+    /// `status.phase` is `Succeeded` or `Failed`.
     Final,
-    /// It has a deletion timestamp.
+    /// The VMI has a `deletionTimestamp`.
     Deleting,
 }
 
@@ -55,14 +55,13 @@ impl VmiPhase {
 pub(in crate::launcher) enum Step {
     /// Define and start the domain.
     Create,
-    /// Undefine a leftover definition that was never started (the launcher or libvirt died in
-    /// between), then [`Self::Create`].
+    /// Undefine a definition that was never started (the launcher or libvirt died), then create.
     Recreate,
     /// Resume the vCPUs, then [`Self::Apply`].
     Resume,
     /// Change the running domain to match the VMI.
     Apply,
-    /// Nothing: the VMI's phase does not allow a start.
+    /// Do nothing: the VMI's phase does not allow a start.
     Nothing,
     /// The domain should exist but does not.
     Lost,
@@ -82,7 +81,7 @@ pub(in crate::launcher) fn decide(facts: Facts) -> Step {
         Some(DomainState::Paused(_)) if facts.paused_by_user => Step::Apply,
         Some(DomainState::Paused(_)) => Step::Resume,
         Some(DomainState::Shutoff(reason)) if may_start && !has_ended(reason) => Step::Recreate,
-        // Going down, down, or crashed: virt-handler reads how it ended and deletes the domain.
+        // The guest is ending or has ended: virt-handler reads how it ended and deletes the domain.
         Some(
             DomainState::Shutdown(_)
             | DomainState::Shutoff(_)

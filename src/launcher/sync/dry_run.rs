@@ -35,12 +35,11 @@ impl DryRun {
         Self { vm, pod, syncs }
     }
 
-    /// The plan of a sync of this VMI, as JSON for programs: the output of [`plan::to_json`],
-    /// preceded by what would happen to the domain itself. Takes no lock, so it may see a change in
-    /// progress.
+    /// Plans a sync of this VMI and returns JSON: the changes of the domain itself, then the output
+    /// of [`plan::to_json`]. Takes no lock, so it may see a change in progress.
     ///
     /// # Errors
-    /// Those that the sync would have before it changes anything.
+    /// The errors that the sync would have before it changes anything.
     pub async fn plan(&self, request: SyncRequest) -> Result<String, LauncherError> {
         within("the plan", CHANGE_TIMEOUT, self.plan_of(request)).await
     }
@@ -63,8 +62,7 @@ impl DryRun {
         }
     }
 
-    /// Plans the changes of the running domain. The work grows with the VMI, so it runs on a
-    /// blocking thread.
+    /// Plans the running domain's changes. The work grows with the VMI: it has a blocking thread.
     async fn plan_changes(
         &self,
         step: Step,
@@ -104,8 +102,7 @@ fn domain_steps(
     resume.into_iter().chain(grace_period)
 }
 
-/// The fields that take effect only at the next start. Empty while the VMI of the current start is
-/// unknown.
+/// The changed fields that take effect only at the next start. Empty if the started VMI is unknown.
 fn restart_fields(started: Option<&[u8]>, vmi_json: &[u8], context: &Context) -> Value {
     let parse = |json: &[u8]| api::json::from_slice::<Value>(json).ok();
     let fields = started
@@ -136,7 +133,7 @@ fn planned(
     Ok((disks, interfaces, context))
 }
 
-/// Adds a member to the object.
+/// Adds a member to a JSON object.
 fn with_member(mut object: Value, name: &str, member: Value) -> Value {
     if let Some(members) = object.as_object_mut() {
         members.insert(name.to_owned(), member);

@@ -73,20 +73,19 @@ impl Syncs {
     /// and then uses the newest VMI; waiting syncs share one run.
     ///
     /// # Errors
-    /// The first failure; [`LauncherError::Slow`] if it takes longer than virt-handler waits: the
-    /// sync goes on, and the next call joins it.
+    /// The first failure. [`LauncherError::Slow`] if the sync takes longer than virt-handler waits:
+    /// it goes on, and the next call joins it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await
     }
 
-    /// Like [`Self::sync`], without a limit: for a caller that waits for a long start.
+    /// Like [`Self::sync`] without a limit, for a caller that waits for a long start.
     ///
     /// # Errors
     /// The first failure.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
-        // Only the first read of the domain tells whether its user has paused it under an earlier
-        // launcher.
+        // Only the first read of an adopted domain tells whether its user has paused it.
         self.vm.wait_for_first_read().await;
         self.vm.admit(Request::Sync)?;
         let (outcome, run) = self.queue.push(request);
@@ -103,13 +102,13 @@ impl Syncs {
     async fn run(self: Arc<Self>) {
         loop {
             let permit = self.vm.permit(Request::Sync).await;
-            // Popped only now, to include requests that came meanwhile.
+            // Popping comes last, to include requests that arrived meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {
                 return;
             };
             let began = Instant::now();
             let this = self.clone();
-            // A task of its own, so that a panic ends only this sync.
+            // The sync has a task of its own, so that a panic ends only this sync.
             let sync = tokio::spawn(async move {
                 match permit? {
                     Some(permit) => this.sync_connected(&permit, &request).await,
@@ -148,7 +147,7 @@ impl Syncs {
         let mut connections = self.libvirt.connections();
         match self.sync_once(permit, request).await {
             Err(error) if error.is_connection_lost() => {
-                tracing::warn!(reason = %error, "libvirt's connection was lost in a sync; waiting for the next one");
+                tracing::warn!(reason = %os::logging::chain(&error), "The connection to libvirt was lost during a sync; waiting for the next one");
                 // Without a new connection in time, returns the first error.
                 match timeout_at(request.deadline, connections.changed()).await {
                     Ok(Ok(())) => {
@@ -162,9 +161,8 @@ impl Syncs {
         }
     }
 
-    /// Waits until libvirt has ended the leftover of a start during which its daemon died. A sync
-    /// would take it for the guest. It may have ended before the new connection had events, so this
-    /// polls.
+    /// Waits until libvirt has ended the QEMU of a start during which libvirt's daemon died. A sync
+    /// would take it for the guest. This polls: the event may come before the connection.
     async fn wait_for_failed_start(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         if self.vm.snapshot().phase != Phase::StartFailed {
             return Ok(());
@@ -209,7 +207,7 @@ impl Syncs {
         self.queue.last_sync()
     }
 
-    /// Decides the step for the VMI. Also returns the domain.
+    /// Returns the step that the VMI needs, and the domain.
     pub(super) async fn next_step(
         &self,
         vmi: &Vmi,
@@ -222,7 +220,7 @@ impl Syncs {
             vmi: VmiPhase::of(vmi),
         };
         let step = decide(facts);
-        tracing::debug!(?facts, ?step, "what the VMI needs");
+        tracing::debug!(?facts, ?step, "Decided what the VMI needs");
         Ok((step, domain))
     }
 
@@ -282,7 +280,7 @@ impl Syncs {
         }
     }
 
-    /// Succeeds if the leaving domain matches the VMI: virt-handler may send one that it read
+    /// Succeeds if the leaving domain matches the VMI. virt-handler may send a VMI that it read
     /// before the migration began, and would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {

@@ -49,7 +49,7 @@ impl SyncQueue {
         (outcome, !std::mem::replace(&mut slot.running, true))
     }
 
-    /// The next request with everybody who waits for it. `None` ends the run of the queue.
+    /// The next request with the senders to its waiting callers. `None` ends the queue's run.
     pub fn pop(&self) -> Option<(SyncRequest, Vec<oneshot::Sender<Outcome>>)> {
         let mut slot = lock(&self.0);
         let Some(request) = slot.next.take() else {

@@ -1,4 +1,4 @@
-//! Which request and which job is admitted when, and what a refused one hears. Pure.
+//! Which requests and jobs are admitted in which phase, and the errors of refused ones. Pure.
 //!
 //! libvirt's calls that change the domain ask for a [`Permit`](super::Permit): only an admitted
 //! request, or an admitted job, has one.
@@ -6,7 +6,7 @@
 use super::job::JobKind;
 use super::phase::{PauseReason, Phase};
 
-/// What the launcher is asked to do with the domain, or does with it unasked.
+/// A change of the domain, by a call of virt-handler or by the launcher itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Change the domain to match the VMI.
@@ -37,7 +37,7 @@ pub enum Request {
     RedefineCheckpoint,
     /// End the backup that is in progress.
     AbortBackup,
-    /// Let the guest run on that a job has stopped.
+    /// Resume a guest that was paused during a job.
     ResumeAfterJob,
     /// Give an encrypted guest its secret.
     InjectSecret,
@@ -47,7 +47,7 @@ pub enum Request {
     PodCleanup,
 }
 
-/// What admission asks of the VM's state.
+/// The part of the VM's state that decides about admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// Where the VM is.
@@ -69,7 +69,7 @@ pub enum Admission {
     IfUnchanged,
     /// Not at all: the domain is already in the requested state.
     NothingToDo,
-    /// It is not known before libvirt has been asked for the domain.
+    /// Undecided until libvirt has been asked for the domain.
     AfterFirstRead,
 }
 
@@ -156,8 +156,8 @@ pub fn admit(standing: Standing, request: Request) -> Answer {
         gone,
     ] = row(request);
     match standing.phase {
-        // The job says when libvirt is through: the phase may change later, and nothing would ask
-        // for the copy again.
+        // Only the job tells when libvirt's migration is over. The phase may change later, and
+        // nothing would request the copy again.
         phase if phase.is_visible() && standing.migrates && request == Request::CopyMetadata => {
             MOVE
         }

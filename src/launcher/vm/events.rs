@@ -1,5 +1,5 @@
-//! Keeps libvirt's events until they are reported to virt-handler, in constant memory: the fact of
-//! a change, and the few facts that the domain's state does not show afterwards.
+//! Keeps libvirt's events until they are reported to virt-handler. Memory is constant: an event
+//! leaves only a flag, and the few facts that the domain's state does not show afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ pub(in crate::launcher) enum Panic {
 pub(in crate::launcher) enum IoError {
     /// No space is left for its image.
     NoSpace,
-    /// Anything else.
+    /// Any other I/O error.
     Other,
 }
 
@@ -139,7 +139,7 @@ impl EventInbox {
         }
     }
 
-    /// Takes everything.
+    /// Takes all pending events.
     pub fn take(&self) -> PendingEvents {
         std::mem::take(&mut *lock(&self.pending))
     }

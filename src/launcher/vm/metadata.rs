@@ -11,9 +11,9 @@ use domain::metadata::{
 
 pub(in crate::launcher) use backup::{Outcome, Quiesced};
 
-/// Grace period in seconds, unless the VMI sets one.
+/// Grace period in seconds of a VMI without `spec.terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
-/// Failure of a memory dump that an earlier launcher had started.
+/// Failure reason of a memory dump that an earlier launcher had started.
 const DUMP_LOST: &str = "the launcher was restarted during the memory dump";
 /// KubeVirt's word for a migration's abort.
 const ABORTING: &str = "Aborting";
@@ -24,7 +24,7 @@ const ABORT_FAILED: &str = "Failed";
 pub struct Metadata(KubeVirtMetadata);
 
 impl Metadata {
-    /// The metadata of a VMI of which only the UID is known.
+    /// The metadata of a VMI when only its UID is known.
     pub fn new(uid: &str) -> Self {
         Self(KubeVirtMetadata {
             uid: uid.into(),
@@ -32,18 +32,17 @@ impl Metadata {
         })
     }
 
-    /// In the form of the documents.
+    /// The metadata in the form that documents contain.
     pub fn get(&self) -> &KubeVirtMetadata {
         &self.0
     }
 
     /// Adopts the metadata of a domain that an earlier launcher ran, from its XML.
     ///
-    /// A domain is ours by its name, `<namespace>_<name>`; its UID is not compared, as in the
-    /// reference. A VMI that is deleted and created again under the same name gets another pod:
+    /// The name `<namespace>_<name>` identifies the domain. As in the reference, the UID is not
+    /// compared. A VMI that is deleted and created again under the same name gets another pod:
     /// libvirt's state belongs to the pod, and the old QEMU ends with the old pod. So libvirt has
-    /// no other VMI's domain here, and refusing a different UID would only leave a running guest
-    /// that nobody manages.
+    /// no other VMI's domain here. Refusing another UID would leave a running guest unmanaged.
     pub fn adopt(&mut self, xml: &KubeVirtMetadata) {
         let uid = if self.0.uid.is_empty() {
             xml.uid.clone()
@@ -58,7 +57,7 @@ impl Metadata {
         }
     }
 
-    /// Starts over for a new domain of this VMI.
+    /// Resets the metadata for a new domain of this VMI.
     pub fn begin(&mut self, vmi: &Vmi) {
         // The pod may be ending before its domain has started.
         let marked_for_graceful_shutdown = self
@@ -116,7 +115,7 @@ impl Metadata {
         });
     }
 
-    /// The dump has ended; `failure` is set if it failed.
+    /// The memory dump has ended; `failure` says why it failed.
     pub fn memory_dump_ended(&mut self, failure: Option<String>) {
         let dump = self.0.memory_dump.get_or_insert_default();
         dump.completed = true;
@@ -148,12 +147,11 @@ impl Metadata {
         });
     }
 
-    /// It has ended; `failure` is set if it failed.
+    /// The migration to another node has ended; `failure` says why it failed.
     pub fn migration_out_ended(&mut self, uid: &str, failure: Option<String>) {
         let migration = self.migration_in_progress().filter(|it| it.uid == uid);
         if let Some(migration) = migration {
-            // libvirt may have accepted the abort too late, or may not have been asked. D-mig-3
-            // (docs/differences.md).
+            // libvirt accepted the abort late or was not asked. D-mig-3 (docs/differences.md).
             if matches!(migration.abort_status.as_str(), ABORTING | ABORTED) {
                 let status = if failure.is_some() {
                     ABORTED
@@ -168,14 +166,14 @@ impl Metadata {
         }
     }
 
-    /// How the guest's memory is transferred.
+    /// Records how the guest's memory is transferred: `PreCopy`, `PostCopy` or `Paused`.
     pub fn migration_mode(&mut self, mode: &str) {
         if let Some(migration) = self.migration_in_progress() {
             mode.clone_into(&mut migration.mode);
         }
     }
 
-    /// Requests the abort of the migration in progress, unless already done.
+    /// Requests the abort of the migration in progress, unless that has already been requested.
     pub fn migration_abort_requested(&mut self) {
         if let Some(migration) = self.migration_in_progress()
             && !matches!(migration.abort_status.as_str(), ABORTING | ABORTED)
@@ -218,8 +216,7 @@ impl Metadata {
         migration.filter(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
     }
 
-    /// The domain of this VMI arrives by the migration with this UID. Repeating this changes
-    /// nothing.
+    /// The migration with this UID brings the domain here. A second call changes nothing.
     pub fn migration_in_began(&mut self, vmi: &Vmi, uid: &str) {
         let began = self.0.migration.take();
         self.begin(vmi);
@@ -239,7 +236,7 @@ impl Metadata {
         migration.end_timestamp.get_or_insert_with(Time::now);
     }
 
-    /// The guest's access credentials are set, or why not.
+    /// Records that the guest's access credentials are set, or why they are not.
     pub fn access_credentials_applied(&mut self, failure: Option<String>) {
         self.0.access_credential = Some(AccessCredentialMetadata {
             succeeded: failure.is_none(),

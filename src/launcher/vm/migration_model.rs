@@ -38,7 +38,7 @@ enum Progress {
     PostCopy,
     /// The guest runs on the target; the source does not know yet.
     Finished,
-    /// However it ended.
+    /// The migration has succeeded or failed.
     Over,
 }
 
@@ -64,7 +64,7 @@ struct World {
     network: bool,
     /// Whether the guest was paused when its migration began.
     leaves_paused: bool,
-    /// A post-copy failed, or virt-handler killed the guest: it need not run any more.
+    /// A post-copy failed or virt-handler killed the guest, so the guest need not run any more.
     may_be_lost: bool,
 }
 
@@ -204,8 +204,7 @@ impl World {
         }
         let has_switched = matches!(self.progress, Progress::Switched | Progress::Finished);
         if has_switched && !self.is_down(Source) {
-            // libvirt resumes the guest. If the target's QEMU holds the disks' locks, they prevent
-            // that.
+            // libvirt resumes the guest, unless the target's QEMU holds the locks of its disks.
             *self.domain(Source) = Some(match (self.is_down(Target), self.leaves_paused) {
                 (false, _) => DomainState::Paused(PausedReason::Unknown),
                 (true, true) => DomainState::Paused(PausedReason::User),
@@ -226,7 +225,7 @@ impl World {
         self.ends(Some("lost"));
     }
 
-    /// As `run_migration` does.
+    /// Ends the migration as `run_migration` does.
     fn ends(&mut self, failure: Option<&str>) {
         self.progress = Progress::Over;
         drop(self.job.take());
@@ -262,7 +261,7 @@ impl World {
             state,
             spec: DomainSpec::default(),
         }));
-        // As `follow_arrival` does once libvirt's job is over.
+        // `follow_arrival` does this once libvirt's job is over.
         let snapshot = vm.snapshot();
         let job_is_over = self.progress == Progress::Over || self.progress == Progress::Finished;
         if side == Target {
@@ -384,8 +383,7 @@ impl World {
             self.state(side) != Some(DomainState::Running(RunningReason::PostcopyFailed))
         };
         let runs = |side| self.runs(side) && has_memory(side);
-        // A guest paused by its user may wait on both sides: the user decides which of them gets
-        // the disks' locks.
+        // A guest paused by its user may wait on both sides: the user resumes one of them.
         let waits = |side| {
             self.state(side).is_some_and(DomainState::is_paused)
                 && self.vm(side).is_pause_requested()

@@ -6,8 +6,7 @@
 //!   metadata ────────────┘                      └──► EventInbox: the document goes to virt-handler
 //! ```
 //!
-//! Nothing here blocks or talks to libvirt. [`phase`] has the transitions, [`admission`] what is
-//! allowed when.
+//! Nothing here blocks or talks to libvirt. [`phase`] has the transitions, [`admission`] the rules.
 
 mod admission;
 mod agent;
@@ -43,7 +42,7 @@ pub(super) use phase::{has_ended, is_left_of_start};
 /// libvirt's view of the domain at one moment.
 #[derive(Debug)]
 pub struct Observed {
-    /// With libvirt's reason.
+    /// The state, with libvirt's reason for it.
     pub state: DomainState,
     /// The live XML, or the definition of a domain that does not run.
     pub spec: DomainSpec,
@@ -87,7 +86,7 @@ struct Inner {
     /// Number of starts.
     starts: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
-    /// The one of the jobs that libvirt has shown and nobody follows yet.
+    /// A running job that libvirt has shown and that nobody follows yet.
     unfollowed: Option<JobKind>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
@@ -95,7 +94,7 @@ struct Inner {
     disk_failed: bool,
     metadata: Metadata,
     agent: Agent,
-    /// What is known of the guest besides libvirt's state; state and reason are empty here.
+    /// Reports of the guest agent, and panics of the guest. State and reason are empty here.
     guest: DomainStatus,
     document: Option<Arc<Domain>>,
 }
@@ -166,8 +165,7 @@ impl Vm {
         self.events.refresh_as_added();
     }
 
-    /// Permission for what a request changes; waits for the turn where the table says so. None if
-    /// nothing is to be changed.
+    /// Waits for permission to carry out a request. Returns `None` if there is nothing to change.
     ///
     /// # Errors
     /// The request is refused.
@@ -178,7 +176,7 @@ impl Vm {
                 Admission::AfterFirstRead => drop(self.wait_for_first_read().await),
                 Admission::AtOnce => return Ok(Some(Permit::at_once())),
                 Admission::NothingToDo => return Ok(None),
-                // Asked again then: the change before it may have left nothing that may be done.
+                // Asked again after the wait: the change before may have altered the state.
                 Admission::InTurn | Admission::IfUnchanged if turn.is_none() => {
                     turn = Some(self.turns.next().await);
                 }
@@ -224,7 +222,7 @@ impl Vm {
         })
     }
 
-    /// A job that libvirt has shown, for who follows it to its end. Once.
+    /// Returns a job that libvirt has shown, for the caller to follow to its end. Succeeds once.
     pub fn follow(self: &Arc<Self>, kind: JobKind) -> Option<Job> {
         self.with(|inner| {
             inner.unfollowed.take_if(|job| *job == kind)?;
@@ -261,7 +259,7 @@ impl Vm {
         self.change(|inner| inner.phase = inner.phase.after(Input::Defined));
     }
 
-    /// A pause or its end is requested.
+    /// Records that a pause, or its end, is requested.
     pub fn set_pause_requested(&self, requested: bool) {
         self.change(|inner| inner.pause_requested = requested);
     }
@@ -290,8 +288,8 @@ impl Vm {
         self.events.note(event);
     }
 
-    /// The pod is prepared for a domain from another node; `change` makes its metadata here.
-    /// `paused`: its user has paused it.
+    /// The pod is prepared for a domain from another node, with the metadata that `change` makes.
+    /// `paused` says that its user has paused the guest.
     pub fn expect_arrival(&self, paused: bool, change: impl FnOnce(&mut Metadata)) {
         self.change(|inner| {
             inner.phase = inner.phase.after(Input::ArrivalPrepared);
@@ -308,7 +306,7 @@ impl Vm {
         });
     }
 
-    /// The VMI was started before this launcher, and libvirt's domain is shut off: it has ended.
+    /// An earlier launcher started the VMI, and libvirt's domain is shut off: the guest has ended.
     /// Returns whether that is new.
     pub fn mark_ended(&self) -> bool {
         self.change(|inner| {
@@ -345,7 +343,7 @@ impl Vm {
         })
     }
 
-    /// Renders a read without changing the state.
+    /// Makes the document of a read without changing the state.
     pub fn describe(&self, observed: Observed) -> Option<Domain> {
         self.with(|inner| {
             let visible = inner.phase_of(&observed).is_visible();
@@ -371,7 +369,7 @@ impl Vm {
         })
     }
 
-    /// Number of starts: what was read before a start tells nothing about the domain that it makes.
+    /// Number of starts. Data from before a start says nothing about the domain that it makes.
     pub fn starts(&self) -> u64 {
         self.with(|inner| inner.starts)
     }
@@ -411,7 +409,7 @@ impl Vm {
         changed
     }
 
-    /// Changes with the metadata.
+    /// Signals each change of the metadata.
     pub fn metadata_changes(&self) -> watch::Receiver<()> {
         self.metadata_changes.subscribe()
     }
@@ -424,8 +422,8 @@ impl Vm {
         self.with(|inner| inner.guest.clone())
     }
 
-    /// Changes what is known of the guest; if it differs, virt-handler gets a document. A new
-    /// agent's reports wait for [`Self::agent_is_known`].
+    /// Changes the reports of the guest agent; if they differ, virt-handler gets a document.
+    /// Reports of a new agent wait for [`Self::agent_is_known`].
     pub fn report_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         let changed = self.with(|inner| {
             let before = inner.guest.clone();
@@ -437,8 +435,7 @@ impl Vm {
         }
     }
 
-    /// A new agent has given its first answers, or will not: virt-handler gets a document with
-    /// both.
+    /// virt-handler now sees a new agent, which has given its first answers or is too slow.
     pub fn agent_is_known(&self) {
         if self.published.borrow().agent == Agent::New {
             self.change(|inner| {
@@ -450,7 +447,7 @@ impl Vm {
         }
     }
 
-    /// Changes what is known of the guest. The caller reports it.
+    /// Changes what was learned about the guest. The caller sends the document.
     pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         self.with(|inner| change(&mut inner.guest));
     }
@@ -522,23 +519,23 @@ impl Inner {
         tracing::info!("Adopting the domain that is already there");
         self.metadata.adopt(&observed.spec.metadata.kube_virt);
         self.pause_requested = phase == Phase::Paused(PauseReason::User);
-        // Only the source's XML has one: the target's document is without it.
+        // Only the source's XML has an unfinished migration; the document for the target has none.
         if self.metadata.unfinished_migration().is_some() {
             self.shows_job(JobKind::MigrationOut);
         } else if phase == Phase::MigratingIn {
-            // Its pod was prepared under an earlier launcher.
+            // An earlier launcher prepared this pod.
             self.shows_job(JobKind::MigrationIn);
         }
     }
 
-    /// Begins a job; it ends when its guard does. Says when it is cancelled.
+    /// Begins a job. The receiver tells when it is cancelled.
     fn begin(&mut self, kind: JobKind) -> watch::Receiver<bool> {
         let (cancel, cancelled) = watch::channel(false);
         self.jobs.push((kind, cancel));
         cancelled
     }
 
-    /// libvirt is at a job that this launcher has not begun.
+    /// libvirt runs a job that this launcher has not begun.
     fn shows_job(&mut self, kind: JobKind) {
         drop(self.begin(kind));
         self.unfollowed = Some(kind);
@@ -583,8 +580,8 @@ impl Inner {
         }))
     }
 
-    /// The state with a reason that libvirt has missed: QEMU reports a disk's errors at most once
-    /// per second, and libvirt then leaves the reason of the pause unknown.
+    /// Adds a pause reason that libvirt has missed: QEMU reports a disk's errors at most once per
+    /// second, and libvirt then leaves the reason unknown.
     // D-disk-18 (docs/differences.md).
     fn explained(&self, state: DomainState) -> DomainState {
         match state {
@@ -604,7 +601,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Permission for what the job does beside changes.
+    /// Permission for calls of the job that wait for no turn.
     pub fn permit(&self) -> Permit {
         Permit::of_job()
     }

@@ -21,7 +21,7 @@ enum Kind {
     InTurn { _turn: Arc<OwnedMutexGuard<()>> },
     /// For a request that runs beside changes and jobs.
     AtOnce,
-    /// For what a job does.
+    /// For the changes that a job makes.
     OfJob,
 }
 
@@ -36,7 +36,7 @@ impl Permit {
         Self(Kind::OfJob)
     }
 
-    /// Whether it is for a request that runs beside changes and jobs.
+    /// Whether the request runs beside changes and jobs.
     pub fn is_at_once(&self) -> bool {
         matches!(self.0, Kind::AtOnce)
     }

@@ -12,7 +12,7 @@
 //!                                                                  ▼                ▼
 //!                                                              Stopping ────────► Ended ──► Gone
 //! ```
-//! In each phase beyond `Starting` QEMU may end and the domain may vanish. None leads back to
+//! In each phase beyond `Starting` QEMU may end and the domain may vanish. No phase leads back to
 //! `Absent`: a launcher runs one VM once.
 
 use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
@@ -28,9 +28,9 @@ pub enum Phase {
     /// A start is in progress. virt-handler must not see the domain: it takes a domain that is
     /// defined and not started for a dead one, and deletes it together with what the start needs.
     Preparing,
-    /// The same, and the start has defined the domain.
+    /// A start is in progress and has defined the domain, which virt-handler must not see yet.
     Starting,
-    /// A start of this launcher's has failed. What libvirt still shows of it is no domain.
+    /// This launcher's start has failed. A definition that libvirt still has does not count.
     StartFailed,
     /// The guest runs.
     Running,
@@ -51,13 +51,13 @@ pub enum Phase {
 /// Why the vCPUs are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseReason {
-    /// By a request: no sync resumes the guest.
+    /// A request paused the guest, so no sync resumes it.
     User,
     /// A disk failed, or is full.
     IoError,
     /// A post-copy migration failed: the guest's memory is on two nodes.
     PostcopyFailed,
-    /// Anything else; the next sync resumes the guest.
+    /// Any other reason; the next sync resumes the guest.
     Other,
 }
 
@@ -178,7 +178,7 @@ impl Phase {
         })
     }
 
-    /// The phase of a domain that an earlier launcher turns out to be migrating to another node.
+    /// Corrects the phase if an earlier launcher turns out to be migrating the domain away.
     pub fn of_leaving(self, is_leaving: bool) -> Self {
         match self {
             Self::Running | Self::Paused(_) | Self::MigratingIn if is_leaving => Self::MigratingOut,
@@ -194,20 +194,19 @@ impl Phase {
         ) && !self.is_starting()
     }
 
-    /// Whether a start of this launcher's is in progress.
+    /// Whether this launcher is starting the domain.
     pub fn is_starting(self) -> bool {
         matches!(self, Self::Preparing | Self::Starting)
     }
 
-    /// Whether virt-handler may see a domain. One that is not visible is not shown: no event, and
-    /// GetDomain is empty.
+    /// Whether virt-handler may see the domain. If not: no events, and an empty `GetDomain`.
     pub fn is_visible(self) -> bool {
         self.has_run() && self != Self::Gone
     }
 }
 
-/// An arriving domain is paused until the source releases it; if it is still paused then, it was
-/// paused there.
+/// An arriving domain is paused until the source releases it. With one of these three reasons it
+/// has been released and stays paused.
 fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
     Phase::Paused(match reason {
         PausedReason::User => PauseReason::User,
@@ -217,7 +216,7 @@ fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
     })
 }
 
-/// True if the reason says that a shut-off domain has run. Other reasons do not tell.
+/// Whether the reason shows that a shut-off domain has run. `false` means that it may have run.
 pub fn has_ended(reason: ShutoffReason) -> bool {
     !matches!(
         reason,
@@ -225,8 +224,8 @@ pub fn has_ended(reason: ShutoffReason) -> bool {
     )
 }
 
-/// Whether this is what is left of a start, where no start is in progress: libvirt ends a QEMU
-/// whose start its daemon has not survived.
+/// Whether a domain in this state is the leftover of a failed start. Valid only while no start is
+/// in progress. libvirt ends such a QEMU when its daemon is back.
 pub fn is_left_of_start(state: DomainState) -> bool {
     matches!(
         state,
@@ -439,8 +438,7 @@ mod tests {
             last in any_input(),
         ) {
             let once = after(&inputs).after(last);
-            // A pause seen again is not an adoption any more; `pause_requested` then tells who
-            // asked for it.
+            // Only the first look adopts the pause; then `pause_requested` tells who asked for it.
             let twice = once.after(last);
             prop_assert!(
                 once == twice

@@ -1,5 +1,5 @@
-//! libvirt's states and reasons (running, paused, shutoff, crashed, …) in KubeVirt's words
-//! (docs/contract.md §7).
+//! libvirt's states (`virDomainState`: running, paused, shutoff, crashed, …) and reasons in
+//! KubeVirt's words (docs/contract.md §7).
 
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 use libvirt::{CrashedReason, DomainState, PausedReason, ShutdownReason, ShutoffReason};

@@ -103,7 +103,7 @@ async fn a_command_runs_in_the_guest() {
     );
     pod.unpause(&vmi).await;
     // This guest has no clock that its agent could set: after a minute it is given up.
-    pod.log_has("the guest's clock is not set").await;
+    pod.log_has("The guest's clock is not set").await;
 
     guest.run("touch /run/no-agent; killall qemu-ga").await;
     let gone = pod

@@ -1,4 +1,4 @@
-//! The kinds of a disk's parts, as the backup's reader sees them. Pure.
+//! Merges a disk's extents (`base:allocation`, dirty bitmap) for the backup's reader. Pure.
 //!
 //! ```text
 //!   base:allocation      ├── data ──┼─ zero ─┼──── data ────┤
@@ -13,9 +13,9 @@ use crate::nbd::{self, STATE_DIRTY, STATE_ZERO};
 /// Number of extents in one message.
 const BATCH_SIZE: usize = 512;
 
-/// Collects a disk's parts and joins equal neighbours.
+/// Collects a disk's extents and joins equal neighbours.
 pub(super) struct Extents {
-    /// With a bitmap, which tells what has changed.
+    /// Whether a bitmap tells which extents have changed.
     incremental: bool,
     batch: Vec<Extent>,
     last: Option<Extent>,
@@ -49,7 +49,7 @@ impl Extents {
         (at, full)
     }
 
-    /// The rest.
+    /// Returns the last message.
     pub fn finish(mut self) -> Option<MapResponse> {
         self.batch.extend(self.last.take());
         self.take_batch()
@@ -86,7 +86,7 @@ impl Extents {
     }
 }
 
-/// Length and flags of consecutive parts.
+/// Length and flags of consecutive extents.
 // D-backup-7 (docs/differences.md).
 fn parts(incremental: bool, contexts: &[Vec<nbd::Extent>]) -> Vec<(u64, u32)> {
     match contexts {
@@ -99,7 +99,7 @@ fn parts(incremental: bool, contexts: &[Vec<nbd::Extent>]) -> Vec<(u64, u32)> {
     }
 }
 
-/// As far as both contexts reach.
+/// Merges both contexts up to the end of the shorter one.
 fn merged(allocation: &[nbd::Extent], dirty: &[nbd::Extent]) -> Vec<(u64, u32)> {
     let (mut allocation, mut dirty) = (allocation.iter().copied(), dirty.iter().copied());
     let (mut one, mut other) = (allocation.next(), dirty.next());

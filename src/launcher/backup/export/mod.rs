@@ -1,5 +1,5 @@
-//! A server reads the backup: the launcher connects to it and serves the disks over that
-//! connection, and reconnects until the backup has ended.
+//! Serves a pull backup: the launcher connects to the server that reads the backup, serves the
+//! disks over that connection, and reconnects until the backup has ended.
 //!
 //! ```text
 //!   QEMU's NBD server ◄── unix socket ── service ◄── gRPC ── CONNECT over TLS ──► the server that reads
@@ -35,11 +35,11 @@ use tunnel::{Tunnel, TunnelError};
 
 /// First and longest delay before the next connection.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// After a connection of at least this duration the delays start again with the first.
+/// After a connection of at least this duration, the delays start again with the first one.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
-/// Limit of calls in progress once the backup has ended.
+/// Time limit for calls in progress after the backup's end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit of concurrent calls; each has less than a MiB of the disk in memory.
+/// Limit of concurrent calls; each has less than 1 MiB of the disk in memory.
 const MAX_CALLS: u32 = 32;
 
 /// A backup being served; dropping this stops it.
@@ -78,7 +78,7 @@ impl Backup {
 /// Serves until the sender of `stop` is dropped.
 async fn run(export: Export, socket: PathBuf, mut stop: watch::Receiver<()>) {
     let (server, mut delay) = (export.server_addr.as_str(), RETRY_DELAYS.0);
-    // Nothing is ever sent: the end of the wait means that the sender is closed.
+    // Nothing is ever sent on `stop`; it only shows whether the sender still exists.
     while stop.has_changed().is_ok() {
         let began = Instant::now();
         let connected = tokio::select! {
@@ -112,8 +112,7 @@ enum ServeError {
     Grpc(#[from] tonic::transport::Error),
 }
 
-/// Serves one connection to its end. Once the sender of `stop` is dropped, calls in progress have a
-/// limited time.
+/// Serves one connection. Once `stop` closes, calls in progress have [`STOP_TIMEOUT`] to finish.
 async fn serve(
     tunnel: Tunnel,
     server: &str,
@@ -127,7 +126,7 @@ async fn serve(
         inner: tunnel.stream,
         _open: connections.clone(),
     };
-    // The channel is new, so it has room.
+    // The channel is new, so sending cannot fail.
     let _ = connections.try_send(Ok::<_, io::Error>(stream));
     drop(connections);
     let service = NbdServer::new(Service {
@@ -190,7 +189,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Adds up to a tenth, so that launchers do not all return at once to a server that was away.
+/// Adds up to a tenth, so that not all launchers reconnect at once to a server that was away.
 fn with_jitter(delay: Duration) -> Duration {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let thousandths = since_epoch.unwrap_or_default().subsec_millis();

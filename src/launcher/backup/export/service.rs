@@ -14,7 +14,7 @@ use api::proto::nbd::{DataChunk, MapRequest, MapResponse, ReadRequest};
 
 /// Data bytes of one message.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// Messages read ahead of the client.
+/// Messages that wait for the client to read them.
 const MESSAGES_AHEAD: usize = 2;
 /// Limit of the bytes in one query to QEMU: the protocol has 32-bit lengths.
 const MAX_STATUS_BYTES: u32 = 1 << 31;
@@ -28,7 +28,7 @@ pub(super) enum ServiceError {
     NoContext(String),
     #[error("offset {offset} is beyond export size {size}")]
     BeyondEnd { offset: u64, size: u64 },
-    #[error("the NBD server says nothing of what is at offset {0}")]
+    #[error("the NBD server reports no extent at offset {0}")]
     NoProgress(u64),
 }
 
@@ -58,7 +58,7 @@ impl Nbd for Service {
     }
 }
 
-/// Streams `work`'s answers, then its error. If the client stops reading, `work` ends.
+/// Streams the answers of `work`, then its error. `work` ends if the client stops reading.
 fn answers<T, W>(work: impl FnOnce(Sender<Result<T, Status>>) -> W) -> Response<Answers<T>>
 where
     T: Send + 'static,
@@ -93,7 +93,7 @@ async fn map(
     }
     let end = end_of(&client, request.offset, request.length)?;
     let (mut at, mut extents) = (request.offset, Extents::new(incremental));
-    // Equal parts become one extent, so the server may answer endlessly without anything to send.
+    // Equal extents become one, so the server may answer without end and there is nothing to send.
     while at < end && !answers.is_closed() {
         let length = clamp(end.saturating_sub(at), MAX_STATUS_BYTES);
         let status = client.block_status(at, length).await?;
@@ -134,7 +134,7 @@ async fn read(
     Ok(())
 }
 
-/// The end of the range. A length of 0, or beyond the disk, means the disk's end.
+/// The end of the range. If the length is 0 or too large, the range ends with the disk.
 fn end_of(client: &Client<UnixStream>, offset: u64, length: u64) -> Result<u64, ServiceError> {
     let size = client.size();
     if offset >= size {
@@ -159,7 +159,7 @@ mod tests {
     use tokio::net::UnixListener;
     use tokio::sync::watch;
 
-    /// A server that tells the kind of one byte per query, and counts the queries.
+    /// An NBD server that reports the extent of one byte per query, and counts the queries.
     async fn say_little(listener: UnixListener, asked: watch::Sender<u32>) {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(&greeting()).await.unwrap();

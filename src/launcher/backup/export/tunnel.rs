@@ -1,5 +1,5 @@
-//! A connection to the server that reads the backup: TLS with certificates on both sides, and
-//! inside it one HTTP/2 CONNECT whose stream is the connection.
+//! A connection to the server that reads the backup: TLS with certificates on both sides, and in it
+//! the stream of one HTTP/2 CONNECT.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,19 +21,19 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
 use convert::backup::Export;
 
-/// Used if the server's address has no port: virt-controller sends only the name of a Service
+/// Port of an address without one. virt-controller sends a Service's name without a port
 /// (`pkg/storage/cbt/pull_mode.go`).
 const HTTPS_PORT: u16 = 443;
-/// Limit of connecting, with the TLS handshake.
+/// Time limit for connecting, including the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit for the server to accept the CONNECT.
+/// Time limit for the server to accept the CONNECT.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Silence after which the server is pinged, and the limit of its answer.
+/// After this silence the server is pinged; then the time limit of its answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TunnelError {
-    #[error("{0} is not PEM that can be read")]
+    #[error("{0} is not readable PEM")]
     Pem(&'static str, #[source] PemError),
     #[error("the certificates or the key cannot be used")]
     Certificates(#[source] TlsError),
@@ -51,7 +51,7 @@ pub(super) enum TunnelError {
     Refused(String, StatusCode),
 }
 
-/// The stream, and the task that drives its connection.
+/// The stream, and the task that runs its connection.
 pub(super) struct Tunnel {
     pub stream: TokioIo<hyper::upgrade::Upgraded>,
     pub driver: Driver,
@@ -116,7 +116,7 @@ async fn ask_for_tunnel(
         .map_err(http2_error)?;
     let driver = Driver(tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(reason = %error, "The connection to the backup's reader has ended");
+            tracing::debug!(reason = %os::logging::chain(&error), "The connection to the backup's reader has ended");
         }
     }));
     let request = Request::builder()
@@ -135,7 +135,7 @@ async fn ask_for_tunnel(
     })
 }
 
-/// Made for each connection: without one, certificates take no memory.
+/// Reads the certificates again for each connection, so that they take no memory in between.
 fn tls_config(export: &Export) -> Result<ClientConfig, TunnelError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("caCert", &export.ca_cert)? {
@@ -180,11 +180,11 @@ mod tests {
     enum Server {
         /// Answers in plain text.
         NoTls,
-        /// Sends so many bytes, which are not HTTP/2, and closes.
+        /// Sends this many bytes, which are not HTTP/2, and closes.
         NoHttp2(usize),
     }
 
-    /// Serves one connection; returns the export that it is to read.
+    /// Serves one connection. Returns the export that connects to this server.
     async fn serve(server: Server) -> Export {
         const TLS: (&str, &str) = (
             include_str!("../../../../tests/e2e/tls/server.pem"),

@@ -1,5 +1,5 @@
-//! Writes `authorized_keys` through the agent's file commands, for agents without a command for SSH
-//! keys. The guest needs `getent`, `mkdir`, `chown` and `chmod`.
+//! Writes `authorized_keys` by `guest-file-open` and `guest-exec`, for agents without
+//! `guest-ssh-add-authorized-keys`. The guest needs `getent`, `mkdir`, `chown` and `chmod`.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use domain::guest_agent::answer;
 
 /// Limit of a command in the guest.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// A longer file is replaced.
+/// Longest `authorized_keys` that is read. A longer file is replaced.
 const MAX_FILE_BYTES: usize = 1 << 20;
-/// In the error for a missing file, on Linux and BSD.
+/// Part of the agent's error for a missing file, on Linux and BSD.
 const NO_FILE: &str = "No such file or directory";
 
 /// A user of the guest.
@@ -27,8 +27,7 @@ struct Account {
     owner: String,
 }
 
-/// Makes the user's `authorized_keys` contain exactly these keys. Each call to the agent is limited
-/// to `call_timeout`.
+/// Makes `authorized_keys` contain exactly these keys. `call_timeout` limits each agent call.
 pub(super) async fn write(
     commands: &AgentCommands,
     user: &str,
@@ -113,7 +112,7 @@ impl Guest<'_> {
         self.commands.ask(command.to_string(), end).await
     }
 
-    /// Runs a command, which has to succeed, and returns its output.
+    /// Runs a command and returns its output; a nonzero exit status is an error.
     async fn run(
         &self,
         program: &'static str,

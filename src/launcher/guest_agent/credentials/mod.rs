@@ -1,5 +1,4 @@
-//! Access credentials: sets SSH keys and passwords of the VMI's secrets in the guest, through its
-//! agent.
+//! `spec.accessCredentials`: sets the SSH keys and passwords of secrets in the guest, by its agent.
 //!
 //! ```text
 //!   guest runs ─► apply ─► result in the metadata ─► wait: a secret changes · an agent connects · 5 minutes
@@ -30,16 +29,16 @@ use pod::AccessCredentials;
 
 /// Limit of one call to the agent, including the wait for other calls.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Wait for the rest of a change: the kubelet replaces a secret's files one after the other.
+/// Delay after a secret's change: the kubelet replaces the secret's files one after the other.
 const CHANGE_DELAY: Duration = Duration::from_secs(2);
-/// Failures before this time after the guest's start do not count: its agent, and a user made by
-/// cloud-init, come later than the guest. KubeVirt's first attempt comes after this time.
+/// Failures in this time after the guest's start are not reported: the agent starts, and cloud-init
+/// makes users, later than the guest. KubeVirt makes its first attempt after this time.
 const QUIET_TIME: Duration = Duration::from_secs(15);
 /// Delay before a failure is retried while there is an agent.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
-/// Interval of restoring credentials that the guest itself has changed.
+/// Interval of setting the credentials again, as the guest may have changed them.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
-/// KubeVirt's text.
+/// The text is KubeVirt's.
 const OFFLINE: &str = "Guest agent is offline";
 
 /// Sets a VMI's credentials in its guest.
@@ -121,10 +120,9 @@ impl Credentials {
         }
     }
 
-    /// Sets what it can. Returns the first failure.
+    /// Sets all credentials that it can. Returns the first failure.
     async fn apply(&self, vmi: &Vmi) -> Result<(), LauncherError> {
-        // May run before the poller sets the timeout, and without one the calls below would wait
-        // without a limit.
+        // The poller may not have set the timeout yet; without it the calls below have no limit.
         set_response_timeout(&self.libvirt).await;
         let ping = self
             .libvirt
@@ -158,7 +156,7 @@ impl Credentials {
         first
     }
 
-    /// Uses the agent's own command, or writes the file if the agent lacks that command.
+    /// Sets the keys by the agent's command for them. If the agent lacks it, writes the file.
     async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<(), LauncherError> {
         let (name, given) = (user.to_owned(), keys.clone());
         let what = "setting a user's SSH keys";
@@ -191,7 +189,7 @@ impl Credentials {
 /// What to do after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 struct Next {
-    /// Whether virt-handler learns of the result.
+    /// Whether virt-handler gets the result.
     is_reported: bool,
     /// Delay until the next attempt, unless something changes.
     delay: Duration,

@@ -1,9 +1,10 @@
-//! Detects whether a migration is stalled, and when least is left to transfer.
+//! Detects whether a migration is stalled, and when the remaining data is at a local minimum.
 //!
-//! Each time QEMU starts a new pass over the memory, the remaining bytes are a record. The
-//! migration is stalled once a record is not clearly below the smallest one from before the
-//! progress window. From then on a record close to the best one is a local minimum: the moment to
-//! switch over. If none comes, the best one is dropped for the next, sooner each time.
+//! Each time QEMU starts a new pass over the memory, the remaining bytes become a record. The
+//! migration is stalled once a record is not clearly below the smallest record from before the
+//! progress window. From then on, a record close to the best one is a local minimum: the moment to
+//! switch over. If no such record comes in time, the next best one counts as the best. Each time
+//! this wait is shorter.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -70,7 +71,7 @@ impl Detector {
         self.bandwidth != 0.0
     }
 
-    /// Time to transfer the rest; 0 while the bandwidth is unknown.
+    /// Milliseconds to transfer the rest; 0 while the bandwidth is unknown.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -118,7 +119,7 @@ impl Detector {
                 self.minimum = Some(oldest);
             }
         }
-        // Others can never become the minimum.
+        // Larger records can never become the minimum.
         let above = self
             .minimum
             .is_some_and(|min| record.remaining_bytes > min.remaining_bytes);
@@ -148,7 +149,7 @@ impl Detector {
         true
     }
 
-    /// Whether hardly any record was lower.
+    /// Whether the record is at most slightly above the best one.
     pub fn is_local_minimum(&self, record: Record) -> bool {
         let best = self.stall.as_ref().map_or(0, |stall| stall.best_bytes);
         record.remaining_bytes <= scaled(best, 1.0 + self.options.stall_margin)

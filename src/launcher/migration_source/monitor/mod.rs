@@ -1,14 +1,14 @@
-//! The rules for helping or aborting a migration that does not converge. Pure: samples in,
-//! decisions out; the caller carries out a decision and reports whether it succeeded.
+//! The rules for helping or aborting a migration that does not converge. Pure: they get samples and
+//! return decisions. The caller carries out a decision and reports its success.
 //!
 //! ```text
 //!            observe(sample)          performed(succeeded)
 //!  sample ─────────────────► decision ─────────────────► decision … none: until the next sample
 //! ```
 //!
-//! Both sets of rules are the reference's, because virt-controller's time limits are made for them:
-//! the older ones ([`TimeLimits`]) use only time and progress; the [`StallMonitor`] looks for the
-//! moment when least is left to transfer.
+//! Both sets of rules are the reference's, because virt-controller's time limits are made for them.
+//! The older set ([`TimeLimits`]) uses only time and progress. The [`StallMonitor`] also looks for
+//! the moment with the least data left to transfer.
 
 mod detector;
 #[cfg(test)]
@@ -62,9 +62,9 @@ pub struct Rules {
     pub progress_timeout: i64,
     /// How long the guest may be paused at the end.
     pub max_downtime_ms: u64,
-    /// Whether the guest may run on the target before its memory is there.
+    /// `allowPostCopy`: the guest may run on the target before its memory is there.
     pub allow_post_copy: bool,
-    /// Whether the guest may be paused, or moved to post-copy, for the migration.
+    /// `allowWorkloadDisruption`: the guest may be paused, or moved to post-copy.
     pub allow_disruption: bool,
     /// Whether the guest has host devices, with which QEMU cannot do post-copy.
     pub has_vfio: bool,
@@ -99,9 +99,9 @@ fn has_vfio(vmi: &Vmi) -> bool {
 /// The migration at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Since the migration began.
+    /// Time since the migration began.
     pub elapsed: Duration,
-    /// QEMU has just started a new pass over the memory, so its numbers are exact.
+    /// QEMU has just started a new pass over the memory, so its statistics are exact.
     pub is_iteration: bool,
     /// The state of libvirt's job; `None` if libvirt did not answer.
     pub stats: Option<JobStats>,
@@ -116,7 +116,7 @@ impl Sample {
         i64::try_from(self.elapsed.as_secs()).unwrap_or(i64::MAX)
     }
 
-    /// libvirt's numbers while the job runs.
+    /// libvirt's statistics while the job runs.
     pub fn running(&self) -> Option<&JobStats> {
         self.stats.as_ref().filter(|stats| stats.is_unbounded)
     }
@@ -126,7 +126,7 @@ impl Sample {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
     pub action: Action,
-    /// For the log.
+    /// The reason, for the log.
     pub why: Why,
 }
 
@@ -232,7 +232,7 @@ impl Monitor {
         }
     }
 
-    /// How the memory goes to the target.
+    /// How the guest's memory is transferred now.
     pub fn mode(&self) -> Mode {
         match self {
             Self::TimeLimits(limits) => limits.mode(),

@@ -1,7 +1,6 @@
 //! Replays traces of migrations with the actions of KubeVirt's own monitors at each sample:
 //! `xml-fixtures/migration-monitor`. The traces are generated: migrations that converge, stall,
-//! swing and slow down, under limits of all kinds, with samples that libvirt does not answer and
-//! calls that fail.
+//! swing and slow down, under limits of all kinds, with missing samples and calls that fail.
 
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ struct Trace {
     did: Option<Vec<(usize, String, String)>>,
 }
 
-/// The kind of a step.
+/// The kind of a step, as bits.
 struct Flags(u64);
 
 impl Flags {

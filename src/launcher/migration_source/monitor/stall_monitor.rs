@@ -1,15 +1,14 @@
-//! The rules for a migration with a stall detector in its options. When it is stuck at a local
-//! minimum of what is left, it starts post-copy or allows a longer downtime. It waits if the rest
-//! cannot end in time, and aborts if neither is allowed. At the deadline it decides once more, and
-//! then aborts instead of waiting.
-//! [`super::time_limits`] has the rules without a stall detector.
+//! The rules for a migration with `StallDetectorOptions`. If the migration is stalled and the
+//! remaining data is at a local minimum, they start post-copy or allow a longer downtime. They wait
+//! if the rest cannot be transferred in time, and abort if neither is allowed. At the deadline they
+//! decide once more, and abort instead of waiting. [`super::time_limits`] has the other rules.
 
 use api::migration_options::StallDetectorOptions;
 
 use super::detector::{Detector, Record};
 use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
 
-/// QEMU's default, with which a migration starts unless the VM's is lower.
+/// QEMU's default downtime limit. A migration starts with it, unless the VM's limit is lower.
 const INITIAL_DOWNTIME_MS: u64 = 300;
 
 #[derive(Debug)]
@@ -18,11 +17,9 @@ pub struct StallMonitor {
     options: StallDetectorOptions,
     detector: Detector,
     mode: Mode,
-    /// Limit of the whole migration, in seconds; extended when the longest downtime is allowed at
-    /// the deadline.
+    /// Limit of the whole migration, in seconds. The longest downtime extends it at the deadline.
     acceptable_seconds: i64,
-    /// Seconds by which a switchover must have begun; once it has begun, by which it must have
-    /// ended.
+    /// Second of the migration by which a switchover must begin, and then by which it must end.
     switchover_deadline: i64,
     record: Record,
     initial_downtime_is_set: bool,
@@ -107,7 +104,7 @@ impl StallMonitor {
         }
     }
 
-    /// The action if the migration is stalled.
+    /// Returns the action if the migration is stalled.
     fn stalled(&mut self) -> Option<(Action, Why)> {
         let stats = *self.sample.running()?;
         let record = Record {
@@ -133,7 +130,7 @@ impl StallMonitor {
         if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
             return None;
         }
-        // Usually because the network became slow a moment ago.
+        // The usual cause is a network that became slow a moment ago.
         if !self.ends_in_time(downtime_ms) {
             return None;
         }
@@ -192,7 +189,7 @@ impl StallMonitor {
         }
     }
 
-    /// A switchover need not start at once, or at all.
+    /// Gives the switchover its time: QEMU may begin it later or never.
     fn extend_deadline(&mut self) {
         let timeout = i64::try_from(self.options.switchover_timeout).unwrap_or(i64::MAX);
         self.switchover_deadline = self.sample.seconds().saturating_add(timeout);
@@ -204,7 +201,7 @@ impl StallMonitor {
             _ => self.switchover_deadline,
         };
         let is_late = self.acceptable_seconds != 0 && self.sample.seconds() > deadline;
-        // In post-copy the newest memory is on the target.
+        // A post-copy cannot be aborted: the target has the newest memory.
         if !is_late || self.mode == Mode::PostCopy || is_aborted {
             return None;
         }

@@ -211,13 +211,13 @@ fn a_stalled_migration_waits_for_a_local_minimum() {
     assert_eq!(actions(&mut monitor, &iteration(1, 100)), []);
     assert_eq!(actions(&mut monitor, &iteration(12, 200)), []);
     assert_eq!(actions(&mut monitor, &iteration(13, 150)), []);
-    // One second at this bandwidth, which is allowed.
+    // The rest takes one second at this bandwidth, which is allowed.
     assert_eq!(
         actions(&mut monitor, &iteration(14, 100)),
         [Action::SetMaxDowntime(1000)]
     );
     assert_eq!(actions(&mut monitor, &iteration(15, 100)), []);
-    // The switchover did not come in time.
+    // The switchover has not begun in time.
     assert_eq!(actions(&mut monitor, &at(44, 100)), []);
     assert_eq!(actions(&mut monitor, &at(45, 100)), [Action::Abort]);
 }

@@ -1,8 +1,7 @@
-//! The rules for a migration without a stall detector in its options. If it outlasts its completion
-//! timeout (`completionTimeoutPerGiB`), it is helped once (by post-copy, a longer downtime, or a
-//! pause of the guest) where that is allowed, and otherwise aborted. If it is stuck, without
-//! progress for the progress timeout (`progressTimeout`), it is aborted. [`super::stall_monitor`]
-//! has the other rules.
+//! The rules for a migration without `StallDetectorOptions`. After its completion timeout
+//! (`completionTimeoutPerGiB`), it is helped once, by post-copy, a longer downtime or a pause of
+//! the guest. If that is not allowed, it is aborted. It is also aborted if it makes no progress for
+//! the progress timeout (`progressTimeout`). [`super::stall_monitor`] has the other rules.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ pub struct TimeLimits {
     mode: Mode,
     /// Limit of the whole migration, in seconds; extended once the guest is paused for it.
     acceptable_seconds: i64,
-    /// Bytes left at the last sample; 0 before the first.
+    /// Bytes that remained at the last sample; 0 before the first.
     remaining: u64,
     last_progress: Duration,
     decided: Option<Action>,
@@ -56,7 +55,7 @@ impl TimeLimits {
     }
 
     fn decide(&self, sample: &Sample) -> Option<Decision> {
-        // The guest runs on the target, and its newest memory is nowhere else.
+        // The guest runs on the target, and only the target has its newest memory.
         if self.mode == Mode::PostCopy {
             return None;
         }
@@ -91,8 +90,7 @@ impl TimeLimits {
             return Action::StartPostCopy;
         }
         if self.rules.has_vfio {
-            // Stopping vCPUs would not stop a host device from writing to the memory; QEMU's own
-            // switchover stops both.
+            // Paused vCPUs do not stop a host device's writes to memory, but a switchover does.
             let seconds = u64::try_from(self.acceptable_seconds.saturating_mul(2)).unwrap_or(0);
             return Action::SetMaxDowntime(seconds.saturating_mul(1000).min(MAX_DOWNTIME_MS));
         }

@@ -8,18 +8,18 @@ use domain::metadata::{BackupMetadata, Time};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::launcher) enum Quiesced {
     Succeeded,
-    /// They could not be frozen, and why.
+    /// The freeze failed with this error.
     Failed(String),
     /// No freeze was requested.
     Skipped,
 }
 
-/// What has become of a backup.
+/// The result of a backup that has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::launcher) struct Outcome {
-    /// It is of no use.
+    /// The backup cannot be used.
     pub failed: bool,
-    /// Why, or a remark.
+    /// Why the backup failed, or a remark on one that succeeded.
     pub message: String,
 }
 
@@ -39,16 +39,16 @@ impl Metadata {
         });
     }
 
-    /// The disks of the backup are known.
+    /// Records the backup's checkpoint and volumes.
     pub fn backup_planned(&mut self, id: &BackupId, plan: &BackupPlan) {
         if let Some(backup) = self.backup_of(id) {
             backup.checkpoint_name.clone_from(&plan.checkpoint.name);
-            // Fails only for maps with keys that are not text.
+            // Serializing fails only for maps with keys that are not text.
             backup.volumes = serde_json::to_string(&plan.volumes).unwrap_or_default();
         }
     }
 
-    /// The guest's file systems were frozen, or not.
+    /// Records whether the guest's file systems were frozen.
     pub fn backup_quiesced(&mut self, id: &BackupId, quiesced: Quiesced) {
         let Some(backup) = self.backup_of(id) else {
             return;
@@ -76,7 +76,7 @@ impl Metadata {
         }
     }
 
-    /// The backup has not started.
+    /// Removes the metadata of a backup that has not started.
     pub fn forget_backup(&mut self, id: &BackupId) {
         if self.backup_of(id).is_some() {
             self.0.backup = None;

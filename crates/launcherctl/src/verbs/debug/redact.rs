@@ -209,9 +209,9 @@ mod tests {
     fn a_log_keeps_its_lines() {
         let lines = [
             json!({"msg": "Domain XML generated. Base64 dump aHVudGVyMg=="}),
-            json!({"msg": "the domain to define", "xml": "<a passwd='hunter2'/>"}),
+            json!({"msg": "Domain to define", "xml": "<a passwd='hunter2'/>"}),
             json!({"msg": "A hook sidecar has run", "point": "PreCloudInitIso", "changed": "UserData: hunter2"}),
-            json!({"msg": "what the conversion has seen", "context": "{\"userData\":\"hunter2\",\"cpuSet\":[1]}"}),
+            json!({"msg": "Context of the conversion", "context": "{\"userData\":\"hunter2\",\"cpuSet\":[1]}"}),
         ];
         let text = lines.map(|line| line.to_string()).join("\n") + "\nplain password=hunter2\n";
         let clean = log(&text);
