@@ -32,7 +32,7 @@ pub enum ExpressionError {
 pub enum CompileError {
     #[error("expression code point size exceeds limit: size: {size}, limit {limit}")]
     TooLong {
-        /// In characters.
+        /// Size of the expression, in characters.
         size: usize,
         limit: usize,
     },

@@ -10,19 +10,12 @@ pub enum ExprType {
     Dyn,
     /// `null_type`.
     Null,
-    /// `bool`.
     Bool,
-    /// `int`.
     Int,
-    /// `uint`.
     Uint,
-    /// `double`.
     Double,
-    /// `string`.
     String,
-    /// `bytes`.
     Bytes,
-    /// `timestamp`.
     Timestamp,
     /// `list(T)`.
     List(Box<Self>),

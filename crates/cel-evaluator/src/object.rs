@@ -7,8 +7,8 @@
 //!                     └─ list of Object(DomainDisk, <disk>)  …
 //! ```
 //!
-//! In KubeVirt the values are Go structs. As there, an absent field reads as its zero value, and
-//! `has()` tells whether a field is set.
+//! In KubeVirt the values are Go structs, so an absent field reads as its zero value, and `has()`
+//! tells whether a field is set.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -23,7 +23,7 @@ pub struct StructType {
     pub name: &'static str,
     /// The type in expressions, named with the package: `libvirtxml.DomainDisk`.
     pub cel_type: CelType,
-    /// For a union, such as the source of a disk: the attribute that selects the variant.
+    /// The attribute that selects the variant, if the type is a union such as the source of a disk.
     pub discriminator: Option<Discriminator>,
     /// Fields in the table's order. If an expression sets several variants of a union, this order
     /// decides: the first one wins.
@@ -62,7 +62,6 @@ pub struct Field {
 /// Where the XML or JSON has a field.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Location {
-    /// An attribute.
     Attribute(&'static str),
     /// A child element, or a member of the JSON object. The last element of a path holds the field.
     Element(Vec<&'static str>),
@@ -79,17 +78,12 @@ pub enum Location {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
-    /// `string`.
     String,
-    /// `int`.
     Int,
-    /// `uint`.
     Uint,
-    /// `bool`.
     Bool,
-    /// `double`.
     Double,
-    /// `timestamp`; only in JSON.
+    /// Occurs only in JSON.
     Timestamp,
     /// A struct type of the same schema.
     Struct(&'static str),

@@ -82,7 +82,7 @@ fn is_joined(source: &Element) -> bool {
     source.name == "source" && source.attributes.iter().any(|(name, _)| has_mode(name))
 }
 
-/// One `<source>` for each mode with attributes. Child elements stay in the first one.
+/// Makes one `<source>` for each mode with attributes. Child elements stay in the first one.
 fn split_source(mut joined: Element) -> Vec<Node> {
     let mut sources = Vec::new();
     for mode in MODES {

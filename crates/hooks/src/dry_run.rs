@@ -44,7 +44,7 @@ pub struct DryRun {
     pub second_changes: Changes,
     /// The domain XML that the sidecar returns.
     pub xml: String,
-    /// Set if `PreCloudInitIso` was called.
+    /// The result of `PreCloudInitIso`, if that was called.
     pub cloud_init: Option<CloudInitDryRun>,
 }
 

@@ -114,7 +114,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Its priority at a hook point; `None` if it does not subscribe to that.
+    /// Its priority at `point`; `None` if the sidecar does not subscribe to that hook point.
     #[must_use]
     pub fn priority(&self, point: HookPoint) -> Option<i32> {
         self.points

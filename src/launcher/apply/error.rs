@@ -20,10 +20,8 @@ impl DeviceFailures {
 /// A device of the running domain that could not be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFailure {
-    /// A disk.
     #[error(transparent)]
     Disk(#[from] DiskFailure),
-    /// A network interface.
     #[error(transparent)]
     Interface(#[from] InterfaceFailure),
     /// The network of a new interface could not be set up. The text contains the cause.
@@ -38,9 +36,8 @@ pub enum DeviceFailure {
 #[derive(Debug, thiserror::Error)]
 #[error("disk \"{volume}\" ({target}): {verb}: {reason}")]
 pub struct DiskFailure {
-    /// Volume.
     pub volume: String,
-    /// Target, such as `sda`.
+    /// Target device, such as `sda`.
     pub target: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,
@@ -52,7 +49,7 @@ pub struct DiskFailure {
 #[derive(Debug, thiserror::Error)]
 #[error("interface \"{name}\": {verb}: {refusal}")]
 pub struct InterfaceFailure {
-    /// Its name in the VMI.
+    /// The interface's name in the VMI.
     pub name: String,
     /// `attach`, `detach` or `update`.
     pub verb: &'static str,

@@ -10,7 +10,7 @@ use api::vmi::Vmi;
 use convert::plan::{self, MemoryChange};
 use libvirt::{ChangeableDomain, XmlKind};
 
-/// A functional test of KubeVirt sets this annotation, and expects an error that contains it.
+/// A functional test of KubeVirt sets this annotation to make the change fail with this text.
 const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
 
 /// Serves `SyncVirtualMachineMemory`.

@@ -24,7 +24,7 @@ pub enum AgentError {
     #[error("\"{command}\" (process {pid} in the guest) has not ended within {} s; it still runs", after.as_secs())]
     StillRuns {
         command: String,
-        /// Its process id in the guest.
+        /// The command's process id in the guest.
         pid: i64,
         /// The limit.
         after: Duration,

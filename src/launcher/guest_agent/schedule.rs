@@ -21,7 +21,7 @@ const UNREAD_INTERVAL: Duration = Duration::from_secs(60);
 /// First and longest delay before a silent agent is polled again.
 const SILENCE_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(120));
 
-/// What a poll asks for.
+/// The kinds of polls, by the data that they ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Poll {
     /// The agent's version and commands.
@@ -90,7 +90,7 @@ impl Schedule {
             (Poll::Users, config.qemu_agent_user_interval),
         ];
         let entry = |(poll, interval): (Poll, Duration)| {
-            // Zero would poll without a pause.
+            // A flag of zero would poll without a pause.
             let interval = interval.max(Duration::from_secs(1));
             Entry {
                 poll,

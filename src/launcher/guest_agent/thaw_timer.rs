@@ -21,7 +21,7 @@ const MAX_FILE_BYTES: u64 = 64;
 /// When to thaw the guest's file systems, if they are frozen.
 pub(super) struct ThawTimer {
     path: PathBuf,
-    /// On the clock of [`now`].
+    /// The time of the thaw, on the clock of [`now`].
     deadline: watch::Sender<Option<Duration>>,
 }
 

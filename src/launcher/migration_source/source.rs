@@ -183,8 +183,9 @@ impl MigrationSource {
         transfer.run(migration).await
     }
 
-    /// Detaches the SR-IOV devices and builds libvirt's parameters. No other change may come in
-    /// between, so this waits for its turn, without a limit because no caller waits.
+    /// Writes the metadata to the domain, detaches the SR-IOV devices and builds libvirt's
+    /// parameters. No other change may come in between. This waits for its turn without a limit: no
+    /// caller waits.
     async fn prepare(
         &self,
         job: &Job,

@@ -130,7 +130,7 @@ mod tests {
             error.contains("sriov-two") && !error.contains("sriov-one"),
             "{error}"
         );
-        // After the first device, that limit starts again for the second.
+        // When the first device is released, the limit starts again for the second.
         assert_eq!(began.elapsed().as_secs(), 11 + 30);
     }
 }

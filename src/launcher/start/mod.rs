@@ -1,4 +1,4 @@
-//! From a VMI to a running domain.
+//! Starts a domain: converts the VMI, prepares the pod, calls the hooks, defines and starts.
 //!
 //! ```text
 //!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► network ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► start

@@ -148,7 +148,7 @@ impl Syncs {
         match self.sync_once(permit, request).await {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %os::logging::chain(&error), "The connection to libvirt was lost during a sync; waiting for the next one");
-                // Without a new connection in time, returns the first error.
+                // If no new connection comes in time, this returns the first error.
                 match timeout_at(request.deadline, connections.changed()).await {
                     Ok(Ok(())) => {
                         self.wait_for_failed_start(request).await?;

@@ -50,7 +50,6 @@ pub enum Request {
 /// The part of the VM's state that decides about admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Where the VM is.
     pub phase: Phase,
     /// A migration is in progress, or libvirt's own part of one.
     pub migrates: bool,
@@ -61,13 +60,13 @@ pub struct Standing {
 /// How an admitted request runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Immediately, whatever else is in progress.
+    /// The request runs at once, beside changes and jobs.
     AtOnce,
-    /// After the changes admitted before it.
+    /// The request waits for the changes admitted before it.
     InTurn,
-    /// In turn, and succeeds only if nothing has to change.
+    /// The request waits too, and succeeds only if nothing has to change.
     IfUnchanged,
-    /// Not at all: the domain is already in the requested state.
+    /// The request changes nothing: the domain is already in the requested state.
     NothingToDo,
     /// Undecided until libvirt has been asked for the domain.
     AfterFirstRead,
@@ -75,10 +74,8 @@ pub enum Admission {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No domain exists.
     #[error("there is no domain")]
     NoDomain,
-    /// The domain is migrating.
     #[error("the domain is migrating; send it again when the migration has ended")]
     Migrating,
     /// A post-copy migration has failed: neither node has all of the guest's memory.

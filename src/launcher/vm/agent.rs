@@ -21,11 +21,11 @@ const DISCONNECTED: &str = "disconnected";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
-    /// No agent.
+    /// No agent is connected.
     Away,
-    /// Connected; the first answers are still expected.
+    /// An agent is connected, and its first answers are still expected.
     New,
-    /// Connected; it has answered, or has not answered in time.
+    /// An agent is connected and has answered, or has not answered in time.
     Known,
 }
 

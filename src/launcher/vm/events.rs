@@ -9,7 +9,7 @@ use libvirt::{CrashedDetail, Event, IoAction, LifecycleEvent, StartedDetail};
 use os::lock::lock;
 use tokio::sync::Notify;
 
-/// What has happened since the last report.
+/// The events since the last report to virt-handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::launcher) struct PendingEvents {
     /// The domain is new.
@@ -22,10 +22,10 @@ pub(in crate::launcher) struct PendingEvents {
     changed: bool,
 }
 
-/// What a guest does after a panic.
+/// What happens after a guest's panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum Panic {
-    /// No crash kernel follows.
+    /// No crash kernel runs after the panic.
     Final,
     /// The guest saves a dump and reboots, and may panic again.
     CrashKernel,
@@ -33,7 +33,7 @@ pub(in crate::launcher) enum Panic {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::launcher) enum IoError {
-    /// No space is left for its image.
+    /// No space is left for the disk's image (ENOSPC).
     NoSpace,
     /// Any other I/O error.
     Other,

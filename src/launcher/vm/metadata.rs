@@ -338,7 +338,7 @@ mod tests {
         let dump = next.get().memory_dump.clone().unwrap_or_default();
         assert!(dump.completed && dump.failed && !dump.failure_reason.is_empty());
         assert!(dump.end_timestamp.is_some());
-        // One that had ended stays unchanged.
+        // A dump that had ended stays unchanged.
         metadata.memory_dump_ended(None);
         let xml = metadata.get().clone();
         next.adopt(&xml);

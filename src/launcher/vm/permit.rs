@@ -17,7 +17,7 @@ pub struct Permit(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    /// For one change after the other.
+    /// For changes that run one after the other.
     InTurn { _turn: Arc<OwnedMutexGuard<()>> },
     /// For a request that runs beside changes and jobs.
     AtOnce,

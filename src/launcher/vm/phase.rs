@@ -12,7 +12,7 @@
 //!                                                                  ▼                ▼
 //!                                                              Stopping ────────► Ended ──► Gone
 //! ```
-//! In each phase beyond `Starting` QEMU may end and the domain may vanish. No phase leads back to
+//! In each phase after `Starting`, QEMU may end and the domain may vanish. No phase leads back to
 //! `Absent`: a launcher runs one VM once.
 
 use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
@@ -61,7 +61,7 @@ pub enum PauseReason {
     Other,
 }
 
-/// What moves the VM from one phase to another.
+/// An event that may move the VM from one phase to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     StartBegan,

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! The owner: what it publishes, what it permits, and what a guard's end does.
+//! Tests of [`Vm`]: its snapshots, its permits, and the end of a job's guard.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ fn a_start_ends_as_absent_or_running_whatever_becomes_of_its_job() {
     assert!(vm.snapshot().jobs.is_empty());
 }
 
-/// A launcher that adopts the domain later would take it for one that migrates.
+/// Otherwise a later launcher that adopts the domain would take it for a migrating one.
 #[test]
 fn the_end_of_a_migration_is_written_to_the_domain() {
     let vm = running();
@@ -196,7 +196,7 @@ fn what_is_left_of_a_failed_start_is_not_taken_over() {
     ] {
         assert!(started.observe(seen(state)).is_none());
         assert_eq!(started.snapshot().phase, Phase::StartFailed);
-        // An earlier launcher may have started it, so its end has to be reported.
+        // An earlier launcher may have started the domain, so its end has to be reported.
         let adopting = vm();
         adopting.observe(seen(state));
         let is_absent = adopting.snapshot().phase == Phase::Absent;
@@ -313,7 +313,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 type Asked = Pin<Box<dyn Future<Output = Result<Option<Permit>, Refusal>>>>;
 
-/// A VM, who has the turn to change it, and who waits.
+/// A VM, the request that has the turn to change it, and the requests that wait.
 struct Asking {
     vm: Arc<Vm>,
     turn: Option<Permit>,
@@ -363,7 +363,7 @@ impl Asking {
         self.jobs.push(job);
     }
 
-    /// Nobody waits for nothing.
+    /// Checks that each waiting request waits for a reason.
     fn poll(&mut self) {
         let mut waited = usize::MAX;
         while self.waiting.len() < waited {
@@ -376,7 +376,7 @@ impl Asking {
         assert!(waited == 0 || is_unknown || self.turn.is_some());
     }
 
-    /// Whoever has an answer has the one of the table, by the state as it is now.
+    /// Checks that each answer is the table's answer for the current state.
     fn poll_next(&mut self) {
         let Some((request, mut asked)) = self.waiting.pop_front() else {
             return;

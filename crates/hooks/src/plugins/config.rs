@@ -29,7 +29,7 @@ pub struct Spec {
     pub domain_hooks: Option<Vec<DomainHook>>,
 }
 
-/// One of `domainHooks`: either `cel` or `sidecar`.
+/// An item of `domainHooks`: either `cel` or `sidecar`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DomainHook {

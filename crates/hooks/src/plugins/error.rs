@@ -68,31 +68,31 @@ pub enum SidecarError {
     /// The socket is not in the plugin's directory.
     #[error("socket path {socket:?} is outside {}/", dir.display())]
     Outside {
-        /// As in the hook.
+        /// The socket's path, as the hook has it.
         socket: String,
         dir: PathBuf,
     },
     /// The socket is a symbolic link, which could lead to the socket of another plugin.
     #[error("socket path {socket:?} is a symlink, which is not allowed")]
     Symlink {
-        /// As in the hook.
+        /// The socket's path, as the hook has it.
         socket: String,
     },
     #[error("socket path {socket:?}")]
     Inspect {
-        /// As in the hook.
+        /// The socket's path, as the hook has it.
         socket: String,
         source: io::Error,
     },
     #[error("sidecar socket {socket} not ready after {}", display_limit(*after))]
     NotReady {
-        /// As in the hook.
+        /// The socket's path, as the hook has it.
         socket: String,
         after: Duration,
     },
     #[error("MutateDomain on {socket}")]
     Call {
-        /// As in the hook.
+        /// The socket's path, as the hook has it.
         socket: String,
         #[source]
         reason: CallError,

@@ -14,7 +14,7 @@ fn repeated(count: usize, part: impl Fn(usize) -> String) -> String {
     (0..count).map(part).collect()
 }
 
-/// Each answer's subject, the sidecar's input and its output.
+/// Returns each answer's subject, the sidecar's input and its output.
 pub fn answers() -> Vec<(&'static str, String, String)> {
     let plain = domain("", "");
     let long = |length: usize| "n".repeat(length);

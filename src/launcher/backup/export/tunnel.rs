@@ -21,14 +21,14 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
 use convert::backup::Export;
 
-/// Port of an address without one. virt-controller sends a Service's name without a port
-/// (`pkg/storage/cbt/pull_mode.go`).
+/// Port of an address without one: virt-controller's code in `pkg/storage/cbt/pull_mode.go` sends
+/// only the name of a Service.
 const HTTPS_PORT: u16 = 443;
 /// Time limit for connecting, including the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the server to accept the CONNECT.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this silence the server is pinged; then the time limit of its answer.
+/// HTTP/2 keep-alive: the silence before the launcher sends a ping, and the limit of the answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
 #[derive(Debug, thiserror::Error)]
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server does with a connection.
+    /// A server's faulty behaviour.
     #[derive(Debug, Clone, Copy)]
     enum Server {
         /// Answers in plain text.

@@ -186,7 +186,7 @@ impl Credentials {
     }
 }
 
-/// What to do after an attempt.
+/// The reaction to an attempt.
 #[derive(Debug, PartialEq, Eq)]
 struct Next {
     /// Whether virt-handler gets the result.

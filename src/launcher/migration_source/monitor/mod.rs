@@ -53,7 +53,7 @@ impl Mode {
     }
 }
 
-/// What the migration may do, and its limits.
+/// The limits of the migration, and the help that it may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// `completionTimeoutPerGiB` times the size: limit of the migration, in seconds; 0 means none.
@@ -122,7 +122,7 @@ impl Sample {
     }
 }
 
-/// What to do now, and why.
+/// An action, and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
     pub action: Action,
