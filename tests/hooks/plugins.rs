@@ -85,6 +85,12 @@ impl Pod {
         asked
     }
 
+    /// Applies the plugin `a`, whose hook has these fields too, at a start.
+    async fn boot(&self, more: Value) -> Result<String, PluginError> {
+        let plugins = json!([hook("a", &more)]);
+        self.apply(plugins, InvocationContext::Boot, LONG).await
+    }
+
     async fn apply(
         &self,
         plugins: Value,
@@ -162,17 +168,10 @@ async fn a_sidecar_gets_domain_vmi_and_context_and_plugins_run_in_order() {
 #[tokio::test]
 async fn a_late_socket_is_waited_for() {
     let pod = Pod::new();
-    let (xml, ()) = tokio::join!(
-        pod.apply(
-            json!([hook("a", &json!({}))]),
-            InvocationContext::Boot,
-            LONG
-        ),
-        async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            pod.serve("a", |xml| Ok(xml.replace("kvm", "qemu")), false);
-        }
-    );
+    let (xml, ()) = tokio::join!(pod.boot(json!({})), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        pod.serve("a", |xml| Ok(xml.replace("kvm", "qemu")), false);
+    });
     assert!(xml.unwrap().contains("qemu"));
 }
 
@@ -210,15 +209,7 @@ async fn a_failure_has_the_sidecars_own_text() {
         |_| Err(Status::failed_precondition("no such device")),
         false,
     );
-    let error = pod
-        .apply(
-            json!([hook("a", &json!({}))]),
-            InvocationContext::Boot,
-            LONG,
-        )
-        .await
-        .unwrap_err();
-    let error = chain(&error);
+    let error = chain(&pod.boot(json!({})).await.unwrap_err());
     assert!(
         error.contains("FailedPrecondition") && error.contains("no such device"),
         "{error}"
@@ -230,25 +221,9 @@ async fn a_failure_has_the_sidecars_own_text() {
 async fn a_call_that_hangs_times_out_after_the_hooks_timeout() {
     let pod = Pod::new();
     pod.serve("a", Ok, true);
-    let error = pod
-        .apply(
-            json!([hook("a", &json!({"timeout": "100ms"}))]),
-            InvocationContext::Boot,
-            LONG,
-        )
-        .await
-        .unwrap_err();
-    let error = chain(&error);
+    let error = chain(&pod.boot(json!({"timeout": "100ms"})).await.unwrap_err());
     assert!(error.contains("no answer within"), "{error}");
-    let error = pod
-        .apply(
-            json!([hook("a", &json!({"timeout": "soon"}))]),
-            InvocationContext::Boot,
-            LONG,
-        )
-        .await
-        .unwrap_err();
-    let error = chain(&error);
+    let error = chain(&pod.boot(json!({"timeout": "soon"})).await.unwrap_err());
     assert!(error.contains("soon"), "{error}");
 }
 
@@ -262,12 +237,6 @@ async fn answers_that_are_another_domain_or_not_a_domain_are_refused() {
     {
         let pod = Pod::new();
         pod.serve("a", answer, false);
-        pod.apply(
-            json!([hook("a", &json!({}))]),
-            InvocationContext::Boot,
-            LONG,
-        )
-        .await
-        .unwrap_err();
+        pod.boot(json!({})).await.unwrap_err();
     }
 }

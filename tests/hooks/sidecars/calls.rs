@@ -10,11 +10,7 @@ async fn every_version_has_on_define_domain() {
             "hook-sidecar-0/s",
             Fake::appending("x").versions(&[version]),
         );
-        let xml = collect(&pod, 1)
-            .await
-            .on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap();
+        let xml = define(&collect(&pod, 1).await).await.unwrap();
         assert!(xml.contains(&format!("{version}:x")), "{xml}");
     }
 }
@@ -64,15 +60,7 @@ async fn a_sidecar_that_hangs_times_out_within_the_request() {
 
 #[tokio::test]
 async fn a_sidecar_that_dies_during_the_call_is_named() {
-    let pod = Pod::new();
-    pod.serve("hook-sidecar-0/s", Fake::new(Behaviour::Die));
-    let (text, reason) = call_error(
-        collect(&pod, 1)
-            .await
-            .on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap_err(),
-    );
+    let (text, reason) = refusal(Fake::new(Behaviour::Die)).await;
     assert!(matches!(reason, CallError::Broken(_)), "{text}");
 }
 
@@ -82,12 +70,7 @@ async fn a_sidecar_that_has_ended_is_named() {
     let server = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let sidecars = collect(&pod, 1).await;
     server.stop();
-    let (text, reason) = call_error(
-        sidecars
-            .on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap_err(),
-    );
+    let (text, reason) = call_error(define(&sidecars).await.unwrap_err());
     assert!(matches!(reason, CallError::Unreachable(_)), "{text}");
 }
 
@@ -99,13 +82,7 @@ async fn its_own_error_is_passed_on_and_the_next_sidecar_is_not_called() {
         Fake::new(Behaviour::Fail("no such annotation")),
     );
     let next = pod.serve("hook-sidecar-1/s", Fake::appending("x"));
-    let (text, _) = call_error(
-        collect(&pod, 2)
-            .await
-            .on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap_err(),
-    );
+    let (text, _) = call_error(define(&collect(&pod, 2).await).await.unwrap_err());
     assert!(text.contains("no such annotation"), "{text}");
     assert!(next.vmis().is_empty());
 }
@@ -120,15 +97,7 @@ async fn a_long_error_is_truncated_and_a_deadline_of_its_own_is_not_a_timeout() 
             "the license server does not answer",
         ),
     ] {
-        let pod = Pod::new();
-        pod.serve("a/x.sock", Fake::new(Behaviour::Status(code, text.into())));
-        let (error, _) = call_error(
-            collect(&pod, 1)
-                .await
-                .on_define_domain(XML.into(), &vmi(), later())
-                .await
-                .unwrap_err(),
-        );
+        let (error, _) = refusal(Fake::new(Behaviour::Status(code, text.into()))).await;
         let start: String = text.chars().take(4_000).collect();
         assert!(
             error.contains(&format!("failed with {code:?}: {start}")) && error.len() < 10_000,
@@ -153,18 +122,7 @@ async fn garbage_empty_answers_and_other_domains_are_refused() {
         ),
     ];
     for (answer, expected) in cases {
-        let pod = Pod::new();
-        pod.serve(
-            "hook-sidecar-0/s",
-            Fake::new(Behaviour::Answer(answer.to_vec())),
-        );
-        let (text, reason) = call_error(
-            collect(&pod, 1)
-                .await
-                .on_define_domain(XML.into(), &vmi(), later())
-                .await
-                .unwrap_err(),
-        );
+        let (text, reason) = refusal(Fake::new(Behaviour::Answer(answer.to_vec()))).await;
         assert!(matches!(reason, CallError::Answer(_)), "{text}");
         assert!(
             text.contains(expected) && text.contains("hook-sidecar-0/s"),
@@ -175,18 +133,7 @@ async fn garbage_empty_answers_and_other_domains_are_refused() {
 
 #[tokio::test]
 async fn a_hundred_mebibytes_are_refused() {
-    let pod = Pod::new();
-    pod.serve(
-        "hook-sidecar-0/s",
-        Fake::new(Behaviour::Answer(vec![b' '; 100 << 20])),
-    );
-    let (text, reason) = call_error(
-        collect(&pod, 1)
-            .await
-            .on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap_err(),
-    );
+    let (text, reason) = refusal(Fake::new(Behaviour::Answer(vec![b' '; 100 << 20]))).await;
     assert!(matches!(reason, CallError::TooLarge { .. }), "{text}");
 }
 
@@ -211,10 +158,7 @@ async fn the_same_input_in_one_request_is_answered_without_a_second_call() {
         .on_define_domain(XML.replace("kvm", "qemu"), &vmi(), deadline)
         .await
         .unwrap();
-    sidecars
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap();
+    define(&sidecars).await.unwrap();
     assert_eq!(seen.vmis().len(), 3);
 }
 
@@ -234,34 +178,20 @@ async fn the_report_shows_what_each_sidecar_changed() {
         read(),
         "the report has them before the first call"
     );
-    sidecars
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap_err();
+    define(&sidecars).await.unwrap_err();
     assert_eq!(sidecars.modified_by(), [r#""fake" (hook-sidecar-0/s)"#]);
     let report = sidecars.report();
     assert_eq!(report, read());
     let point = |n: usize| {
-        report.sidecars[n]
-            .points
-            .iter()
-            .find(|p| p.point == HookPoint::OnDefineDomain)
+        let mut points = report.sidecars[n].points.iter();
+        points
+            .find(|it| it.point == HookPoint::OnDefineDomain)
             .unwrap()
     };
-    assert_eq!(
-        point(0).last.as_ref().unwrap().changes.list[0].to_string(),
-        r#"+ title: "v1alpha3:x""#
-    );
-    assert!(
-        point(1)
-            .last
-            .as_ref()
-            .unwrap()
-            .error
-            .as_ref()
-            .unwrap()
-            .contains("<nonsense>")
-    );
+    let last = |n: usize| point(n).last.as_ref().unwrap();
+    let change = last(0).changes.list[0].to_string();
+    assert_eq!(change, r#"+ title: "v1alpha3:x""#);
+    assert!(last(1).error.as_ref().unwrap().contains("<nonsense>"));
     assert_eq!((point(0).order, point(1).order), (1, 2));
     // A launcher without sidecars in the same place does not show those of the last one.
     let _none = Sidecars::none().reporting_to(file.clone()).await;
@@ -343,11 +273,7 @@ async fn a_sidecar_may_exit_before_it_answers_shutdown() {
 async fn a_path_longer_than_a_socket_address_works() {
     let pod = Pod::below(&"long-directory-name/".repeat(8));
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
-    collect(&pod, 1)
-        .await
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap();
+    define(&collect(&pod, 1).await).await.unwrap();
 }
 
 #[tokio::test]

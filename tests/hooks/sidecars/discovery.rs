@@ -12,12 +12,7 @@ async fn without_sidecars_nothing_waits_and_no_directory_is_needed() {
     .await
     .unwrap();
     assert!(none.is_empty());
-    assert_eq!(
-        none.on_define_domain(XML.into(), &vmi(), later())
-            .await
-            .unwrap(),
-        XML
-    );
+    assert_eq!(define(&none).await.unwrap(), XML);
     none.shutdown(later()).await.unwrap();
 }
 
@@ -48,10 +43,7 @@ async fn equal_priorities_run_in_natural_order_of_their_sockets() {
         );
     }
     let sidecars = collect(&pod, 11).await;
-    let xml = sidecars
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap();
+    let xml = define(&sidecars).await.unwrap();
     let order: Vec<_> = (0..=10).map(|n| format!("&lt;{n}&gt;")).collect();
     assert!(xml.contains(&order.concat()), "{xml}");
 }
@@ -64,10 +56,7 @@ async fn the_highest_priority_runs_first() {
     pod.serve("hook-sidecar-1/s", Fake::appending("high").priority(100));
     pod.serve("hook-sidecar-2/s", Fake::appending("middle"));
     let sidecars = collect(&pod, 3).await;
-    let xml = sidecars
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap();
+    let xml = define(&sidecars).await.unwrap();
     assert!(xml.contains("highmiddlelow"), "{xml}");
 }
 
@@ -77,11 +66,7 @@ async fn two_sidecars_may_have_the_same_socket_name() {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/twin.sock", Fake::appending("1"));
     pod.serve("hook-sidecar-1/twin.sock", Fake::appending("2"));
-    let xml = collect(&pod, 2)
-        .await
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap();
+    let xml = define(&collect(&pod, 2).await).await.unwrap();
     assert!(xml.contains("12"), "{xml}");
 }
 
@@ -200,9 +185,6 @@ async fn the_newest_of_two_versions_is_used() {
     );
     let sidecars = collect(&pod, 1).await;
     assert_eq!(sidecars.report().sidecars[0].version, Version::V1alpha2);
-    let xml = sidecars
-        .on_define_domain(XML.into(), &vmi(), later())
-        .await
-        .unwrap();
+    let xml = define(&sidecars).await.unwrap();
     assert!(xml.contains("v1alpha2:x"), "{xml}");
 }

@@ -23,6 +23,18 @@ async fn collect(pod: &Pod, count: usize) -> Sidecars {
     Sidecars::collect(pod.dir(), count, later()).await.unwrap()
 }
 
+/// What the sidecars make of the domain, in a request of its own.
+async fn define(sidecars: &Sidecars) -> Result<String, HookError> {
+    sidecars.on_define_domain(XML.into(), &vmi(), later()).await
+}
+
+/// The text and the reason of the failed call of a sidecar alone in its pod.
+async fn refusal(fake: Fake) -> (String, CallError) {
+    let pod = Pod::new();
+    pod.serve("hook-sidecar-0/s", fake);
+    call_error(define(&collect(&pod, 1).await).await.unwrap_err())
+}
+
 /// The text of a failed call, and the reason.
 fn call_error(error: HookError) -> (String, CallError) {
     let text = chain(&error);
