@@ -4,41 +4,18 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use super::{
+    done, has, in_repository, json, launcherctl, launcherctl_command, refused, script, stderr,
+    stdout,
+};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-
-use super::{in_repository, launcherctl, launcherctl_command, script, stderr, stdout};
-
-#[test]
-fn hooks_check_passes_the_shell_example() {
-    let dir = tempfile::tempdir().unwrap();
-    let junit = dir.path().join("junit.xml").display().to_string();
-    let sidecar = in_repository("examples/sidecars/smbios-shell");
-    let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let output = launcherctl(&[
-        "hooks",
-        "check",
-        "--slowest",
-        "60000",
-        "--vmi",
-        &vmi,
-        "--junit",
-        &junit,
-        &sidecar,
-    ]);
-    let table = stdout(&output);
-    assert!(output.status.success(), "{table}{}", stderr(&output));
-    assert!(table.ends_with("the sidecar passes\n"), "{table}");
-    let junit = std::fs::read_to_string(junit).unwrap();
-    assert!(junit.contains("failures=\"0\""), "{junit}");
-}
 
 #[test]
 fn hooks_check_fails_a_script_that_is_not_idempotent() {
     let dir = tempfile::tempdir().unwrap();
     let text = "#!/bin/sh\nprintf '%s\\n' \"$4\" | sed 's|</devices>|<rng model=\"virtio\"/></devices>|'\n";
     let script = script(&dir.path().join("append.sh"), text);
-    let output = launcherctl(&["hooks", "check", "--slowest", "60000", &script]);
+    let output = launcherctl(&format!("hooks check --slowest 60000 {script}"));
     let table = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{table}");
     let failed = |line: &&str| line.starts_with("FAILED");
@@ -50,24 +27,29 @@ fn hooks_check_fails_a_script_that_is_not_idempotent() {
             && table.lines().any(|line| failed(&line)),
         "{table}"
     );
-    let missing = launcherctl(&["hooks", "check", "/nonexistent"]);
-    assert!(stderr(&missing).contains("/nonexistent"));
+    let missing = launcherctl("hooks check /nonexistent");
+    has(&stderr(&missing), "/nonexistent");
 }
 
 #[test]
-fn options_of_hooks_check_stand_after_the_program_too() {
+fn hooks_check_passes_the_shell_example_with_its_options_before_or_after_it() {
     let dir = tempfile::tempdir().unwrap();
-    let junit = dir.path().join("after.xml").display().to_string();
+    let junit = dir.path().join("junit.xml").display().to_string();
     let sidecar = in_repository("examples/sidecars/smbios-shell");
-    let after = ["--slowest", "60000", "--junit", &junit, "-o", "json"];
-    let output = launcherctl(&[&["hooks", "check", &sidecar], &after[..]].concat());
-    let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let options = format!("--slowest 60000 --vmi {vmi} --junit {junit}");
+    let table = done(&format!("hooks check {options} {sidecar}"));
+    assert!(table.ends_with("the sidecar passes\n"), "{table}");
+    has(&std::fs::read_to_string(&junit).unwrap(), "failures=\"0\"");
+    std::fs::remove_file(&junit).unwrap();
+
+    let result = json(&format!("hooks check {sidecar} {options} -o json"));
     assert_eq!(result["passed"], true, "{result}");
-    assert!(std::fs::read_to_string(&junit).unwrap().contains("tests="));
+    has(&std::fs::read_to_string(&junit).unwrap(), "tests=");
     for (extra, said) in [("--blub", "--blub"), ("extra", "gets no arguments")] {
-        let output = launcherctl(&["hooks", "check", &sidecar, extra]);
+        let output = launcherctl(&format!("hooks check {sidecar} {extra}"));
         assert!(!output.status.success(), "{extra}");
-        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+        has(&stderr(&output), said);
     }
 }
 
@@ -98,38 +80,22 @@ spec:
     let secret = vmi("secret.yaml", "cloudInitNoCloud: {secretRef: {name: seed}}");
     let hook = dir.path().join("preCloudInitIso");
     let sidecar = dir.path().display().to_string();
-    let try_it = |vmi: &str, format: &str| {
-        launcherctl(&[
-            "hooks",
-            "try",
-            "--vmi",
-            vmi,
-            "--sidecar",
-            &sidecar,
-            "-o",
-            format,
-        ])
-    };
+    let try_it = |vmi: &str| format!("hooks try --vmi {vmi} --sidecar {sidecar}");
 
     script(
         &hook,
         "#!/bin/sh\nprintf '%s' \"$4\" | sed 's/config old/config newer/'\n",
     );
-    let output = try_it(&with, "text");
-    let text = stdout(&output);
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(text.contains("cloud-init data: ~ UserData"), "{text}");
-    let json: Value = serde_json::from_str(&stdout(&try_it(&with, "json"))).unwrap();
+    has(&done(&try_it(&with)), "cloud-init data: ~ UserData");
+    let json = json(&format!("{} -o json", try_it(&with)));
     assert_eq!(json["cloudInit"]["UserData"], "#cloud-config newer");
     for (vmi, why) in [
         (&without, "no cloud-init volume"),
         (&secret, "needs a Secret"),
     ] {
-        let output = try_it(vmi, "text");
-        let text = stdout(&output);
-        assert!(output.status.success(), "{}", stderr(&output));
-        assert!(text.contains("PreCloudInitIso was not called: "), "{text}");
-        assert!(text.contains(why), "{text}");
+        let text = done(&try_it(vmi));
+        has(&text, "PreCloudInitIso was not called: ");
+        has(&text, why);
     }
 
     for (text, why) in [
@@ -141,9 +107,7 @@ spec:
         ),
     ] {
         script(&hook, &format!("#!/bin/sh\n{text}\n"));
-        let output = try_it(&with, "text");
-        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+        has(&refused(&try_it(&with)), why);
     }
 }
 
@@ -158,19 +122,13 @@ fn hooks_try_takes_the_answer_of_a_script_that_leaves_a_process() {
     );
     let program = script(&dir.path().join("leaves.sh"), &text);
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &program]);
-    assert!(output.status.success(), "{}", stderr(&output));
+    done(&format!("hooks try --vmi {vmi} --sidecar {program}"));
     assert_have_ended(&pids);
 
     let silent = text.replace("printf '%s' \"$4\"", "exit 0");
     let program = script(&dir.path().join("silent.sh"), &silent);
-    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &program]);
-    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-    assert!(
-        stderr(&output).contains("left running"),
-        "{}",
-        stderr(&output)
-    );
+    let error = refused(&format!("hooks try --vmi {vmi} --sidecar {program}"));
+    has(&error, "left running");
     assert_have_ended(&pids);
 }
 
@@ -188,8 +146,7 @@ fn hooks_try_leaves_nothing_of_a_sidecar_that_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let script = hanging_script(dir.path());
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &script]);
-    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    refused(&format!("hooks try --vmi {vmi} --sidecar {script}"));
     assert_have_ended(&dir.path().join("pids"));
 }
 
@@ -215,7 +172,7 @@ fn a_signal_to_hooks_try_and_check_leaves_nothing_of_the_sidecar() {
         let dir = tempfile::tempdir().unwrap();
         let (script, temporary) = (hanging_script(dir.path()), dir.path().join("tmp"));
         std::fs::create_dir(&temporary).unwrap();
-        let mut command = launcherctl_command(&["hooks", verb, "--vmi", &vmi]);
+        let mut command = launcherctl_command(&format!("hooks {verb} --vmi {vmi}"));
         if verb == "try" {
             command.arg("--sidecar");
         }
@@ -247,10 +204,8 @@ fn hooks_fails_where_no_launcher_answers() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().display().to_string();
     for format in ["text", "json"] {
-        let output = launcherctl(&["hooks", "--root", &root, "-o", format]);
-        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-        let error = stderr(&output);
-        assert!(error.contains("no launcher answers on"), "{error}");
+        let error = refused(&format!("hooks --root {root} -o {format}"));
+        has(&error, "no launcher answers on");
     }
 }
 
@@ -258,14 +213,8 @@ fn hooks_fails_where_no_launcher_answers() {
 fn hooks_try_takes_a_program_as_hooks_check_does() {
     let sidecar = in_repository("examples/sidecars/smbios-shell");
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let output = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", &sidecar]);
-    let changes = stdout(&output);
-    assert!(output.status.success(), "{changes}{}", stderr(&output));
-    assert!(changes.contains("+ sysinfo/baseBoard"), "{changes}");
-    let missing = launcherctl(&["hooks", "try", "--vmi", &vmi, "--sidecar", "/nonexistent"]);
-    assert!(
-        stderr(&missing).contains("cannot find /nonexistent"),
-        "{}",
-        stderr(&missing)
-    );
+    let changes = done(&format!("hooks try --vmi {vmi} --sidecar {sidecar}"));
+    has(&changes, "+ sysinfo/baseBoard");
+    let missing = launcherctl(&format!("hooks try --vmi {vmi} --sidecar /nonexistent"));
+    has(&stderr(&missing), "cannot find /nonexistent");
 }

@@ -13,17 +13,53 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn launcherctl(arguments: &[&str]) -> Output {
-    launcherctl_command(arguments).output().unwrap()
+/// Runs `launcherctl` with the words of this line.
+fn launcherctl(line: &str) -> Output {
+    launcherctl_command(line).output().unwrap()
 }
 
-fn launcherctl_command(arguments: &[&str]) -> Command {
+fn launcherctl_command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    command.arg("launcherctl").args(line.split_whitespace());
+    command.stdin(Stdio::null());
     command
-        .arg("launcherctl")
-        .args(arguments)
-        .stdin(Stdio::null());
-    command
+}
+
+/// What it prints when it succeeds.
+#[track_caller]
+fn done(line: &str) -> String {
+    let output = launcherctl(line);
+    let printed = stdout(&output);
+    assert!(output.status.success(), "{printed}{}", stderr(&output));
+    printed
+}
+
+/// What it says on standard error when it fails with status 1.
+#[track_caller]
+fn refused(line: &str) -> String {
+    let output = launcherctl(line);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    stderr(&output)
+}
+
+/// What it prints, which is JSON.
+fn json(line: &str) -> Value {
+    let output = launcherctl(line);
+    serde_json::from_str(&stdout(&output)).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The text has this part.
+#[track_caller]
+fn has(text: &str, part: &str) {
+    assert!(text.contains(part), "{part:?} is not in: {text}");
+}
+
+/// A manifest in a directory of its own: the directory and the file.
+fn manifest(text: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("manifest.yaml");
+    std::fs::write(&file, text).unwrap();
+    (dir, file.display().to_string())
 }
 
 fn stdout(output: &Output) -> String {
@@ -48,8 +84,8 @@ fn script(file: &Path, text: &str) -> String {
 }
 
 /// Runs it with a registry of its own, and returns the exit status and what it has printed.
-fn in_home(home: &Path, arguments: &[&str]) -> (i32, String) {
-    let mut command = launcherctl_command(arguments);
+fn in_home(home: &Path, line: &str) -> (i32, String) {
+    let mut command = launcherctl_command(line);
     let output = command.env("XDG_RUNTIME_DIR", home).output().unwrap();
     (
         output.status.code().unwrap(),
@@ -58,8 +94,8 @@ fn in_home(home: &Path, arguments: &[&str]) -> (i32, String) {
 }
 
 /// `-o json`: the last line of standard error.
-fn error_as_json(arguments: &[&str], status: i32) -> Value {
-    let output = launcherctl(arguments);
+fn error_as_json(line: &str, status: i32) -> Value {
+    let output = launcherctl(line);
     assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
     assert_eq!(stdout(&output), "");
     serde_json::from_str(stderr(&output).lines().last().unwrap()).unwrap()
@@ -70,34 +106,32 @@ fn errors_are_json_where_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("sock");
     let socket = socket.to_str().unwrap();
-    let refused = error_as_json(&["-o", "json", "ping", "--socket", socket], 1);
+    let refused = error_as_json(&format!("-o json ping --socket {socket}"), 1);
     let error = refused["error"].as_str().unwrap();
-    assert!(
-        error.contains(socket) && error.contains("no such socket"),
-        "{error}"
-    );
+    has(error, socket);
+    has(error, "no such socket");
     assert!(refused["hint"].is_null() && refused["details"].is_array());
     // A socket whose launcher was killed.
     drop(UnixListener::bind(socket).unwrap());
-    let refused = error_as_json(&["ping", "--socket", socket, "-ojson"], 1);
+    let refused = error_as_json(&format!("ping --socket {socket} -ojson"), 1);
     assert!(refused["error"].as_str().unwrap().contains("was killed"));
-    let misspelt = error_as_json(&["--output=json", "puase"], 2);
+    let misspelt = error_as_json("--output=json puase", 2);
     let error = misspelt["error"].as_str().unwrap();
-    assert!(error.contains("'puase'"), "{error}");
+    has(error, "'puase'");
 }
 
 #[test]
 fn completions_and_man_pages_are_made_of_the_command_line() {
     let dir = tempfile::tempdir().unwrap();
-    let script = stdout(&launcherctl(&["completion", "bash"]));
+    let script = stdout(&launcherctl("completion bash"));
     assert!(script.contains("--detach"));
     let file = dir.path().join("completion");
     std::fs::write(&file, script).unwrap();
     let checked = Command::new("bash").arg("-n").arg(&file).output();
     assert_eq!(stderr(&checked.unwrap()), "");
-    let written = launcherctl(&["manual", dir.path().to_str().unwrap()]);
+    let written = launcherctl(&format!("manual {}", dir.path().display()));
     assert!(written.status.success(), "{}", stderr(&written));
     let page = std::fs::read_to_string(dir.path().join("launcherctl-run.1")).unwrap();
-    assert!(page.contains("\\-\\-detach"), "{page}");
+    has(&page, "\\-\\-detach");
     assert!(!dir.path().join("launcherctl-supervise.1").exists());
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{in_home, launcherctl_command, stderr, stdout};
+use super::{has, in_home, stderr, stdout};
 
 /// Enters a VM that has failed in the registry of this user.
 pub fn add_failed(home: &Path, name: &str) {
@@ -20,34 +20,30 @@ pub fn add_failed(home: &Path, name: &str) {
     std::os::unix::fs::symlink(&root, registry.join(name)).unwrap();
 }
 
+/// It is shown as failed, and its log is there.
+pub fn assert_has_failed(home: &Path, name: &str) {
+    let (_, status) = in_home(home, &format!("status {name}"));
+    assert!(status.starts_with("web: Failed: no disk\n"), "{status}");
+    let log = in_home(home, &format!("logs {name}"));
+    assert_eq!(log, (0, "the log of this VM\n".to_owned()));
+}
+
 #[test]
 fn the_only_vm_needs_no_name_though_it_has_failed() {
     let home = tempfile::tempdir().unwrap();
-    let launcherctl = |arguments: &[&str]| {
-        let mut command = launcherctl_command(arguments);
-        command.env("XDG_RUNTIME_DIR", home.path());
-        command.output().unwrap()
-    };
+    let said = |line: &str| in_home(home.path(), line).1;
     add_failed(home.path(), "web");
-    let status = stdout(&launcherctl(&["status"]));
-    assert!(status.starts_with("web: Failed: no disk\n"), "{status}");
-    assert_eq!(stdout(&launcherctl(&["logs"])), "the log of this VM\n");
+    assert_has_failed(home.path(), "");
     for verb in ["pause", "ping", "console", "volumes", "watch"] {
-        let error = stderr(&launcherctl(&[verb]));
-        assert!(error.contains("web has failed: no disk"), "{verb}: {error}");
+        has(&said(verb), "web has failed: no disk");
     }
-    let console = stderr(&launcherctl(&["logs", "--console"]));
-    assert!(console.contains("no log of a serial console"), "{console}");
-    let other = stderr(&launcherctl(&["status", "-n", "other"]));
-    assert!(other.contains("no VM of namespace other"), "{other}");
+    has(&said("logs --console"), "no log of a serial console");
+    has(&said("status -n other"), "no VM of namespace other");
 
     add_failed(home.path(), "db");
-    let several = stderr(&launcherctl(&["status"]));
-    assert!(
-        several.contains("none of the VMs here is running (")
-            && several.contains("--name chooses one"),
-        "{several}"
-    );
+    let several = said("status");
+    has(&several, "none of the VMs here is running (");
+    has(&several, "--name chooses one");
 }
 
 #[test]
@@ -82,7 +78,7 @@ fn the_socket_of_a_killed_launcher_is_a_pods_only_in_a_pod() {
         &["--pid", "--fork", "--mount-proc"],
         &format!("exec -a /usr/bin/virt-launcher-monitor bash -c '{script}; exit' \"$0\" \"$1\""),
     );
-    assert!(inside.contains("was killed"), "{inside}");
+    has(&inside, "was killed");
 }
 
 #[test]
@@ -93,12 +89,10 @@ fn the_name_of_a_vm_is_not_taken_for_a_file() {
     std::fs::create_dir(&names).unwrap();
     std::os::unix::fs::symlink(vm.path(), names.join("demo")).unwrap();
     for verb in ["plan", "sync", "convert", "explain"] {
-        let mut command = launcherctl_command(&[verb, "demo"]);
-        let output = command.env("XDG_RUNTIME_DIR", registry.path()).output();
-        let error = stderr(&output.unwrap());
-        assert!(
-            error.contains("a VM of this name: the argument is a manifest's file"),
-            "{error}"
+        let (_, error) = in_home(registry.path(), &format!("{verb} demo"));
+        has(
+            &error,
+            "a VM of this name: the argument is a manifest's file",
         );
     }
 }
@@ -111,52 +105,44 @@ fn stop_ends_no_vm_but_the_one_that_is_named() {
     let path = |name: &str| home.join(name).display().to_string();
     let (web, empty, missing) = (path("web"), path("empty"), path("missing"));
     std::fs::create_dir(&empty).unwrap();
-    for (options, status, why) in [
-        (["--root", &missing], 1, "there is no such directory"),
-        (["--root", &empty], 1, "no VM in"),
-        (["--socket", &missing], 1, "not its socket"),
-        (["--name", "db"], 1, "no VM named db"),
-        (["-n", "other"], 1, "no VM of namespace other"),
+    for (options, why) in [
+        (format!("--root {missing}"), "there is no such directory"),
+        (format!("--root {empty}"), "no VM in"),
+        (format!("--socket {missing}"), "not its socket"),
+        ("--name db".to_owned(), "no VM named db"),
+        ("-n other".to_owned(), "no VM of namespace other"),
     ] {
-        let [option, value] = options;
-        let (code, text) = in_home(home, &["stop", "--force", option, value]);
-        assert!(
-            code == status && text.contains(why),
-            "{options:?}: {code} {text}"
-        );
+        let (code, text) = in_home(home, &format!("stop --force {options}"));
+        assert!(code == 1 && text.contains(why), "{options}: {code} {text}");
     }
-    for line in [
-        ["stop", "web", "--root", &empty].as_slice(),
-        &["stop", "--all", "--root", &empty],
-        &["stop", "web", "--socket", &missing],
-        &["stop", "web", "--name", "db"],
+    for options in [
+        format!("web --root {empty}"),
+        format!("--all --root {empty}"),
+        format!("web --socket {missing}"),
+        "web --name db".to_owned(),
     ] {
-        assert_eq!(in_home(home, line).0, 2, "{line:?}");
+        assert_eq!(in_home(home, &format!("stop {options}")).0, 2, "{options}");
     }
-    let other = in_home(home, &["stop", "web", "-n", "other"]);
+    let other = in_home(home, "stop web -n other");
     assert!(other.1.contains("not in namespace"), "{other:?}");
     assert_eq!(
-        in_home(home, &["stop", "--all", "-n", "other"]),
+        in_home(home, "stop --all -n other"),
         (0, "there is no VM to stop\n".to_owned())
     );
-    assert!(
-        in_home(home, &["status", "web"])
-            .1
-            .starts_with("web: Failed")
-    );
+    assert!(in_home(home, "status web").1.starts_with("web: Failed"));
 
     add_failed(home, "db");
-    let (_, several) = in_home(home, &["stop"]);
-    assert!(several.contains("there are several VMs"), "{several}");
+    let (_, several) = in_home(home, "stop");
+    has(&several, "there are several VMs");
     // By any path; the directory is the user's.
     let link = home.join("link");
     std::os::unix::fs::symlink(&web, &link).unwrap();
-    let (code, text) = in_home(home, &["stop", "--root", link.to_str().unwrap()]);
+    let (code, text) = in_home(home, &format!("stop --root {}", link.display()));
     let log = home.join("web/launcher.log");
     let expected = format!("web: had failed; its log stays: {}\n", log.display());
     assert_eq!((code, text), (0, expected));
     assert!(log.exists() && !home.join("web/failure.json").exists());
-    assert!(in_home(home, &["status", "db"]).1.starts_with("db: Failed"));
+    assert!(in_home(home, "status db").1.starts_with("db: Failed"));
 }
 
 #[test]
@@ -165,15 +151,15 @@ fn status_invents_no_vm() {
     let home = home.path();
     for name in ["missing", "."] {
         let root = home.join(name).display().to_string();
-        let (code, text) = in_home(home, &["status", "--root", &root]);
+        let (code, text) = in_home(home, &format!("status --root {root}"));
         assert!(code == 1 && text.contains("no VM in"), "{name}: {text}");
     }
     add_failed(home, "web");
     let root = home.join("web").display().to_string();
-    let (_, status) = in_home(home, &["status", "--root", &root]);
+    let (_, status) = in_home(home, &format!("status --root {root}"));
     assert!(status.starts_with("web: Failed: no disk\n"), "{status}");
-    assert_eq!(in_home(home, &["stop", "--root", &root]).0, 0);
-    let (code, text) = in_home(home, &["status", "--root", &root]);
+    assert_eq!(in_home(home, &format!("stop --root {root}")).0, 0);
+    let (code, text) = in_home(home, &format!("status --root {root}"));
     assert!(code == 1 && text.contains("no VM in"), "{text}");
 }
 
@@ -181,7 +167,7 @@ fn status_invents_no_vm() {
 fn watch_makes_no_directory() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().join("missing");
-    let (code, text) = in_home(home.path(), &["watch", "--root", root.to_str().unwrap()]);
+    let (code, text) = in_home(home.path(), &format!("watch --root {}", root.display()));
     assert!(
         code == 1 && text.contains("there is no such directory"),
         "{text}"
@@ -196,9 +182,9 @@ fn debug_of_a_failed_vm_has_its_logs() {
     add_failed(home, "web");
     std::fs::write(home.join("web/console.log"), "Kernel panic\n").unwrap();
     let archive = home.join("web.tar.gz").display().to_string();
-    let (code, text) = in_home(home, &["debug", "--name", "web", "--out", &archive]);
+    let (code, text) = in_home(home, &format!("debug --name web --out {archive}"));
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("missing: web has failed: no disk"), "{text}");
+    has(&text, "missing: web has failed: no disk");
     let read = |name: &str| {
         let file = format!("launcher-debug/{name}");
         let output = Command::new("tar")
