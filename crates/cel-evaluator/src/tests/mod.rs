@@ -46,6 +46,11 @@ fn input(domain: &str, vmi: Value) -> Input {
     }
 }
 
+#[track_caller]
+fn has(xml: &str, part: &str) {
+    assert!(xml.contains(part), "{part} is not in: {xml}");
+}
+
 fn condition(text: &str) -> Result<bool, String> {
     condition_on(text, &input(DOMAIN, vmi()))
 }

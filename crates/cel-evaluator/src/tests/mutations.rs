@@ -3,7 +3,7 @@
 use domain::xml::tree::Element;
 use serde_json::json;
 
-use super::{DOMAIN, condition_on, input, mutated, mutated_on, vmi};
+use super::{DOMAIN, condition_on, has, input, mutated, mutated_on, vmi};
 
 #[test]
 fn a_scsi_device_over_iscsi_is_not_taken_for_a_local_one() {
@@ -14,10 +14,7 @@ fn a_scsi_device_over_iscsi_is_not_taken_for_a_local_one() {
         "Domain{{Devices: DomainDeviceList{{Hostdevs: [{hostdev}]}}}}"
     ))
     .unwrap();
-    assert!(
-        xml.contains(r#"<source name="iqn.x" protocol="iscsi">"#),
-        "{xml}"
-    );
+    has(&xml, r#"<source name="iqn.x" protocol="iscsi">"#);
 }
 
 #[test]
@@ -27,51 +24,38 @@ fn null_clears_an_embedded_struct() {
         "Domain{{Features: DomainFeatureList{{HyperV: {hyperv}}}}}"
     ))
     .unwrap();
-    assert!(xml.contains(r#"<spinlocks retries="5">"#), "{xml}");
+    has(&xml, r#"<spinlocks retries="5">"#);
 }
 
 #[test]
 fn an_empty_mutation_changes_nothing_and_unknown_elements_stay() {
     let xml = mutated("Domain{}").unwrap();
-    assert_eq!(
-        Element::parse(&xml).unwrap(),
-        Element::parse(DOMAIN).unwrap()
-    );
-    assert!(
-        mutated(r#"Domain{Title: "x"}"#)
-            .unwrap()
-            .contains(r#"<unknown-device answer="42"></unknown-device>"#)
-    );
+    assert_eq!(Element::parse(&xml), Element::parse(DOMAIN));
+    let titled = mutated(r#"Domain{Title: "x"}"#).unwrap();
+    has(&titled, r#"<unknown-device answer="42"></unknown-device>"#);
 }
 
 #[test]
 fn fields_are_set_in_attributes_elements_and_text() {
     let xml = mutated(r#"Domain{Title: "modified", Memory: DomainMemory{Value: uint(2048), Unit: "GiB"}, IOThreads: 2u}"#).unwrap();
-    assert!(
-        xml.contains("<title>modified</title>") && xml.contains("<iothreads>2</iothreads>"),
-        "{xml}"
-    );
-    assert!(
-        xml.contains(r#"<memory unit="GiB">2048</memory>"#) && xml.contains("<name>test-vm</name>"),
-        "{xml}"
-    );
+    has(&xml, "<title>modified</title>");
+    has(&xml, "<iothreads>2</iothreads>");
+    has(&xml, r#"<memory unit="GiB">2048</memory>"#);
+    has(&xml, "<name>test-vm</name>");
 }
 
 #[test]
 fn structs_are_merged_and_added_where_they_are_missing() {
     let xml = mutated(r#"libvirtxml.Domain{Memory: DomainMemory{Unit: "GiB"}, CPU: DomainCPU{Mode: "host-passthrough"}}"#).unwrap();
-    assert!(
-        xml.contains(r#"<memory unit="GiB">1024</memory>"#)
-            && xml.contains(r#"<cpu mode="host-passthrough"></cpu>"#),
-        "{xml}"
-    );
+    has(&xml, r#"<memory unit="GiB">1024</memory>"#);
+    has(&xml, r#"<cpu mode="host-passthrough"></cpu>"#);
     let xml = mutated(r#"Domain{OS: DomainOS{BootMenu: DomainBootMenu{Enable: "yes"}, BootDevices: [DomainBootDevice{Dev: "network"}]}}"#)
         .unwrap();
-    assert!(
-        xml.contains(r#"<boot dev="network"></boot><bootmenu enable="yes"></bootmenu></os>"#)
-            && xml.contains(">hvm<"),
-        "{xml}"
+    has(
+        &xml,
+        r#"<boot dev="network"></boot><bootmenu enable="yes"></bootmenu></os>"#,
     );
+    has(&xml, ">hvm<");
 }
 
 #[test]
@@ -80,7 +64,7 @@ fn lists_are_replaced_and_null_removes() {
         Entry: [DomainSysInfoEntry{Name: "manufacturer", Value: "R. Edward"}]}]}}, DomainSysInfo{FWCfg: DomainSysInfoFWCfg{}}]}"#;
     let xml = mutated(sysinfo).unwrap();
     let expected = r#"<sysinfo type="smbios"><baseBoard><entry name="manufacturer">R. Edward</entry></baseBoard></sysinfo><sysinfo type="fwcfg"></sysinfo>"#;
-    assert!(xml.contains(expected), "{xml}");
+    has(&xml, expected);
     let xml = mutated("Domain{Memory: null, Devices: DomainDeviceList{Disks: []}}").unwrap();
     assert!(
         !xml.contains("<memory") && !xml.contains("<disk") && xml.contains("<controller"),
@@ -97,23 +81,26 @@ fn parts_of_the_domain_can_be_used_again() {
     )
     .unwrap();
     assert!(!xml.contains("/a.img"), "{xml}");
-    assert!(
-        xml.contains(r#"<disk type="block" device="disk"><source dev="/dev/b">"#),
-        "{xml}"
+    has(
+        &xml,
+        r#"<disk type="block" device="disk"><source dev="/dev/b">"#,
     );
-    assert!(xml.contains(r#"<disk device="cdrom" type="file"><source file="/c.iso"></source><target dev="sda"></target></disk>"#), "{xml}");
+    has(
+        &xml,
+        r#"<disk device="cdrom" type="file"><source file="/c.iso"></source><target dev="sda"></target></disk>"#,
+    );
     let xml = mutated(
         r#"Domain{Devices: DomainDeviceList{Disks: domainSpec.Devices.Disks.map(d, DomainDisk{Source: d.Source, Target: d.Target,
             Driver: DomainDiskDriver{IO: has(d.Source.Block) ? "native" : "threads"}})}}"#,
     )
     .unwrap();
-    assert!(
-        xml.contains(r#"<disk type="block"><driver io="native"></driver><source dev="/dev/b">"#),
-        "{xml}"
+    has(
+        &xml,
+        r#"<disk type="block"><driver io="native"></driver><source dev="/dev/b">"#,
     );
-    assert!(
-        xml.contains(r#"<disk type="file"><driver io="threads"></driver><source file="/a.img">"#),
-        "{xml}"
+    has(
+        &xml,
+        r#"<disk type="file"><driver io="threads"></driver><source file="/a.img">"#,
     );
 }
 
@@ -127,25 +114,21 @@ fn discriminators_are_written_where_libvirt_reads_them() {
         }}"#,
     )
     .unwrap();
-    assert!(xml.contains(r#"<serial type="pty"></serial>"#), "{xml}");
-    assert!(
-        xml.contains(r#"<backend model="random">/dev/urandom</backend>"#),
-        "{xml}"
+    has(&xml, r#"<serial type="pty"></serial>"#);
+    has(&xml, r#"<backend model="random">/dev/urandom</backend>"#);
+    has(
+        &xml,
+        r#"<hostdev mode="subsystem" type="pci"><source><address bus="3"></address></source></hostdev>"#,
     );
-    assert!(xml.contains(r#"<hostdev mode="subsystem" type="pci"><source><address bus="3"></address></source></hostdev>"#), "{xml}");
 }
 
 #[test]
 fn the_two_sources_of_a_udp_device_are_one_struct() {
-    let udp = |fields: &str| {
-        format!(
-            "[DomainSerial{{Source: DomainChardevSource{{UDP: DomainChardevSourceUDP{{{fields}}}}}}}]"
-        )
-    };
     let made = |fields: &str| {
+        let udp = format!("DomainChardevSource{{UDP: DomainChardevSourceUDP{{{fields}}}}}");
+        let serials = format!("[DomainSerial{{Source: {udp}}}]");
         mutated(&format!(
-            "Domain{{Devices: DomainDeviceList{{Serials: {}}}}}",
-            udp(fields)
+            "Domain{{Devices: DomainDeviceList{{Serials: {serials}}}}}"
         ))
         .unwrap()
     };
@@ -153,16 +136,10 @@ fn the_two_sources_of_a_udp_device_are_one_struct() {
     let connect = r#"<source mode="connect" host="127.0.0.2" service="2"></source>"#;
     let both =
         r#"BindHost: "127.0.0.1", BindService: "1", ConnectHost: "127.0.0.2", ConnectService: "2""#;
-    assert!(
-        made(both).contains(&format!(r#"<serial type="udp">{bind}{connect}</serial>"#)),
-        "{}",
-        made(both)
-    );
+    let serial = |sources: String| format!(r#"<serial type="udp">{sources}</serial>"#);
+    has(&made(both), &serial(format!("{bind}{connect}")));
     let one = made(r#"ConnectHost: "127.0.0.2", ConnectService: "2""#);
-    assert!(
-        one.contains(&format!(r#"<serial type="udp">{connect}</serial>"#)),
-        "{one}"
-    );
+    has(&one, &serial(connect.to_owned()));
 
     let given = format!(
         "<domain><name>n</name><devices><console type='udp'>{bind}{connect}<target port='0'/></console></devices></domain>"
@@ -176,10 +153,7 @@ fn the_two_sources_of_a_udp_device_are_one_struct() {
         assert_eq!(condition_on(&holds, &input), Ok(true), "{holds}");
     }
     let titled = mutated_on(r#"Domain{Title: "t"}"#, &input).unwrap();
-    assert!(
-        titled.contains(&format!("{bind}{connect}<target")),
-        "{titled}"
-    );
+    has(&titled, &format!("{bind}{connect}<target"));
 }
 
 #[test]
@@ -218,20 +192,14 @@ fn the_fields_of_a_smartcard_select_its_variant() {
             r#"<smartcard mode="host">"#,
         ),
     ] {
-        assert!(
-            made(&fields).contains(expected),
-            "{fields}: {}",
-            made(&fields)
-        );
+        has(&made(&fields), expected);
     }
     let tcp = made(
         r#"Passthrough: DomainChardevSource{TCP: DomainChardevSourceTCP{Mode: "bind", Host: "127.0.0.1"}}"#,
     );
-    assert!(
-        tcp.contains(
-            r#"type="tcp" mode="passthrough"><source host="127.0.0.1" mode="bind"></source>"#
-        ),
-        "{tcp}"
+    has(
+        &tcp,
+        r#"type="tcp" mode="passthrough"><source host="127.0.0.1" mode="bind"></source>"#,
     );
 }
 
@@ -244,10 +212,9 @@ fn a_variant_changes_only_when_the_old_one_is_set_to_null() {
             r#"Domain{{Devices: DomainDeviceList{{Disks: [], MemBalloon: null}}, OS: DomainOS{{NVRam: DomainNVRam{{Source: {source}}}}}}}"#
         ))
     };
-    assert!(
-        disk("")
-            .unwrap()
-            .contains(r#"<nvram type="block"><source dev="/dev/x"></source></nvram>"#)
+    has(
+        &disk("").unwrap(),
+        r#"<nvram type="block"><source dev="/dev/x"></source></nvram>"#,
     );
     let given = r#"<domain><name>n</name><os><nvram type="file"><source file="/a" index="1"/></nvram></os></domain>"#;
     let with = |file: &str| {
@@ -256,17 +223,18 @@ fn a_variant_changes_only_when_the_old_one_is_set_to_null() {
         );
         mutated_on(&text, &input(given, vmi())).unwrap()
     };
-    assert!(
-        with("").contains(r#"<nvram type="file"><source file="/a" index="1"></source></nvram>"#),
-        "{}",
-        with("")
-    );
-    assert!(
-        with("File: null, ")
-            .contains(r#"<nvram type="block"><source index="1" dev="/dev/x"></source></nvram>"#),
-        "{}",
-        with("File: null, ")
-    );
+    for (file, expected) in [
+        (
+            "",
+            r#"<nvram type="file"><source file="/a" index="1"></source></nvram>"#,
+        ),
+        (
+            "File: null, ",
+            r#"<nvram type="block"><source index="1" dev="/dev/x"></source></nvram>"#,
+        ),
+    ] {
+        has(&with(file), expected);
+    }
 }
 
 #[test]
@@ -279,14 +247,9 @@ fn the_namespace_of_qemu_elements_is_declared() {
         tree.attribute("xmlns:qemu"),
         Some("http://libvirt.org/schemas/domain/qemu/1.0")
     );
-    assert_eq!(
-        tree.child("qemu:commandline")
-            .unwrap()
-            .child("qemu:arg")
-            .unwrap()
-            .attribute("value"),
-        Some("-x")
-    );
+    let commandline = tree.child("qemu:commandline").unwrap();
+    let argument = commandline.child("qemu:arg").unwrap();
+    assert_eq!(argument.attribute("value"), Some("-x"));
 }
 
 #[test]
