@@ -190,54 +190,39 @@ mod tests {
     #[test]
     fn without_a_pod_the_images_are_kubevirts() {
         let efi = |arch, domain: &str| {
-            let vmi: Vmi =
-                serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
-            in_kubevirts_image(&vmi, arch).map(|efi| {
-                (
-                    efi.efi_code.to_string(),
-                    efi.efi_vars.to_string(),
-                    efi.secure_loader,
-                )
+            in_kubevirts_image(&vmi(domain), arch).map(|efi| {
+                let (code, vars) = (efi.efi_code, efi.efi_vars);
+                format!("{code} {vars} {}", efi.secure_loader)
             })
         };
-        let images =
-            |code: &str, vars: &str, secure| Some((code.to_owned(), vars.to_owned(), secure));
-        let (secure, plain) = (
-            r#"{"firmware":{"bootloader":{"efi":{}}}}"#,
-            r#"{"firmware":{"bootloader":{"efi":{"secureBoot":false}}}}"#,
-        );
-        assert_eq!(
-            efi("amd64", secure),
-            images(
-                "/usr/share/OVMF/OVMF_CODE.secboot.fd",
-                "/usr/share/OVMF/OVMF_VARS.secboot.fd",
-                true
-            )
-        );
-        assert_eq!(
-            efi("amd64", plain),
-            images(
-                "/usr/share/OVMF/OVMF_CODE.secboot.fd",
-                "/usr/share/OVMF/OVMF_VARS.fd",
-                false
-            )
-        );
-        assert_eq!(
-            efi("arm64", plain),
-            images(
-                "/usr/share/AAVMF/AAVMF_CODE.fd",
-                "/usr/share/AAVMF/AAVMF_VARS.fd",
-                false
-            )
-        );
+        for (arch, domain, expected) in [
+            (
+                "amd64",
+                SECURE,
+                "/usr/share/OVMF/OVMF_CODE.secboot.fd /usr/share/OVMF/OVMF_VARS.secboot.fd true",
+            ),
+            (
+                "amd64",
+                INSECURE,
+                "/usr/share/OVMF/OVMF_CODE.secboot.fd /usr/share/OVMF/OVMF_VARS.fd false",
+            ),
+            (
+                "arm64",
+                INSECURE,
+                "/usr/share/AAVMF/AAVMF_CODE.fd /usr/share/AAVMF/AAVMF_VARS.fd false",
+            ),
+        ] {
+            assert_eq!(efi(arch, domain).as_deref(), Some(expected));
+        }
         assert_eq!(efi("amd64", "{}"), None);
     }
 
-    fn chosen(
-        files: &[&str],
-        arch: &str,
-        domain: &str,
-    ) -> Result<Option<EfiConfiguration>, String> {
+    fn vmi(domain: &str) -> Vmi {
+        serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap()
+    }
+
+    /// The names of the images chosen of these files, and whether the loader is secure.
+    fn chosen(files: &[&str], arch: &str, domain: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
         for file in files {
             std::fs::write(dir.path().join(file), "").unwrap();
@@ -246,31 +231,19 @@ mod tests {
             ovmf_path: dir.path().to_string_lossy().into_owned(),
             ..LauncherFlags::default()
         };
-        let vmi: Vmi =
-            serde_json::from_str(&format!(r#"{{"spec":{{"domain":{domain}}}}}"#)).unwrap();
-        let base = |path: String| path.rsplit('/').next().unwrap_or_default().into();
-        choose(&cfg, &vmi, arch)
-            .map(|efi| {
-                efi.map(|efi| EfiConfiguration {
-                    efi_code: base(efi.efi_code),
-                    efi_vars: base(efi.efi_vars),
-                    ..efi
-                })
-            })
-            .map_err(|e| os::logging::chain(&e))
+        let efi = choose(&cfg, &vmi(domain), arch).map_err(|e| os::logging::chain(&e))?;
+        Ok(efi.map_or_else(String::new, |efi| {
+            assert!(!efi.uses_firmware_auto_selection);
+            let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+            let (code, vars) = (base(&efi.efi_code), base(&efi.efi_vars));
+            format!("{code} {vars} {}", efi.secure_loader)
+        }))
     }
 
-    fn efi(
-        code: &str,
-        vars: &str,
-        secure_loader: bool,
-    ) -> Result<Option<EfiConfiguration>, String> {
-        Ok(Some(EfiConfiguration {
-            efi_code: code.into(),
-            efi_vars: vars.into(),
-            secure_loader,
-            uses_firmware_auto_selection: false,
-        }))
+    #[track_caller]
+    fn chooses(files: &[&str], arch: &str, domain: &str, expected: &str) {
+        let efi = chosen(files, arch, domain);
+        assert_eq!(efi.as_deref(), Ok(expected), "{files:?} {domain}");
     }
 
     const SECURE: &str = r#"{"firmware":{"bootloader":{"efi":{}}}}"#;
@@ -278,9 +251,11 @@ mod tests {
 
     #[test]
     fn a_bios_guest_needs_no_images() {
-        assert_eq!(
-            chosen(&[], "amd64", r#"{"firmware":{"bootloader":{"bios":{}}}}"#),
-            Ok(None)
+        chooses(
+            &[],
+            "amd64",
+            r#"{"firmware":{"bootloader":{"bios":{}}}}"#,
+            "",
         );
     }
 
@@ -291,9 +266,11 @@ mod tests {
             "OVMF_VARS.fd",
             "OVMF_VARS.secboot.fd",
         ];
-        assert_eq!(
-            chosen(&files, "amd64", SECURE),
-            efi("OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd", true)
+        chooses(
+            &files,
+            "amd64",
+            SECURE,
+            "OVMF_CODE.secboot.fd OVMF_VARS.secboot.fd true",
         );
         let error = chosen(&files[..2], "amd64", SECURE).unwrap_err();
         assert!(error.starts_with("EFI OVMF roms missing for booting in EFI mode with SecureBoot=true, SEV/SEV-ES=false"), "{error}");
@@ -302,17 +279,17 @@ mod tests {
 
     #[test]
     fn without_secure_boot_the_code_that_could_is_preferred() {
-        assert_eq!(
-            chosen(
-                &["OVMF_CODE.secboot.fd", "OVMF_CODE.fd", "OVMF_VARS.fd"],
-                "amd64",
-                INSECURE
-            ),
-            efi("OVMF_CODE.secboot.fd", "OVMF_VARS.fd", false)
+        chooses(
+            &["OVMF_CODE.secboot.fd", "OVMF_CODE.fd", "OVMF_VARS.fd"],
+            "amd64",
+            INSECURE,
+            "OVMF_CODE.secboot.fd OVMF_VARS.fd false",
         );
-        assert_eq!(
-            chosen(&["OVMF_CODE.fd", "OVMF_VARS.fd"], "amd64", INSECURE),
-            efi("OVMF_CODE.fd", "OVMF_VARS.fd", false)
+        chooses(
+            &["OVMF_CODE.fd", "OVMF_VARS.fd"],
+            "amd64",
+            INSECURE,
+            "OVMF_CODE.fd OVMF_VARS.fd false",
         );
     }
 
@@ -324,13 +301,17 @@ mod tests {
             "OVMF_VARS_4M.fd",
             "OVMF_VARS_4M.ms.fd",
         ];
-        assert_eq!(
-            chosen(&debian_13, "amd64", SECURE),
-            efi("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.ms.fd", true)
+        chooses(
+            &debian_13,
+            "amd64",
+            SECURE,
+            "OVMF_CODE_4M.secboot.fd OVMF_VARS_4M.ms.fd true",
         );
-        assert_eq!(
-            chosen(&debian_13, "amd64", INSECURE),
-            efi("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", false)
+        chooses(
+            &debian_13,
+            "amd64",
+            INSECURE,
+            "OVMF_CODE_4M.fd OVMF_VARS_4M.fd false",
         );
         assert!(chosen(&["OVMF_CODE.fd", "OVMF_VARS_4M.fd"], "amd64", INSECURE).is_err());
     }
@@ -349,21 +330,29 @@ mod tests {
                 r#"{{"firmware":{{"bootloader":{{"efi":{{"secureBoot":{secure}}}}}}},"launchSecurity":{{"{what}":{{}}}}}}"#
             )
         };
-        assert_eq!(
-            chosen(&files, "amd64", &with(false, "sev")),
-            efi("OVMF_CODE.cc.fd", "OVMF_VARS.fd", false)
+        chooses(
+            &files,
+            "amd64",
+            &with(false, "sev"),
+            "OVMF_CODE.cc.fd OVMF_VARS.fd false",
         );
-        assert_eq!(
-            chosen(&files, "amd64", &with(false, "snp")),
-            efi("OVMF.amdsev.fd", "", false)
+        chooses(
+            &files,
+            "amd64",
+            &with(false, "snp"),
+            "OVMF.amdsev.fd  false",
         );
-        assert_eq!(
-            chosen(&files, "amd64", &with(false, "tdx")),
-            efi("OVMF.inteltdx.fd", "", false)
+        chooses(
+            &files,
+            "amd64",
+            &with(false, "tdx"),
+            "OVMF.inteltdx.fd  false",
         );
-        assert_eq!(
-            chosen(&files, "amd64", &with(true, "tdx")),
-            efi("OVMF.inteltdx.secboot.fd", "", false)
+        chooses(
+            &files,
+            "amd64",
+            &with(true, "tdx"),
+            "OVMF.inteltdx.secboot.fd  false",
         );
         assert!(
             chosen(&files, "amd64", &with(true, "sev"))
@@ -375,9 +364,11 @@ mod tests {
     #[test]
     fn arm_has_no_secure_boot() {
         let files = ["AAVMF_CODE.fd", "AAVMF_VARS.fd"];
-        assert_eq!(
-            chosen(&files, "arm64", INSECURE),
-            efi("AAVMF_CODE.fd", "AAVMF_VARS.fd", false)
+        chooses(
+            &files,
+            "arm64",
+            INSECURE,
+            "AAVMF_CODE.fd AAVMF_VARS.fd false",
         );
         assert!(chosen(&files, "arm64", SECURE).is_err());
     }
@@ -389,9 +380,7 @@ mod tests {
             ovmf_path: "/nowhere".into(),
             ..LauncherFlags::default()
         };
-        let vmi: Vmi =
-            serde_json::from_str(&format!(r#"{{"spec":{{"domain":{SECURE}}}}}"#)).unwrap();
-        let efi = choose(&cfg, &vmi, "amd64").unwrap().unwrap();
+        let efi = choose(&cfg, &vmi(SECURE), "amd64").unwrap().unwrap();
         assert!(efi.uses_firmware_auto_selection && efi.secure_loader && efi.efi_code.is_empty());
     }
 }

@@ -359,32 +359,45 @@ mod tests {
         }
 
         fn write(&self, path: &str, text: &str) {
-            let path = self
-                .0
-                .path()
-                .join("var/run/kubevirt-private/secret")
-                .join(path);
+            let path = self.secret(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
 
-        fn make_dir(&self, path: &str) {
+        fn secret(&self, path: &str) -> std::path::PathBuf {
             let secrets = self.0.path().join("var/run/kubevirt-private/secret");
-            fs::create_dir_all(secrets.join(path)).unwrap();
+            secrets.join(path)
+        }
+
+        /// What the kubelet makes of keys that a secret lacks.
+        fn with_directories(names: &[&str]) -> Self {
+            let pod = Self::new();
+            for name in names {
+                fs::create_dir_all(pod.secret("ci").join(name)).unwrap();
+            }
+            pod
+        }
+
+        /// The data of a `NoCloud` source.
+        fn data(&self, source: &str) -> CloudInitData {
+            self.read(&no_cloud(source)).unwrap().unwrap()
+        }
+
+        #[track_caller]
+        fn refuses(&self, source: &str, why: &str) {
+            let error = self.read(&no_cloud(source)).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
 
         fn read(&self, spec: &str) -> Result<Option<CloudInitData>, String> {
             let metadata = r#"{"name":"web.example","namespace":"shop","annotations":{"kubevirt.io/instancetype-name":"small"}}"#;
-            let vmi = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#))
-                .unwrap();
-            cloud_init(
-                &LauncherFlags {
-                    root: Root::new(self.0.path()),
-                    ..LauncherFlags::default()
-                },
-                &vmi,
-            )
-            .map_err(|error| os::logging::chain(&error))
+            let vmi = format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#);
+            let flags = LauncherFlags {
+                root: Root::new(self.0.path()),
+                ..LauncherFlags::default()
+            };
+            cloud_init(&flags, &serde_json::from_str(&vmi).unwrap())
+                .map_err(|error| os::logging::chain(&error))
         }
     }
 
@@ -407,19 +420,12 @@ mod tests {
             ))
             .unwrap()
             .unwrap();
-        assert_eq!(
-            (
-                &*data.user_data.text(),
-                &*data.network_data.text(),
-                data.volume_name.as_str()
-            ),
-            ("#cloud-config", "net", "ci")
-        );
+        assert_eq!(data.user_data, "#cloud-config".into());
+        assert_eq!(data.network_data, "net".into());
+        assert_eq!(data.volume_name, "ci");
         let expected = r#"{"instance-type":"small","instance-id":"u-1","local-hostname":"web"}"#;
-        assert_eq!(
-            serde_json::to_string(&data.no_cloud_meta_data).unwrap(),
-            expected
-        );
+        let metadata = serde_json::to_string(&data.no_cloud_meta_data).unwrap();
+        assert_eq!(metadata, expected);
     }
 
     #[test]
@@ -427,10 +433,8 @@ mod tests {
         let spec = r#"{"hostname":"db","volumes":[{"name":"ci","cloudInitConfigDrive":{"userDataBase64":"dXNlcg=="}}]}"#;
         let data = Pod::new().read(spec).unwrap().unwrap();
         let expected = r#"{"instance_type":"small","instance_id":"web.example.shop","hostname":"db","uuid":"web.example.shop"}"#;
-        assert_eq!(
-            serde_json::to_string(&data.config_drive_meta_data).unwrap(),
-            expected
-        );
+        let metadata = serde_json::to_string(&data.config_drive_meta_data).unwrap();
+        assert_eq!(metadata, expected);
         assert_eq!(data.user_data, "user".into());
     }
 
@@ -438,12 +442,7 @@ mod tests {
     fn secrets_replace_what_is_in_the_vmi() {
         let pod = Pod::new();
         pod.write("ci/userData", "from the secret");
-        let data = pod
-            .read(&no_cloud(
-                r#"{"secretRef":{"name":"s"},"userData":"plain"}"#,
-            ))
-            .unwrap()
-            .unwrap();
+        let data = pod.data(r#"{"secretRef":{"name":"s"},"userData":"plain"}"#);
         assert_eq!(data.user_data, "from the secret".into());
     }
 
@@ -452,60 +451,36 @@ mod tests {
     #[test]
     fn a_key_that_the_secret_lacks_is_a_directory_in_a_pod() {
         let secrets = |inline: &str| {
-            no_cloud(&format!(
+            format!(
                 r#"{{"secretRef":{{"name":"s"}},"networkDataSecretRef":{{"name":"n"}}{inline}}}"#
-            ))
-        };
-        let data = |pod: &Pod, inline: &str| {
-            let data = pod.read(&secrets(inline)).unwrap().unwrap();
-            (
-                data.user_data.text().into_owned(),
-                data.network_data.text().into_owned(),
             )
         };
-        let pod = Pod::new();
-        for directory in ["userdata", "networkData"] {
-            pod.make_dir(&format!("ci/{directory}"));
-        }
+        let data = |pod: &Pod, inline: &str| {
+            let data = pod.data(&secrets(inline));
+            let text = |data: Data| data.text().into_owned();
+            (text(data.user_data), text(data.network_data))
+        };
+        let pod = Pod::with_directories(&["userdata", "networkData"]);
         pod.write("ci/userData", "user");
         pod.write("ci/networkdata", "net");
         assert_eq!(data(&pod, ""), ("user".into(), "net".into()));
         // Without the one or the other at all.
-        let pod = Pod::new();
-        for directory in ["userdata", "userData", "networkdata"] {
-            pod.make_dir(&format!("ci/{directory}"));
-        }
+        let pod = Pod::with_directories(&["userdata", "userData", "networkdata"]);
         pod.write("ci/networkData", "net");
         assert_eq!(data(&pod, ""), (String::new(), "net".into()));
-        assert_eq!(
-            data(&pod, r#","userData":"plain""#),
-            ("plain".into(), "net".into())
-        );
-        let pod = Pod::new();
-        for directory in ["userdata", "userData", "networkdata", "networkData"] {
-            pod.make_dir(&format!("ci/{directory}"));
-        }
-        let error = pod.read(&secrets("")).unwrap_err();
-        assert!(error.contains("has neither the key"), "{error}");
+        let inline = data(&pod, r#","userData":"plain""#);
+        assert_eq!(inline, ("plain".into(), "net".into()));
+        let none = ["userdata", "userData", "networkdata", "networkData"];
+        Pod::with_directories(&none).refuses(&secrets(""), "has neither the key");
     }
 
     #[test]
     fn a_secret_that_is_not_there_is_named() {
-        let error = Pod::new()
-            .read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#))
-            .unwrap_err();
-        assert!(
-            error.contains("the secret \"s\" has neither the key \"userdata\" nor \"userData\""),
-            "{error}"
-        );
+        let why = "the secret \"s\" has neither the key \"userdata\" nor \"userData\"";
+        Pod::new().refuses(r#"{"secretRef":{"name":"s"}}"#, why);
         let pod = Pod::new();
         pod.write("ci/userdata", "user");
-        let both = pod
-            .read(&no_cloud(
-                r#"{"secretRef":{"name":"s"},"networkDataSecretRef":{"name":"n"}}"#,
-            ))
-            .unwrap()
-            .unwrap();
+        let both = pod.data(r#"{"secretRef":{"name":"s"},"networkDataSecretRef":{"name":"n"}}"#);
         assert_eq!(
             (&*both.user_data.text(), &*both.network_data.text()),
             ("user", ""),
@@ -515,33 +490,18 @@ mod tests {
 
     #[test]
     fn what_the_vmi_says_itself_does_for_a_secret_that_is_not_there() {
-        let data = Pod::new()
-            .read(&no_cloud(
-                r#"{"secretRef":{"name":"s"},"userData":"plain"}"#,
-            ))
-            .unwrap()
-            .unwrap();
+        let data = Pod::new().data(r#"{"secretRef":{"name":"s"},"userData":"plain"}"#);
         assert_eq!(data.user_data, "plain".into());
     }
 
     #[test]
     fn user_data_may_be_compressed() {
-        let data = Pod::new()
-            .read(&no_cloud(r#"{"userDataBase64":"H4sIAAA="}"#))
-            .unwrap()
-            .unwrap();
+        let data = Pod::new().data(r#"{"userDataBase64":"H4sIAAA="}"#);
         assert_eq!(data.user_data.0, b"\x1f\x8b\x08\0\0");
         let pod = Pod::new();
-        let file = pod
-            .0
-            .path()
-            .join("var/run/kubevirt-private/secret/ci/userdata");
         pod.write("ci/userdata", "");
-        fs::write(file, b"\x1f\x8b\x08\xff").unwrap();
-        let data = pod
-            .read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#))
-            .unwrap()
-            .unwrap();
+        fs::write(pod.secret("ci/userdata"), b"\x1f\x8b\x08\xff").unwrap();
+        let data = pod.data(r#"{"secretRef":{"name":"s"}}"#);
         assert_eq!(data.user_data.0, b"\x1f\x8b\x08\xff");
     }
 
@@ -550,18 +510,9 @@ mod tests {
         let pod = Pod::new();
         pod.write("ci/x", "");
         fs::write(pod.0.path().join("token"), "launcher's own").unwrap();
-        std::os::unix::fs::symlink(
-            "../../../../../token",
-            pod.0
-                .path()
-                .join("var/run/kubevirt-private/secret/ci/userdata"),
-        )
-        .unwrap();
-        assert!(
-            pod.read(&no_cloud(r#"{"secretRef":{"name":"s"}}"#))
-                .unwrap_err()
-                .contains("neither the key")
-        );
+        let link = pod.secret("ci/userdata");
+        std::os::unix::fs::symlink("../../../../../token", link).unwrap();
+        pod.refuses(r#"{"secretRef":{"name":"s"}}"#, "neither the key");
     }
 
     #[test]
@@ -590,13 +541,8 @@ mod tests {
         let spec = format!(
             r#"{{"accessCredentials":[{credentials}],"volumes":[{{"name":"ci","cloudInitNoCloud":{{"userData":"x"}}}}]}}"#
         );
-        let keys = pod
-            .read(&spec)
-            .unwrap()
-            .unwrap()
-            .no_cloud_meta_data
-            .unwrap()
-            .public_keys;
+        let data = pod.read(&spec).unwrap().unwrap();
+        let keys = data.no_cloud_meta_data.unwrap().public_keys;
         let keys: Vec<(&str, &str)> = keys
             .iter()
             .map(|(number, key)| (number.as_str(), key.as_str()))
@@ -606,17 +552,8 @@ mod tests {
 
     #[test]
     fn bad_data_is_refused() {
-        assert!(
-            Pod::new()
-                .read(&no_cloud("{}"))
-                .unwrap_err()
-                .contains("is required for a cloud-init data source")
-        );
-        assert!(
-            Pod::new()
-                .read(&no_cloud(r#"{"userDataBase64":"!"}"#))
-                .unwrap_err()
-                .contains("userDataBase64: it is not Base64")
-        );
+        Pod::new().refuses("{}", "is required for a cloud-init data source");
+        let wrong = r#"{"userDataBase64":"!"}"#;
+        Pod::new().refuses(wrong, "userDataBase64: it is not Base64");
     }
 }
