@@ -36,7 +36,6 @@ impl Drop for Handler {
     }
 }
 
-#[derive(Default)]
 struct Manners {
     versions: Vec<u32>,
     /// Answers `success: false`.
@@ -49,6 +48,19 @@ struct Manners {
     fails: AtomicBool,
     /// Answers only when this is true.
     open: Option<watch::Receiver<bool>>,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self {
+            versions: vec![1],
+            declines: false,
+            breaks_on: None,
+            connections: AtomicUsize::new(0),
+            fails: AtomicBool::new(false),
+            open: None,
+        }
+    }
 }
 
 struct Service {
@@ -83,29 +95,20 @@ impl NotifyService for Service {
     ) -> Result<Response<Answer>, Status> {
         let request = request.into_inner();
         let domain: Value = serde_json::from_slice(&request.domain_json).unwrap();
-        let gone = if domain["ObjectMeta"]["deletionTimestamp"].is_null() {
-            ""
-        } else {
-            " gone"
-        };
-        self.answer(format!(
-            "{} {}{gone}",
-            request.event_type,
-            domain["Status"]["Status"].as_str().unwrap()
-        ))
-        .await
+        let is_there = domain["ObjectMeta"]["deletionTimestamp"].is_null();
+        let gone = if is_there { "" } else { " gone" };
+        let status = domain["Status"]["Status"].as_str().unwrap();
+        let what = format!("{} {status}{gone}", request.event_type);
+        self.answer(what).await
     }
     async fn handle_k8s_event(
         &self,
         request: Request<K8sEventRequest>,
     ) -> Result<Response<Answer>, Status> {
         let event: Value = serde_json::from_slice(&request.into_inner().event_json).unwrap();
-        self.answer(format!(
-            "{}: {}",
-            event["reason"].as_str().unwrap(),
-            event["message"].as_str().unwrap()
-        ))
-        .await
+        let text = |field: &str| event[field].as_str().unwrap();
+        let what = format!("{}: {}", text("reason"), text("message"));
+        self.answer(what).await
     }
 }
 
@@ -157,13 +160,7 @@ impl Handler {
     }
 
     pub(crate) fn polite(socket: &Path) -> Self {
-        Self::start(
-            socket,
-            Arc::new(Manners {
-                versions: vec![1],
-                ..Manners::default()
-            }),
-        )
+        Self::start(socket, Arc::default())
     }
 
     pub(crate) async fn next(&mut self) -> String {
@@ -191,169 +188,166 @@ fn gone() -> Domain {
     document
 }
 
-fn with_notifier<F: Future<Output = ()>>(test: impl FnOnce(Notifier, PathBuf) -> F) {
+/// A notifier, and the socket at which it expects virt-handler.
+struct Waiting {
+    notifier: Notifier,
+    socket: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+fn waiting() -> Waiting {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let socket = dir.path().join("share").join(api::pod_paths::NOTIFY_SOCKET);
-        let (notifier, task) = Notifier::new(socket.clone(), dir.path().join("unused"), "u-1");
-        tokio::spawn(task);
-        std::fs::create_dir(dir.path().join("share")).unwrap();
-        test(notifier, socket).await;
-    });
+    let socket = dir.path().join("share").join(api::pod_paths::NOTIFY_SOCKET);
+    let (notifier, task) = Notifier::new(socket.clone(), dir.path().join("unused"), "u-1");
+    tokio::spawn(task);
+    std::fs::create_dir(dir.path().join("share")).unwrap();
+    Waiting {
+        notifier,
+        socket,
+        _dir: dir,
+    }
 }
 
-#[test]
+impl Waiting {
+    fn publish(&self, states: &[&str]) {
+        for state in states {
+            self.notifier.publish(&domain(state), EventType::Modified);
+        }
+    }
+
+    fn publish_added(&self) {
+        self.notifier.publish(&domain("Running"), EventType::Added);
+    }
+
+    /// Whether virt-handler has all of them within this time.
+    async fn flush(&self, limit: Duration) -> bool {
+        self.notifier.flush(Instant::now() + limit).await
+    }
+}
+
+#[tokio::test]
 // D-vm-10 (docs/differences.md).
-fn a_handler_that_comes_late_hears_all_that_matters_in_order() {
-    with_notifier(|notifier, socket| async move {
-        notifier.publish(&domain("Running"), EventType::Added);
-        notifier.publish(&domain("Running"), EventType::Modified);
-        notifier.publish(&domain("Paused"), EventType::Modified);
-        notifier.publish(&domain("Shutoff"), EventType::Modified);
-        notifier.publish(&gone(), EventType::Modified);
-        // The task has tried by now and found nothing.
-        assert!(
-            !notifier
-                .flush(Instant::now() + Duration::from_millis(50))
-                .await
-        );
-        let mut handler = Handler::polite(&socket);
-        for expected in [
-            "ADDED Running",
-            "MODIFIED Paused",
-            "MODIFIED Shutoff",
-            "MODIFIED NoState gone",
-        ] {
-            assert_eq!(handler.next().await, expected);
-        }
-        assert!(notifier.flush(Instant::now() + SOON).await);
-    });
+async fn a_handler_that_comes_late_hears_all_that_matters_in_order() {
+    let at = waiting();
+    at.publish_added();
+    at.publish(&["Running", "Paused", "Shutoff"]);
+    at.notifier.publish(&gone(), EventType::Modified);
+    // The task has tried by now and found nothing.
+    assert!(!at.flush(Duration::from_millis(50)).await);
+    let mut handler = Handler::polite(&at.socket);
+    for expected in [
+        "ADDED Running",
+        "MODIFIED Paused",
+        "MODIFIED Shutoff",
+        "MODIFIED NoState gone",
+    ] {
+        assert_eq!(handler.next().await, expected);
+    }
+    assert!(at.flush(SOON).await);
 }
 
-#[test]
-fn a_handler_that_restarts_hears_the_present_state_again() {
-    with_notifier(|notifier, socket| async move {
-        let mut handler = Handler::polite(&socket);
-        notifier.publish(&domain("Running"), EventType::Added);
-        assert_eq!(handler.next().await, "ADDED Running");
-        notifier.publish(&domain("Paused"), EventType::Modified);
-        assert_eq!(handler.next().await, "MODIFIED Paused");
-        assert!(notifier.flush(Instant::now() + SOON).await);
-        drop(handler);
-        let mut handler = Handler::polite(&socket);
-        assert_eq!(handler.next().await, "MODIFIED Paused");
-        notifier.publish(&domain("Running"), EventType::Modified);
-        assert_eq!(handler.next().await, "MODIFIED Running");
-    });
+#[tokio::test]
+async fn a_handler_that_restarts_hears_the_present_state_again() {
+    let at = waiting();
+    let mut handler = Handler::polite(&at.socket);
+    at.publish_added();
+    assert_eq!(handler.next().await, "ADDED Running");
+    at.publish(&["Paused"]);
+    assert_eq!(handler.next().await, "MODIFIED Paused");
+    assert!(at.flush(SOON).await);
+    drop(handler);
+    let mut handler = Handler::polite(&at.socket);
+    assert_eq!(handler.next().await, "MODIFIED Paused");
+    at.publish(&["Running"]);
+    assert_eq!(handler.next().await, "MODIFIED Running");
 }
 
-#[test]
-fn nobody_waits_for_a_handler_that_hangs() {
-    with_notifier(|notifier, socket| async move {
-        let (open, when) = watch::channel(false);
-        let mut handler = Handler::start(
-            &socket,
-            Arc::new(Manners {
-                versions: vec![1],
-                open: Some(when),
-                ..Manners::default()
-            }),
-        );
-        notifier.publish(&domain("Running"), EventType::Added);
-        for _ in 0..100 {
-            notifier.publish(&domain("Paused"), EventType::Modified);
-        }
-        notifier.publish(&domain("Shutoff"), EventType::Modified);
-        open.send(true).unwrap();
-        for expected in ["ADDED Running", "MODIFIED Paused", "MODIFIED Shutoff"] {
-            assert_eq!(handler.next().await, expected);
-        }
-    });
+#[tokio::test]
+async fn nobody_waits_for_a_handler_that_hangs() {
+    let at = waiting();
+    let (open, when) = watch::channel(false);
+    let mut handler = Handler::start(
+        &at.socket,
+        Arc::new(Manners {
+            open: Some(when),
+            ..Manners::default()
+        }),
+    );
+    at.publish_added();
+    for _ in 0..100 {
+        at.publish(&["Paused"]);
+    }
+    at.publish(&["Shutoff"]);
+    open.send(true).unwrap();
+    for expected in ["ADDED Running", "MODIFIED Paused", "MODIFIED Shutoff"] {
+        assert_eq!(handler.next().await, expected);
+    }
 }
 
-#[test]
+#[tokio::test]
 // D-vm-11 (docs/differences.md).
-fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
-    with_notifier(|notifier, socket| async move {
-        let manners = Arc::new(Manners {
-            versions: vec![1],
-            declines: true,
-            fails: AtomicBool::new(true),
-            ..Manners::default()
-        });
-        let mut handler = Handler::start(&socket, manners.clone());
-        notifier.publish(&domain("Running"), EventType::Added);
-        for _ in 0..3 {
-            assert_eq!(handler.next().await, "ADDED Running");
-        }
-        assert!(notifier.flush(Instant::now() + SOON).await);
-        manners.fails.store(false, Ordering::Relaxed);
-        notifier.publish(&domain("Paused"), EventType::Modified);
-        notifier.publish(&domain("Shutoff"), EventType::Modified);
-        assert_eq!(handler.next().await, "MODIFIED Paused");
-        assert_eq!(handler.next().await, "MODIFIED Shutoff");
+async fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
+    let at = waiting();
+    let manners = Arc::new(Manners {
+        declines: true,
+        fails: AtomicBool::new(true),
+        ..Manners::default()
     });
-}
-
-#[test]
-fn a_handler_that_breaks_on_an_event_gets_the_others_and_is_not_dialled_in_a_loop() {
-    with_notifier(|notifier, socket| async move {
-        let manners = Arc::new(Manners {
-            versions: vec![1],
-            breaks_on: Some("ADDED"),
-            ..Manners::default()
-        });
-        let mut handler = Handler::start(&socket, manners.clone());
-        notifier.publish(&domain("Running"), EventType::Added);
-        notifier.publish(&domain("Shutoff"), EventType::Modified);
-        for _ in 0..5 {
-            assert_eq!(handler.next().await, "ADDED Running");
-        }
-        assert_eq!(handler.next().await, "MODIFIED Shutoff");
-        assert_eq!(manners.connections.load(Ordering::Relaxed), 6);
-    });
-}
-
-#[test]
-fn a_handler_of_another_version_gets_nothing() {
-    with_notifier(|notifier, socket| async move {
-        let mut stranger = Handler::start(
-            &socket,
-            Arc::new(Manners {
-                versions: vec![2, 3],
-                ..Manners::default()
-            }),
-        );
-        notifier.publish(&domain("Running"), EventType::Added);
-        assert!(
-            !notifier
-                .flush(Instant::now() + Duration::from_millis(100))
-                .await
-        );
-        assert!(stranger.received.try_recv().is_err());
-        drop(stranger);
-        let mut handler = Handler::polite(&socket);
+    let mut handler = Handler::start(&at.socket, manners.clone());
+    at.publish_added();
+    for _ in 0..3 {
         assert_eq!(handler.next().await, "ADDED Running");
-    });
+    }
+    assert!(at.flush(SOON).await);
+    manners.fails.store(false, Ordering::Relaxed);
+    at.publish(&["Paused", "Shutoff"]);
+    assert_eq!(handler.next().await, "MODIFIED Paused");
+    assert_eq!(handler.next().await, "MODIFIED Shutoff");
 }
 
-#[test]
-fn a_socket_that_nobody_listens_on_any_more_is_no_end() {
-    with_notifier(|notifier, socket| async move {
-        drop(UnixListener::bind(&socket).unwrap());
-        notifier.publish(&domain("Running"), EventType::Added);
-        assert!(
-            !notifier
-                .flush(Instant::now() + Duration::from_millis(50))
-                .await
-        );
-        let mut handler = Handler::polite(&socket);
-        assert_eq!(handler.next().await, "ADDED Running");
+#[tokio::test]
+async fn a_handler_that_breaks_on_an_event_gets_the_others_and_is_not_dialled_in_a_loop() {
+    let at = waiting();
+    let manners = Arc::new(Manners {
+        breaks_on: Some("ADDED"),
+        ..Manners::default()
     });
+    let mut handler = Handler::start(&at.socket, manners.clone());
+    at.publish_added();
+    at.publish(&["Shutoff"]);
+    for _ in 0..5 {
+        assert_eq!(handler.next().await, "ADDED Running");
+    }
+    assert_eq!(handler.next().await, "MODIFIED Shutoff");
+    assert_eq!(manners.connections.load(Ordering::Relaxed), 6);
+}
+
+#[tokio::test]
+async fn a_handler_of_another_version_gets_nothing() {
+    let at = waiting();
+    let mut stranger = Handler::start(
+        &at.socket,
+        Arc::new(Manners {
+            versions: vec![2, 3],
+            ..Manners::default()
+        }),
+    );
+    at.publish_added();
+    assert!(!at.flush(Duration::from_millis(100)).await);
+    assert!(stranger.received.try_recv().is_err());
+    drop(stranger);
+    let mut handler = Handler::polite(&at.socket);
+    assert_eq!(handler.next().await, "ADDED Running");
+}
+
+#[tokio::test]
+async fn a_socket_that_nobody_listens_on_any_more_is_no_end() {
+    let at = waiting();
+    drop(UnixListener::bind(&at.socket).unwrap());
+    at.publish_added();
+    assert!(!at.flush(Duration::from_millis(50)).await);
+    let mut handler = Handler::polite(&at.socket);
+    assert_eq!(handler.next().await, "ADDED Running");
 }
 
 fn io_error(disk: &str) -> K8sEvent {
@@ -367,34 +361,37 @@ fn io_error(disk: &str) -> K8sEvent {
     }
 }
 
-#[test]
+#[tokio::test]
 // D-sup-16 (docs/differences.md).
-fn the_next_launcher_sends_the_kubernetes_events_that_wait() {
-    with_notifier(|unused, socket| async move {
-        drop(unused);
-        let file = socket.with_file_name("k8s-events");
-        // Killed before virt-handler exists: its task never runs.
-        let (killed, _) = Notifier::new(socket.clone(), file.clone(), "u-1");
-        killed.k8s_event(&io_error("first"));
-        killed.publish(&domain("Paused"), EventType::Modified);
-        killed.k8s_event(&io_error("second"));
+async fn the_next_launcher_sends_the_kubernetes_events_that_wait() {
+    let Waiting {
+        notifier: unused,
+        socket,
+        _dir,
+    } = waiting();
+    drop(unused);
+    let file = socket.with_file_name("k8s-events");
+    // Killed before virt-handler exists: its task never runs.
+    let (killed, _) = Notifier::new(socket.clone(), file.clone(), "u-1");
+    killed.k8s_event(&io_error("first"));
+    killed.publish(&domain("Paused"), EventType::Modified);
+    killed.k8s_event(&io_error("second"));
 
-        let (next, task) = Notifier::new(socket.clone(), file.clone(), "u-1");
-        tokio::spawn(task);
-        next.publish(&domain("Running"), EventType::Added);
-        let mut handler = Handler::polite(&socket);
-        let text = |disk| format!("IOerror: {}", io_error(disk).message);
-        for expected in [text("first"), text("second"), "ADDED Running".into()] {
-            assert_eq!(handler.next().await, expected);
-        }
-        assert!(next.flush(Instant::now() + SOON).await);
-        let (third, _) = Notifier::new(socket, file, "u-1");
-        assert_eq!(third.counts().waiting, 0, "virt-handler has them");
-    });
+    let (next, task) = Notifier::new(socket.clone(), file.clone(), "u-1");
+    tokio::spawn(task);
+    next.publish(&domain("Running"), EventType::Added);
+    let mut handler = Handler::polite(&socket);
+    let text = |disk| format!("IOerror: {}", io_error(disk).message);
+    for expected in [text("first"), text("second"), "ADDED Running".into()] {
+        assert_eq!(handler.next().await, expected);
+    }
+    assert!(next.flush(Instant::now() + SOON).await);
+    let (third, _) = Notifier::new(socket, file, "u-1");
+    assert_eq!(third.counts().waiting, 0, "virt-handler has them");
 }
 
-#[test]
-fn kubernetes_events_name_our_vmi() {
+#[tokio::test]
+async fn kubernetes_events_name_our_vmi() {
     let event = io_error("data");
     let written: Value = serde_json::from_slice(&event.to_json()).unwrap();
     assert_eq!(
@@ -402,12 +399,11 @@ fn kubernetes_events_name_our_vmi() {
         json!({"metadata": {}, "type": "Warning", "reason": "IOerror", "message": "VM Paused due to IO error at the volume: data",
             "involvedObject": {"kind": "VirtualMachineInstance", "apiVersion": "kubevirt.io/v1", "namespace": "ns1", "name": "vm1", "uid": "u-1"}})
     );
-    with_notifier(|notifier, socket| async move {
-        let mut handler = Handler::polite(&socket);
-        notifier.k8s_event(&event);
-        assert_eq!(
-            handler.next().await,
-            "IOerror: VM Paused due to IO error at the volume: data"
-        );
-    });
+    let at = waiting();
+    let mut handler = Handler::polite(&at.socket);
+    at.notifier.k8s_event(&event);
+    assert_eq!(
+        handler.next().await,
+        "IOerror: VM Paused due to IO error at the volume: data"
+    );
 }

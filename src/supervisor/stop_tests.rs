@@ -82,16 +82,13 @@ impl Guest for Fake {
 
 /// Runs to the end and returns the calls. With `signal` the launcher gets one; without, QEMU exits
 /// by itself.
-fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
-    let without_pid_file = run_with(
-        Fake {
-            calls: RefCell::default(),
-            ..fake
-        },
-        signal,
-        false,
-    );
-    let calls = run_with(fake, signal, true);
+async fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
+    let again = Fake {
+        calls: RefCell::default(),
+        ..fake
+    };
+    let without_pid_file = run_with(again, signal, false).await;
+    let calls = run_with(fake, signal, true).await;
     assert_eq!(calls, without_pid_file);
     calls
 }
@@ -104,35 +101,29 @@ fn process(fake: Fake) -> (tempfile::TempDir, PathBuf, Child, Fake) {
     (dir, file, child, Fake { pid, ..fake })
 }
 
-fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
+async fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
     let (_dir, file, mut child, fake) = process(fake);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async {
-            let qemu = Qemu::find(&file, "ns_vm").unwrap();
-            if !signal {
-                child.kill().unwrap();
-            }
-            let signals = async || {
-                if signal {
-                    "terminated"
-                } else {
-                    std::future::pending().await
-                }
-            };
-            // A guest with `ends_at` has unlimited time, as the flag allows any. With other guests
-            // nobody waits.
-            let ends_at = matches!(fake.ends_at, Some("mark" | "shutdown"));
-            let grace = if ends_at {
-                Duration::from_secs(i64::MAX as u64)
-            } else {
-                Duration::from_millis(1)
-            };
-            follow(with_pid_file.then_some(&qemu), &fake, signals, grace).await;
-            finish(&fake).await;
-        });
+    let qemu = Qemu::find(&file, "ns_vm").unwrap();
+    if !signal {
+        child.kill().unwrap();
+    }
+    let signals = async || {
+        if signal {
+            "terminated"
+        } else {
+            std::future::pending().await
+        }
+    };
+    // A guest with `ends_at` has unlimited time, as the flag allows any. With other guests nobody
+    // waits.
+    let ends_at = matches!(fake.ends_at, Some("mark" | "shutdown"));
+    let grace = if ends_at {
+        Duration::from_secs(i64::MAX as u64)
+    } else {
+        Duration::from_millis(1)
+    };
+    follow(with_pid_file.then_some(&qemu), &fake, signals, grace).await;
+    finish(&fake).await;
     child.wait().unwrap();
     fake.calls.into_inner()
 }
@@ -149,84 +140,74 @@ fn fake() -> Fake {
     }
 }
 
-#[test]
-fn guest_that_ends_by_itself() {
-    assert_eq!(run(fake(), false), ["sidecars", "last event"]);
+#[tokio::test]
+async fn guest_that_ends_by_itself() {
+    assert_eq!(run(fake(), false).await, ["sidecars", "last event"]);
 }
 
-#[test]
-fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
+#[tokio::test]
+async fn virt_handler_asks_the_guest_when_it_sees_the_mark() {
     let fake = Fake {
         ends_at: Some("mark"),
         ..fake()
     };
-    assert_eq!(run(fake, true), ["mark", "sidecars", "last event"]);
+    assert_eq!(run(fake, true).await, ["mark", "sidecars", "last event"]);
 }
 
-#[test]
+#[tokio::test]
 // D-sup-4 (docs/differences.md).
-fn without_virt_handler_the_launcher_asks_and_cleans_up() {
+async fn without_virt_handler_the_launcher_asks_and_cleans_up() {
     let fake = Fake {
         ends_at: Some("shutdown"),
         handler: false,
         ..fake()
     };
-    assert_eq!(run(fake, true), ["mark", "shutdown", "sidecars", "delete"]);
+    assert_eq!(
+        run(fake, true).await,
+        ["mark", "shutdown", "sidecars", "delete"]
+    );
 }
 
-#[test]
-fn a_guest_that_ignores_the_request_is_forced_off() {
+#[tokio::test]
+async fn a_guest_that_ignores_the_request_is_forced_off() {
     let fake = Fake {
         ends_at: Some("kill"),
         ..fake()
     };
-    assert_eq!(run(fake, true), ["mark", "kill", "sidecars", "last event"]);
+    assert_eq!(
+        run(fake, true).await,
+        ["mark", "kill", "sidecars", "last event"]
+    );
 }
 
 /// Ends a start. Returns the calls, and whether QEMU has exited.
-fn end(fake: Fake) -> (Vec<&'static str>, bool) {
+async fn end(fake: Fake) -> (Vec<&'static str>, bool) {
     let (_dir, file, mut child, fake) = process(fake);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async {
-            let find_qemu = || Qemu::find(&file, "ns_vm").ok();
-            assert!(!end_start(&fake, find_qemu, Duration::from_millis(100)).await);
-        });
+    let find_qemu = || Qemu::find(&file, "ns_vm").ok();
+    assert!(!end_start(&fake, find_qemu, Duration::from_millis(100)).await);
     let ended = child.try_wait().unwrap().is_some();
     child.kill().unwrap();
     child.wait().unwrap();
     (fake.calls.into_inner(), ended)
 }
 
-#[test]
-fn a_start_in_progress_is_killed() {
-    let starting = Fake {
-        starts: true,
-        ..fake()
-    };
-    assert_eq!(end(fake()), (vec!["refuse starts"], false));
-    let killed = (vec!["refuse starts", "kill"], true);
-    assert_eq!(
-        end(Fake {
-            ends_at: Some("kill"),
-            ..starting
-        }),
-        killed
-    );
-    for libvirt_works in [true, false] {
+#[tokio::test]
+async fn a_start_in_progress_is_killed() {
+    assert_eq!(end(fake()).await, (vec!["refuse starts"], false));
+    for (ends_at, libvirt_works) in [(Some("kill"), true), (None, true), (None, false)] {
         let starting = Fake {
             starts: true,
+            ends_at,
             libvirt_works,
             ..fake()
         };
-        assert_eq!(end(starting), killed, "QEMU ends all the same");
+        let killed = (vec!["refuse starts", "kill"], true);
+        assert_eq!(end(starting).await, killed, "{ends_at:?} {libvirt_works}");
     }
 }
 
-#[test]
-fn qemu_is_signalled_when_libvirt_fails() {
+#[tokio::test]
+async fn qemu_is_signalled_when_libvirt_fails() {
     // SIGTERM ends the shell, as it ends QEMU, unless it is stopped.
     for hangs in [false, true] {
         let fake = Fake {
@@ -234,9 +215,7 @@ fn qemu_is_signalled_when_libvirt_fails() {
             hangs,
             ..fake()
         };
-        assert_eq!(
-            run_with(fake, true, true),
-            ["mark", "kill", "sidecars", "last event"]
-        );
+        let calls = run_with(fake, true, true).await;
+        assert_eq!(calls, ["mark", "kill", "sidecars", "last event"]);
     }
 }

@@ -115,15 +115,12 @@ mod tests {
             (VmiPhase::Deleting, false, Step::Nothing),
             (VmiPhase::Deleting, true, Step::Nothing),
         ] {
-            assert_eq!(
-                decide(Facts {
-                    vmi,
-                    has_run,
-                    ..FRESH
-                }),
-                step,
-                "{vmi:?} has_run={has_run}"
-            );
+            let facts = Facts {
+                vmi,
+                has_run,
+                ..FRESH
+            };
+            assert_eq!(decide(facts), step, "{facts:?}");
         }
     }
 
@@ -135,15 +132,13 @@ mod tests {
             DomainState::PmSuspended,
         ] {
             for vmi in [VmiPhase::Early, VmiPhase::Running, VmiPhase::Deleting] {
-                assert_eq!(
-                    decide(Facts {
-                        domain: Some(state),
-                        has_run: true,
-                        vmi,
-                        ..FRESH
-                    }),
-                    Step::Apply
-                );
+                let facts = Facts {
+                    domain: Some(state),
+                    has_run: true,
+                    vmi,
+                    ..FRESH
+                };
+                assert_eq!(decide(facts), Step::Apply, "{facts:?}");
             }
         }
     }
@@ -163,14 +158,11 @@ mod tests {
                 ..FRESH
             };
             assert_eq!(decide(facts), Step::Resume, "{reason:?}");
-            assert_eq!(
-                decide(Facts {
-                    paused_by_user: true,
-                    ..facts
-                }),
-                Step::Apply,
-                "{reason:?}"
-            );
+            let by_user = Facts {
+                paused_by_user: true,
+                ..facts
+            };
+            assert_eq!(decide(by_user), Step::Apply, "{reason:?}");
         }
     }
 
@@ -200,26 +192,21 @@ mod tests {
 
     #[test]
     fn a_definition_that_was_never_started_is_made_anew() {
+        let off = |reason| Facts {
+            domain: Some(DomainState::Shutoff(reason)),
+            ..FRESH
+        };
         for reason in [
             ShutoffReason::Unknown,
             ShutoffReason::Failed,
             ShutoffReason::Daemon,
         ] {
-            assert_eq!(
-                decide(Facts {
-                    domain: Some(DomainState::Shutoff(reason)),
-                    ..FRESH
-                }),
-                Step::Recreate
-            );
-            assert_eq!(
-                decide(Facts {
-                    domain: Some(DomainState::Shutoff(reason)),
-                    vmi: VmiPhase::Deleting,
-                    ..FRESH
-                }),
-                Step::Nothing
-            );
+            assert_eq!(decide(off(reason)), Step::Recreate, "{reason:?}");
+            let deleting = Facts {
+                vmi: VmiPhase::Deleting,
+                ..off(reason)
+            };
+            assert_eq!(decide(deleting), Step::Nothing, "{reason:?}");
         }
         for reason in [
             ShutoffReason::Shutdown,
@@ -227,13 +214,7 @@ mod tests {
             ShutoffReason::Crashed,
             ShutoffReason::Migrated,
         ] {
-            assert_eq!(
-                decide(Facts {
-                    domain: Some(DomainState::Shutoff(reason)),
-                    ..FRESH
-                }),
-                Step::Nothing
-            );
+            assert_eq!(decide(off(reason)), Step::Nothing, "{reason:?}");
         }
     }
 

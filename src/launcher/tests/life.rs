@@ -14,10 +14,7 @@ fn a_domain_that_somebody_paused_stays_paused() {
             test.act(Action::Pause).await.unwrap();
         }
         test.sync(&with_phase("Running")).await.unwrap();
-        assert_eq!(
-            test.domain().unwrap().state().unwrap(),
-            DomainState::Paused(PausedReason::User)
-        );
+        assert_eq!(test.state(), DomainState::Paused(PausedReason::User));
         test.expect("MODIFIED Paused").await;
         for _ in 0..2 {
             test.act(Action::Unpause).await.unwrap();
@@ -48,11 +45,7 @@ fn a_domain_that_ends_is_reported_to_the_end() {
             matches!(test.state(), DomainState::Shutoff(_)),
             "a domain that has ended is never started again"
         );
-        // This driver does not know the flags of our delete.
-        test.domain()
-            .unwrap()
-            .undefine(libvirt::Undefine::Plain)
-            .unwrap();
+        test.undefine();
         test.expect("MODIFIED NoState gone").await;
         state.wait_for(|vm| vm.phase == Phase::Gone).await.unwrap();
         assert!(test.launcher.reads.domain().await.unwrap().is_none());
@@ -72,12 +65,9 @@ fn how_a_domain_has_ended_is_told_again_when_it_is_removed() {
         let mut test = TestLauncher::running().await;
         test.act(Action::Kill).await.unwrap();
         test.expect("MODIFIED Shutoff").await;
-        // This driver does not know the flags of our delete.
+        // This driver does not know its flags.
         test.act(Action::Delete).await.unwrap_err();
-        test.domain()
-            .unwrap()
-            .undefine(libvirt::Undefine::Plain)
-            .unwrap();
+        test.undefine();
         for _ in 0..2 {
             assert_eq!(test.handler.next().await, "MODIFIED Shutoff");
             test.act(Action::Delete).await.unwrap();
@@ -94,10 +84,7 @@ fn a_virt_handler_that_does_not_come_back_does_not_delay_the_final_event_for_lon
         test.act(Action::Kill).await.unwrap();
         test.expect("MODIFIED Shutoff").await;
         test.act(Action::Delete).await.unwrap_err();
-        test.domain()
-            .unwrap()
-            .undefine(libvirt::Undefine::Plain)
-            .unwrap();
+        test.undefine();
         test.expect_all(&["MODIFIED Shutoff", "MODIFIED NoState gone"])
             .await;
     });
@@ -112,9 +99,7 @@ fn a_shutdown_starts_the_clock_of_the_grace_period_even_if_it_fails() {
         let error = test.act(Action::Shutdown).await.unwrap_err().to_string();
         assert!(error.starts_with("LibvirtError(Code="), "{error}");
         assert_eq!(test.handler.next().await, "MODIFIED Running");
-        let started = async || {
-            test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"].clone()
-        };
+        let started = async || test.grace_period().await["DeletionTimestamp"].clone();
         let first = started().await;
         assert!(
             first.is_string(),
@@ -131,10 +116,8 @@ fn a_pod_that_must_end_says_so_in_the_metadata() {
         let mut test = TestLauncher::running().await;
         test.launcher.mark_for_graceful_shutdown();
         assert_eq!(test.handler.next().await, "MODIFIED Running");
-        assert_eq!(
-            test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"],
-            true
-        );
+        let grace = test.grace_period().await;
+        assert_eq!(grace["MarkedForGracefulShutdown"], true);
     });
 }
 
@@ -145,7 +128,7 @@ fn the_grace_period_follows_the_vmi() {
         let mut vmi = with_phase("Running");
         vmi["spec"]["terminationGracePeriodSeconds"] = json!(0);
         test.sync(&vmi).await.unwrap();
-        let grace = test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        let grace = test.grace_period().await;
         assert_eq!(grace["DeletionGracePeriodSeconds"], 0);
     });
 }
@@ -154,17 +137,12 @@ fn the_grace_period_follows_the_vmi() {
 fn calls_without_a_domain_answer_as_the_reference() {
     play(|| async {
         let test = TestLauncher::begin();
+        let libvirts = "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')";
         for (action, text) in [
             (Action::Pause, "Domain not found."),
             (Action::Unpause, "Domain not found."),
-            (
-                Action::Reset,
-                "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
-            ),
-            (
-                Action::SoftReboot,
-                "LibvirtError(Code=42, Domain=10, Message='Domain not found: no domain with matching name 'ns1_vm1'')",
-            ),
+            (Action::Reset, libvirts),
+            (Action::SoftReboot, libvirts),
         ] {
             assert_eq!(test.act(action).await.unwrap_err().to_string(), text);
         }
@@ -180,14 +158,10 @@ fn a_guest_without_agent_and_acpi_cannot_be_asked_to_reboot() {
         let test = TestLauncher::synced().await;
         let mut vmi = vmi();
         vmi["spec"]["domain"] = json!({"features": {"acpi": {"enabled": false}}});
-        let error = test
-            .launcher
-            .requests
-            .act(Action::SoftReboot, &request(&vmi).vmi)
-            .await
-            .unwrap_err();
+        let vmi = request(&vmi).vmi;
+        let reboot = test.launcher.requests.act(Action::SoftReboot, &vmi);
         assert_eq!(
-            error.to_string(),
+            reboot.await.unwrap_err().to_string(),
             "VMI neither have the agent connected nor the ACPI feature enabled"
         );
     });
@@ -203,13 +177,9 @@ fn vmis_that_are_not_started() {
             test.sync(&vmi).await.unwrap();
             assert!(test.domain().is_none());
         }
-        let error = test
-            .sync(&with_phase("Running"))
-            .await
-            .unwrap_err()
-            .to_string();
+        let error = test.sync(&with_phase("Running")).await.unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
         );
     });
@@ -315,15 +285,7 @@ fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
         let mut test = TestLauncher::begin();
-        // As if this many reads were hanging.
-        let permits = test
-            .launcher
-            .libvirt
-            .reads
-            .clone()
-            .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
-            .await
-            .unwrap();
+        let permits = test.hanging_reads().await;
         assert!(matches!(
             test.launcher.reads.domain().await,
             Err(LauncherError::Slow { .. })
@@ -331,23 +293,15 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
         drop(permits);
         test.sync(&vmi()).await.unwrap();
         assert_eq!(test.handler.next().await, "ADDED Running");
-        let _permits = test
-            .launcher
-            .libvirt
-            .reads
-            .clone()
-            .acquire_many_owned(u32::try_from(libvirt_domain::MAX_READS).unwrap())
-            .await
-            .unwrap();
+        let _permits = test.hanging_reads().await;
         test.domain().unwrap().suspend().unwrap();
         assert_eq!(test.document().await["Status"]["Status"], "Running");
         // Whatever is known without libvirt is shown and sent.
         let vm = &test.launcher.vm;
         assert!(vm.change_metadata(crate::launcher::vm::metadata::Metadata::shutdown_requested));
         assert_eq!(test.handler.next().await, "MODIFIED Running");
-        let document = test.document().await;
-        let clock = &document["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["DeletionTimestamp"];
-        assert!(clock.is_string(), "{document:#}");
+        let grace = test.grace_period().await;
+        assert!(grace["DeletionTimestamp"].is_string(), "{grace}");
     });
 }
 
@@ -356,9 +310,7 @@ fn a_domain_that_arrives_is_not_there_while_libvirt_does_not_answer() {
     play(|| async {
         let test = TestLauncher::begin();
         test.launcher.vm.expect_arrival(false, |_| {});
-        let reads = test.launcher.libvirt.reads.clone();
-        let limit = u32::try_from(libvirt_domain::MAX_READS).unwrap();
-        let _permits = reads.acquire_many_owned(limit).await.unwrap();
+        let _permits = test.hanging_reads().await;
         assert!(test.launcher.reads.domain().await.unwrap().is_none());
     });
 }
@@ -369,11 +321,8 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
         let test = TestLauncher::synced().await;
         let turn = test.launcher.vm.permit(vm::Request::Delete).await.unwrap();
         let mut pause = std::pin::pin!(test.act(Action::Pause));
-        assert!(
-            timeout(Duration::from_millis(50), &mut pause)
-                .await
-                .is_err()
-        );
+        let answer = timeout(Duration::from_millis(50), &mut pause).await;
+        assert!(answer.is_err());
         test.act(Action::Kill).await.unwrap();
         assert!(matches!(test.state(), DomainState::Shutoff(_)));
         drop(turn);
@@ -386,12 +335,7 @@ fn a_change_waits_its_turn_and_a_kill_does_not() {
 fn a_kill_during_a_start_leaves_no_domain() {
     play(|| async {
         let test = TestLauncher::begin();
-        let (open, gate) = channel();
-        *lock(&test.pod.gate) = Some(gate);
-        let launcher = test.launcher.clone();
-        let mut state = launcher.state();
-        let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
-        state.wait_for(|vm| vm.phase.is_starting()).await.unwrap();
+        let (open, sync) = test.held_start().await;
         test.act(Action::Kill).await.unwrap();
         let error = sync.await.unwrap().unwrap_err();
         assert!(
@@ -421,12 +365,8 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
             assert_eq!(known, version);
         }
         // A document that was on its way when a version arrived may follow it.
-        assert!(
-            test.launcher
-                .notifier()
-                .flush(os::time::deadline(SOON))
-                .await
-        );
+        let flushed = test.launcher.notifier().flush(os::time::deadline(SOON));
+        assert!(flushed.await);
         test.handler.forget();
         test.launcher.guest.known.learn_agent(info("10.0.2"));
         test.launcher.refresh();

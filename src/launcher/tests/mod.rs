@@ -7,7 +7,7 @@ mod start;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use libvirt::{
 use os::lock::lock;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// A limit that only a failure reaches.
@@ -82,9 +83,8 @@ impl pod_backend::PodBackend for FakePod {
         defined: &DomainSpec,
     ) -> Result<(), LauncherError> {
         if self.device_metadata_fails.load(Ordering::Relaxed) {
-            return Err(LauncherError::CloudInit(
-                serde_json::from_str::<u8>("no").unwrap_err(),
-            ));
+            let error = serde_json::from_str::<u8>("no").unwrap_err();
+            return Err(LauncherError::CloudInit(error));
         }
         lock(&self.device_metadata).push(format!("{} {cloud_init}", defined.name));
         Ok(())
@@ -189,24 +189,17 @@ impl TestLauncher {
             timeline: Timeline::begin(),
         };
         let pod = Arc::new(FakePod::default());
-        let launcher = Launcher::with_pod(
-            config,
-            connection.clone(),
-            Sidecars::none(),
-            notifier,
-            pod.clone(),
-        );
+        let (libvirt, sidecars) = (connection.clone(), Sidecars::none());
+        let launcher = Launcher::with_pod(config, libvirt, sidecars, notifier, pod.clone());
         let sink = launcher.clone();
-        let events = connection
-            .events(move |event| sink.handle_event(&event))
-            .unwrap();
+        let events = connection.events(move |event| sink.handle_event(&event));
         launcher.refresh();
         Self {
             launcher,
             pod,
             connection,
             handler,
-            _events: events,
+            _events: events.unwrap(),
             _dir: dir,
         }
     }
@@ -231,14 +224,38 @@ impl TestLauncher {
 
     /// The document that virt-handler gets.
     async fn document(&self) -> Value {
-        let document = self
-            .launcher
-            .reads
-            .domain()
-            .await
-            .unwrap()
-            .expect("there is no domain");
-        serde_json::from_str(&document.to_json().unwrap()).unwrap()
+        let document = self.launcher.reads.domain().await.unwrap();
+        let json = document.expect("there is no domain").to_json().unwrap();
+        serde_json::from_str(&json).unwrap()
+    }
+
+    /// Its part on the end of the guest.
+    async fn grace_period(&self) -> Value {
+        self.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].take()
+    }
+
+    /// The domain is gone. This driver does not know the flags of our delete.
+    fn undefine(&self) {
+        let domain = self.domain().unwrap();
+        domain.undefine(libvirt::Undefine::Plain).unwrap();
+    }
+
+    /// All reads of libvirt hang until this is dropped.
+    async fn hanging_reads(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let reads = self.launcher.libvirt.reads.clone();
+        let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
+        reads.acquire_many_owned(all).await.unwrap()
+    }
+
+    /// A start that goes on once something is sent, and the sync that began it.
+    async fn held_start(&self) -> (Sender<()>, JoinHandle<Result<(), LauncherError>>) {
+        let (open, gate) = channel();
+        *lock(&self.pod.gate) = Some(gate);
+        let launcher = self.launcher.clone();
+        let mut state = launcher.state();
+        let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
+        state.wait_for(|vm| vm.phase.is_starting()).await.unwrap();
+        (open, sync)
     }
 
     /// Reads virt-handler's events up to this one.

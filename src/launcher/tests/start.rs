@@ -16,18 +16,12 @@ fn a_sync_starts_the_domain_and_shows_it() {
             json!({"name": "vm1", "namespace": "ns1", "uid": "u-1"})
         );
         let metadata = &document["Spec"]["Metadata"]["KubeVirt"];
+        assert_eq!(metadata["UID"], "u-1");
+        assert_eq!(metadata["GracePeriod"]["DeletionGracePeriodSeconds"], 7);
+        let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
         assert_eq!(
-            (
-                &metadata["UID"],
-                &metadata["GracePeriod"]["DeletionGracePeriodSeconds"]
-            ),
-            (&json!("u-1"), &json!(7))
-        );
-        let written =
-            DomainSpec::from_xml(&test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap())
-                .unwrap();
-        assert_eq!(
-            written.metadata.kube_virt.uid, "u-1",
+            DomainSpec::from_xml(&xml).unwrap().metadata.kube_virt.uid,
+            "u-1",
             "a launcher that comes later must know whose domain it is"
         );
     });
@@ -66,6 +60,8 @@ fn equal_syncs_change_nothing() {
         }
         assert_eq!(test.pod.prepared.load(Ordering::Relaxed), 1);
         assert!(test.state().is_running());
+        let written = lock(&test.pod.device_metadata).clone();
+        assert_eq!(written, [""; 0], "no device has a tag");
     });
 }
 
@@ -94,9 +90,8 @@ fn device_metadata_is_written_between_definition_and_start() {
 fn a_guest_that_would_miss_its_devices_is_not_started() {
     play(|| async {
         let test = TestLauncher::begin();
-        test.pod
-            .device_metadata_fails
-            .store(true, Ordering::Relaxed);
+        let fails = &test.pod.device_metadata_fails;
+        fails.store(true, Ordering::Relaxed);
         let error = test.sync(&tagged()).await.unwrap_err().to_string();
         assert!(error.contains("cloud-init"), "{error}");
         // Removing the definition needs QEMU's driver: this one refuses the flags.
@@ -104,15 +99,6 @@ fn a_guest_that_would_miss_its_devices_is_not_started() {
             test.domain()
                 .is_none_or(|domain| !domain.is_active().unwrap())
         );
-    });
-}
-
-#[test]
-fn without_tags_no_device_metadata_is_written() {
-    play(|| async {
-        let test = TestLauncher::begin();
-        test.sync(&vmi()).await.unwrap();
-        assert!(lock(&test.pod.device_metadata).is_empty());
     });
 }
 
@@ -169,12 +155,7 @@ fn syncs_at_the_same_time_share_one_start() {
 fn a_domain_that_is_being_started_is_not_shown() {
     play(|| async {
         let mut test = TestLauncher::begin();
-        let (open, gate) = channel();
-        *lock(&test.pod.gate) = Some(gate);
-        let launcher = test.launcher.clone();
-        let mut state = launcher.state();
-        let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
-        state.wait_for(|vm| vm.phase.is_starting()).await.unwrap();
+        let (open, sync) = test.held_start().await;
         test.launcher.refresh();
         assert!(test.launcher.reads.domain().await.unwrap().is_none());
         open.send(()).unwrap();
@@ -222,7 +203,7 @@ fn a_domain_that_runs_already_is_taken_over() {
             domain.suspend().unwrap();
         });
         assert_eq!(test.handler.next().await, "ADDED Paused");
-        let grace = test.document().await["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"].clone();
+        let grace = test.grace_period().await;
         assert_eq!(grace["DeletionGracePeriodSeconds"], 9);
         test.sync(&with_phase("Running")).await.unwrap();
         assert!(

@@ -269,13 +269,8 @@ mod tests {
         let mut metadata = Metadata::new("u-1");
         metadata.begin(&Vmi::default());
         let before = grace(&metadata);
-        assert_eq!(
-            (
-                before.deletion_grace_period_seconds,
-                before.deletion_timestamp
-            ),
-            (30, None)
-        );
+        assert_eq!(before.deletion_grace_period_seconds, 30);
+        assert_eq!(before.deletion_timestamp, None);
         metadata.shutdown_requested();
         let started = grace(&metadata).deletion_timestamp;
         assert!(started.is_some());
@@ -318,14 +313,8 @@ mod tests {
         metadata.memory_dump_began("b.memory.dump");
         assert!(!metadata.is_memory_dump("a.memory.dump"));
         metadata.memory_dump_ended(None);
-        assert!(
-            !metadata
-                .get()
-                .memory_dump
-                .clone()
-                .unwrap_or_default()
-                .failed
-        );
+        let dump = metadata.get().memory_dump.clone().unwrap_or_default();
+        assert!(!dump.failed);
     }
 
     #[test]
@@ -357,10 +346,8 @@ mod tests {
         metadata.migration_out_ended("m-1", Some("no network".to_owned()));
         let ended = metadata.migration().cloned().unwrap_or_default();
         assert!(ended.failed && ended.end_timestamp.is_some());
-        assert_eq!(
-            (ended.mode.as_str(), ended.failure_reason.as_str()),
-            ("PostCopy", "no network")
-        );
+        assert_eq!(ended.mode, "PostCopy");
+        assert_eq!(ended.failure_reason, "no network");
         metadata.migration_out_ended("m-1", None);
         metadata.migration_mode("PreCopy");
         metadata.migration_abort_requested();
@@ -396,11 +383,8 @@ mod tests {
                 metadata.migration_abort_ended(succeeded);
             }
             metadata.migration_out_ended("m-1", failure.map(str::to_owned));
-            metadata
-                .migration()
-                .cloned()
-                .unwrap_or_default()
-                .abort_status
+            let migration = metadata.migration().cloned().unwrap_or_default();
+            migration.abort_status
         };
         // Nobody has asked libvirt, as the migration had not started.
         assert_eq!(ended(None, Some("aborted")), ABORTED);
@@ -417,10 +401,8 @@ mod tests {
         metadata.migration_in_began(&Vmi::default(), "m-1");
         let began = migration(&metadata);
         assert!(began.start_timestamp.is_some() && began.end_timestamp.is_none());
-        assert_eq!(
-            (began.uid.as_str(), began.mode.as_str()),
-            ("m-1", "PreCopy")
-        );
+        assert_eq!(began.uid, "m-1");
+        assert_eq!(began.mode, "PreCopy");
         metadata.migration_in_began(&Vmi::default(), "m-1");
         assert_eq!(migration(&metadata), began);
         metadata.migration_in_ended();

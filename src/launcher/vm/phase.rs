@@ -241,13 +241,17 @@ mod tests {
 
     const RUNNING: DomainState = DomainState::Running(RunningReason::Booted);
 
-    fn seen(state: DomainState) -> Input {
-        Input::Seen(Seen {
+    const fn plain(state: DomainState) -> Seen {
+        Seen {
             state,
             pause_requested: false,
             migrating_out: false,
             arriving: false,
-        })
+        }
+    }
+
+    fn seen(state: DomainState) -> Input {
+        Input::Seen(plain(state))
     }
 
     fn after(inputs: &[Input]) -> Phase {
@@ -268,20 +272,16 @@ mod tests {
     fn a_start_is_hidden_until_it_has_returned() {
         let defined = seen(DomainState::Shutoff(ShutoffReason::Unknown));
         let running = seen(RUNNING);
-        assert_eq!(
-            after(&[Input::StartBegan, defined, running]),
-            Phase::Preparing
-        );
-        assert_eq!(
-            after(&[Input::StartBegan, Input::Defined, running]),
-            Phase::Starting
-        );
-        assert_eq!(after(&STARTED), Phase::Running);
-        assert_eq!(
-            after(&[Input::StartBegan, Input::StartFailed]),
-            Phase::StartFailed
-        );
-        assert_eq!(after(&[defined]), Phase::Absent);
+        let began = Input::StartBegan;
+        for (inputs, phase) in [
+            (&[began, defined, running][..], Phase::Preparing),
+            (&[began, Input::Defined, running], Phase::Starting),
+            (&STARTED, Phase::Running),
+            (&[began, Input::StartFailed], Phase::StartFailed),
+            (&[defined], Phase::Absent),
+        ] {
+            assert_eq!(after(inputs), phase, "{inputs:?}");
+        }
     }
 
     #[test]
@@ -293,54 +293,38 @@ mod tests {
             (PausedReason::PostcopyFailed, PauseReason::PostcopyFailed),
             (PausedReason::Unknown, PauseReason::Other),
         ] {
-            assert_eq!(
-                after(&[seen(DomainState::Paused(reason))]),
-                Phase::Paused(why)
-            );
+            let paused = seen(DomainState::Paused(reason));
+            assert_eq!(after(&[paused]), Phase::Paused(why));
         }
     }
 
     #[test]
     fn a_domain_that_ended_under_an_earlier_launcher_is_shown() {
-        for reason in [
-            ShutoffReason::Shutdown,
-            ShutoffReason::Destroyed,
-            ShutoffReason::Crashed,
-            ShutoffReason::Migrated,
+        for (reason, phase) in [
+            (ShutoffReason::Shutdown, Phase::Ended),
+            (ShutoffReason::Destroyed, Phase::Ended),
+            (ShutoffReason::Crashed, Phase::Ended),
+            (ShutoffReason::Migrated, Phase::Ended),
+            (ShutoffReason::Unknown, Phase::Absent),
+            (ShutoffReason::Failed, Phase::Absent),
+            (ShutoffReason::Daemon, Phase::Absent),
         ] {
-            assert_eq!(after(&[seen(DomainState::Shutoff(reason))]), Phase::Ended);
+            let off = seen(DomainState::Shutoff(reason));
+            assert_eq!(after(&[off]), phase, "{reason:?}");
         }
-        assert_eq!(
-            after(&[seen(DomainState::Crashed(CrashedReason::Panicked))]),
-            Phase::Ended
-        );
-        for reason in [
-            ShutoffReason::Unknown,
-            ShutoffReason::Failed,
-            ShutoffReason::Daemon,
-        ] {
-            assert_eq!(after(&[seen(DomainState::Shutoff(reason))]), Phase::Absent);
-        }
+        let crashed = seen(DomainState::Crashed(CrashedReason::Panicked));
+        assert_eq!(after(&[crashed]), Phase::Ended);
     }
 
     #[test]
     fn only_a_pause_that_was_asked_for_is_the_users() {
-        let suspended = seen(DomainState::Paused(PausedReason::User));
-        let [began, started] = STARTED;
-        assert_eq!(
-            after(&[began, started, suspended]),
-            Phase::Paused(PauseReason::Other)
-        );
-        let asked = Input::Seen(Seen {
-            state: DomainState::Paused(PausedReason::User),
-            pause_requested: true,
-            migrating_out: false,
-            arriving: false,
-        });
-        assert_eq!(
-            after(&[began, started, asked]),
-            Phase::Paused(PauseReason::User)
-        );
+        for (pause_requested, why) in [(false, PauseReason::Other), (true, PauseReason::User)] {
+            let suspended = Input::Seen(Seen {
+                pause_requested,
+                ..plain(DomainState::Paused(PausedReason::User))
+            });
+            assert_eq!(after(&STARTED).after(suspended), Phase::Paused(why));
+        }
     }
 
     #[test]
@@ -352,10 +336,8 @@ mod tests {
 
     fn arriving(state: DomainState) -> Input {
         Input::Seen(Seen {
-            state,
-            pause_requested: false,
-            migrating_out: false,
             arriving: true,
+            ..plain(state)
         })
     }
 
