@@ -12,9 +12,6 @@ use api::vmi::Quantity;
 /// The phase of a VMI that was never sent.
 pub const DEFAULT_PHASE: &str = "Scheduled";
 
-/// Architectures of guests.
-const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
-
 /// Sets what admission would set, without overriding existing values.
 ///
 /// # Errors
@@ -56,45 +53,43 @@ pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
             Ok(())
         }
         found if found == wanted => Ok(()),
-        found => Err(ManifestError::OtherNamespace {
-            found: found.to_owned(),
-            wanted: wanted.to_owned(),
+        found => Err(ManifestError::OtherVm {
+            field: "metadata.namespace".to_owned(),
+            message: format!(
+                "{found:?}, but -n says {wanted:?}; leave out -n, or change the manifest"
+            ),
         }),
     }
 }
 
 /// Kubernetes' rule for names, which also prevents a name from leading to another directory.
 fn check_name(name: &str) -> Result<(), ManifestError> {
-    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    match name {
-        "" => Err(ManifestError::NoName),
-        _ if name.len() <= 63
-            && name.chars().all(is_inner)
-            && name.starts_with(is_outer)
-            && name.ends_with(is_outer) =>
-        {
-            Ok(())
-        }
-        _ => Err(ManifestError::InvalidName(name.to_owned())),
-    }
+    let is_valid = name.len() <= 63
+        && name.chars().all(|c| is_outer(c) || c == '-' || c == '.')
+        && name.starts_with(is_outer)
+        && name.ends_with(is_outer);
+    let message = match name {
+        "" => "missing".to_owned(),
+        _ if is_valid => return Ok(()),
+        _ => format!(
+            "{name:?} is not valid: at most 63 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
+        ),
+    };
+    Err(ManifestError::in_field("metadata.name", message))
 }
 
 /// Admission refuses all others; the conversion would treat them as amd64.
 fn check_architecture(name: &str) -> Result<(), ManifestError> {
-    let meant = match name {
-        "" => return Ok(()),
-        _ if ARCHITECTURES.contains(&name) => return Ok(()),
-        "x86_64" | "x86-64" | "x86" => Some("amd64"),
-        "aarch64" | "arm" => Some("arm64"),
-        "s390" => Some("s390x"),
-        _ => None,
+    let remedy = match name {
+        "" | "amd64" | "arm64" | "s390x" => return Ok(()),
+        "x86_64" | "x86-64" | "x86" => "did you mean amd64?",
+        "aarch64" | "arm" => "did you mean arm64?",
+        "s390" => "did you mean s390x?",
+        _ => "expected amd64, arm64, s390x",
     };
-    let remedy = match meant {
-        Some(meant) => format!("did you mean {meant}?"),
-        None => format!("expected {}", ARCHITECTURES.join(", ")),
-    };
-    Err(ManifestError::Architecture(name.to_owned(), remedy))
+    let message = format!("{name:?} is not supported; {remedy}");
+    Err(ManifestError::in_field("spec.architecture", message))
 }
 
 /// Without a topology, the requested CPUs become sockets.
@@ -120,7 +115,7 @@ fn default_cpu(vmi: &mut Value) {
 
 /// Derives guest memory and request from each other.
 fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
-    let (field, memory) = [
+    let given = [
         "memory.guest",
         "resources.requests.memory",
         "resources.limits.memory",
@@ -129,19 +124,21 @@ fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
     .iter()
     .map(|field| {
         let pointer = format!("/spec/domain/{}", field.replace('.', "/"));
-        (field, copy_at(vmi, &pointer))
+        (format!("spec.domain.{field}"), copy_at(vmi, &pointer))
     })
-    .find(|(_, memory)| !memory.is_null())
-    .ok_or(ManifestError::NoMemory)?;
+    .find(|(_, memory)| !memory.is_null());
+    let Some((field, memory)) = given else {
+        let message = "missing; e.g. 512Mi";
+        return Err(ManifestError::in_field("spec.domain.memory.guest", message));
+    };
     // Otherwise the conversion would refuse a field that the user has not written.
-    if let Ok(quantity) = Quantity::deserialize(&memory) {
-        quantity
-            .bytes()
-            .map_err(|source| ManifestError::Memory(format!("spec.domain.{field}"), source))?;
+    if let Ok(quantity) = Quantity::deserialize(&memory)
+        && let Err(error) = quantity.bytes()
+    {
+        return Err(ManifestError::in_field(field, error.to_string()));
     }
     if let Some(message) = too_little_memory(&memory) {
-        let path = format!("spec.domain.{field}");
-        return Err(ManifestError::TooLittleMemory { path, message });
+        return Err(ManifestError::in_field(field, message));
     }
     set_default(vmi, "/spec/domain/memory/guest", || memory.clone());
     set_default(vmi, "/spec/domain/resources/requests/memory", || memory);

@@ -8,63 +8,30 @@ use super::yaml_error::YamlError;
 use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 
 pub const VMI: &str = "VirtualMachineInstance";
-const VM: &str = "VirtualMachine";
+pub const VM: &str = "VirtualMachine";
+/// Only a cluster knows what it gives the VM.
+pub const INSTANCE_TYPE: &str = "spec.instancetype";
 /// The kinds that describe a VM.
 pub const KINDS: [&str; 2] = [VMI, VM];
-
-/// How to treat a field that occurs twice in an object of a YAML text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeated {
-    /// Refuse the text.
-    Refuse,
-    /// Use the last one: to find what else is wrong with a refused text.
-    Last,
-}
-
-impl Repeated {
-    /// For the YAML parser.
-    #[must_use]
-    pub fn options(self) -> serde_saphyr::Options {
-        match self {
-            Self::Refuse => serde_saphyr::Options::default(),
-            Self::Last => serde_saphyr::options! {
-                duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-            },
-        }
-    }
-}
 
 /// The documents of a text, as JSON or YAML; a List's items count as documents.
 ///
 /// # Errors
 /// It is neither.
 pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
-    read_with(text, Repeated::Refuse)
-}
-
-/// Like [`read`], with a choice about repeated fields.
-///
-/// # Errors
-/// Those of [`read`].
-pub fn read_with(text: &str, repeated: Repeated) -> Result<Vec<Value>, ManifestError> {
-    let yaml = || -> Result<Vec<Value>, ManifestError> {
-        serde_saphyr::from_multiple_with_options(text, repeated.options())
-            .map_err(|error| ManifestError::Yaml(YamlError::new(error, text)))
-    };
-    let documents: Vec<Value> = if text.trim_start().starts_with('{') {
-        match serde_json::from_str(text) {
-            Ok(document) => vec![document],
+    let json = text.trim_start().starts_with('{');
+    let json = json.then(|| serde_json::from_str(text));
+    let documents = match json {
+        Some(Ok(document)) => vec![document],
+        not_json => match (serde_saphyr::from_multiple(text), not_json) {
             // JSON documents with --- between them are YAML.
-            Err(error) => yaml().map_err(|_| ManifestError::Json(error))?,
-        }
-    } else {
-        yaml()?
+            (Ok(documents), _) => documents,
+            (Err(_), Some(Err(error))) => return Err(ManifestError::Json(error)),
+            (Err(error), _) => return Err(YamlError::new(error, text).into()),
+        },
     };
-    Ok(documents
-        .into_iter()
-        .flat_map(items)
-        .filter(|document| !document.is_null())
-        .collect())
+    let documents = documents.into_iter().flat_map(items);
+    Ok(documents.filter(|document| !document.is_null()).collect())
 }
 
 fn items(document: Value) -> Vec<Value> {
@@ -74,42 +41,49 @@ fn items(document: Value) -> Vec<Value> {
     }
 }
 
+fn is_vm(document: &Value) -> bool {
+    KINDS.contains(&text_at(document, "/kind"))
+}
+
 /// The only VMI or VM among the documents, as a VMI.
 ///
 /// # Errors
 /// There is none, or more than one.
 pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
+    const EXPECTED: &str = "a VirtualMachineInstance or a VirtualMachine is expected";
     if documents.is_empty() {
-        return Err(ManifestError::Empty);
+        return Err(ManifestError::File(format!(
+            "the file is empty; {EXPECTED}"
+        )));
     }
-    let kinds: Vec<String> = documents
-        .iter()
-        .map(|document| text_at(document, "/kind"))
-        .filter(|kind| !kind.is_empty())
-        .map(|kind| format!("{kind:?}"))
-        .collect();
-    let mut vms: Vec<Value> = documents
-        .into_iter()
-        .filter(|document| KINDS.contains(&text_at(document, "/kind")))
-        .collect();
-    match (vms.pop(), vms.len()) {
-        (Some(vm), 0) => into_vmi(vm),
-        (Some(_), others) => Err(ManifestError::SeveralVms(others + 1)),
-        (None, _) if kinds.is_empty() => Err(ManifestError::NoKind),
-        (None, _) => Err(ManifestError::OtherKinds(kinds.join(", "))),
+    let (vms, others): (Vec<Value>, Vec<Value>) = documents.into_iter().partition(is_vm);
+    let kinds = others.iter().map(|other| text_at(other, "/kind"));
+    let kinds = kinds.filter(|kind| !kind.is_empty());
+    let kinds: Vec<String> = kinds.map(|kind| format!("{kind:?}")).collect();
+    match (<[Value; 1]>::try_from(vms), kinds.is_empty()) {
+        (Ok([vm]), _) => into_vmi(vm),
+        (Err(vms), true) if vms.is_empty() => Err(ManifestError::in_field(
+            "kind",
+            format!("missing; {EXPECTED}"),
+        )),
+        (Err(vms), _) if vms.is_empty() => {
+            let message = format!("{}: {EXPECTED}", kinds.join(", "));
+            Err(ManifestError::in_field("kind", message))
+        }
+        (Err(vms), _) => Err(ManifestError::File(format!(
+            "it has {} virtual machines; put each into its own file",
+            vms.len()
+        ))),
     }
 }
 
 /// The other documents, and the DataVolumes of a VM's templates.
 pub fn others(documents: &[Value]) -> Vec<Value> {
-    let is_vm = |document: &&Value| KINDS.contains(&text_at(document, "/kind"));
-    let templates = documents.iter().filter(is_vm).flat_map(|vm| {
-        let templates = list_at(vm, "/spec/dataVolumeTemplates").iter();
-        templates.map(|template| {
-            let mut data_volume = template.clone();
-            set(&mut data_volume, "/kind", json!("DataVolume"));
-            data_volume
-        })
+    let vms = documents.iter().filter(|document| is_vm(document));
+    let templates = vms.flat_map(|vm| list_at(vm, "/spec/dataVolumeTemplates"));
+    let templates = templates.cloned().map(|mut data_volume| {
+        set(&mut data_volume, "/kind", json!("DataVolume"));
+        data_volume
     });
     let others = documents.iter().filter(|document| !is_vm(document));
     others.cloned().chain(templates).collect()
@@ -124,11 +98,12 @@ pub fn into_vmi(value: Value) -> Result<Value, ManifestError> {
         return Ok(value);
     }
     if is_object_at(&value, "/spec/instancetype") {
-        return Err(ManifestError::Instancetype);
+        let message = "only a cluster has instance types; virtctl expand -f FILE prints the VM with what its instance type gives it";
+        return Err(ManifestError::in_field(INSTANCE_TYPE, message));
     }
-    let template = value
-        .pointer("/spec/template")
-        .ok_or(ManifestError::NoTemplate)?;
+    let template = value.pointer("/spec/template").ok_or_else(|| {
+        ManifestError::in_field("spec.template", "missing; a VirtualMachine needs one")
+    })?;
     let mut metadata = copy_at(template, "/metadata");
     for field in ["/name", "/namespace"] {
         match text_at(&value, &format!("/metadata{field}")) {

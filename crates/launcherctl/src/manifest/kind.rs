@@ -1,11 +1,9 @@
 //! Guesses the kind that a document was meant to have, so that a misspelt kind does not hide its
 //! other problems.
 
-use super::documents::{KINDS, VMI};
+use super::documents::{KINDS, VM, VMI};
 use super::lines::Node;
 
-/// The other kind that describes a VM.
-const VM: &str = "VirtualMachine";
 /// Most wrong, missing or extra letters of a kind.
 const MAX_DISTANCE: usize = 3;
 
@@ -22,53 +20,48 @@ pub struct MeantKind {
 #[must_use]
 pub fn meant_kind(document: &Node) -> Option<MeantKind> {
     let written = document.text("kind");
-    let has_domain = document.find("spec.domain").is_some();
-    let has_template = document.find("spec.template").is_some();
-    let problem = |kind, field, message: String| {
-        Some(MeantKind {
-            kind,
-            problem: Some((field, message)),
-        })
-    };
-    match written {
-        VM if has_domain && !has_template => problem(
+    let has = |path| document.find(path).is_some();
+    let (has_domain, has_template) = (has("spec.domain"), has("spec.template"));
+    let (kind, field, message) = match written {
+        VM if has_domain && !has_template => (
             VMI,
             "spec.domain",
             "a VirtualMachine has this in spec.template.spec; or should it be kind: VirtualMachineInstance?".to_owned(),
         ),
-        VMI if has_template && !has_domain => problem(
+        VMI if has_template && !has_domain => (
             VM,
             "spec.template",
             "a VirtualMachineInstance has no template: its fields are in spec itself; or should it be kind: VirtualMachine?".to_owned(),
         ),
-        _ => {
-            if let Some(kind) = KINDS.into_iter().find(|kind| *kind == written) {
-                return Some(MeantKind { kind, problem: None });
-            }
-            let has_vm = document.find("spec.template.spec.domain").is_some();
-            let kind = match (has_domain, has_vm) {
-                (true, _) if written.is_empty() || is_similar(written) => VMI,
-                (_, true) if written.is_empty() || is_similar(written) => VM,
-                _ => similar(written)?,
-            };
-            let message = match written {
-                "" => format!("missing; did you mean {kind}?"),
-                written => format!("{written:?} is not a kind of KubeVirt's; did you mean {kind}?"),
-            };
-            problem(kind, "kind", message)
+        VM => return Some(MeantKind { kind: VM, problem: None }),
+        VMI => return Some(MeantKind { kind: VMI, problem: None }),
+        "" => {
+            let kind = of_fields(document)?;
+            (kind, "kind", format!("missing; did you mean {kind}?"))
         }
-    }
+        _ => {
+            let named = similar(written)?;
+            let kind = of_fields(document).unwrap_or(named);
+            let message = format!("{written:?} is not a kind of KubeVirt's; did you mean {kind}?");
+            (kind, "kind", message)
+        }
+    };
+    let problem = Some((field, message));
+    Some(MeantKind { kind, problem })
 }
 
-fn is_similar(written: &str) -> bool {
-    similar(written).is_some()
+/// The kind that has a document's fields.
+fn of_fields(document: &Node) -> Option<&'static str> {
+    let has = |path: &&str| document.find(path).is_some();
+    let kinds = [("spec.domain", VMI), ("spec.template.spec.domain", VM)];
+    let found = kinds.into_iter().find(|(path, _)| has(path));
+    found.map(|(_, kind)| kind)
 }
 
 /// The nearest kind, if it is near enough.
 fn similar(written: &str) -> Option<&'static str> {
     let written = written.to_lowercase();
     match &*written {
-        "" => return None,
         "vm" => return Some(VM),
         "vmi" => return Some(VMI),
         _ => {}

@@ -3,10 +3,9 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::documents::Repeated;
-use super::error::ManifestError;
 use super::yaml_error::YamlError;
 
 /// A part of a document.
@@ -19,8 +18,8 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A scalar; empty for null.
-    Scalar(String),
+    /// Text, a number, a truth value or null.
+    Scalar(Value),
     /// A list.
     List(Vec<Node>),
     /// An object, in the document's order.
@@ -31,25 +30,43 @@ impl Node {
     /// The documents of a text. Reads JSON as YAML.
     ///
     /// # Errors
-    /// It is not YAML.
-    pub fn read(text: &str) -> Result<Vec<Self>, ManifestError> {
-        Self::read_with(text, Repeated::Refuse)
+    /// It is not YAML, or repeats a field.
+    pub fn read(text: &str) -> Result<Vec<Self>, YamlError> {
+        Self::read_with(text, serde_saphyr::Options::default())
     }
 
-    /// Like [`Self::read`], with a choice about repeated fields.
+    /// Like [`Self::read`]; of repeated fields, the last one counts.
     ///
     /// # Errors
     /// It is not YAML.
-    pub fn read_with(text: &str, repeated: Repeated) -> Result<Vec<Self>, ManifestError> {
-        let documents: Vec<Self> =
-            serde_saphyr::from_multiple_with_options(text, repeated.options())
-                .map_err(|error| ManifestError::Yaml(YamlError::new(error, text)))?;
-        let documents = documents.into_iter().flat_map(Self::items);
-        Ok(documents.filter(|document| !document.is_null()).collect())
+    pub fn read_with_repeated(text: &str) -> Result<Vec<Self>, YamlError> {
+        let options = serde_saphyr::options! {
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        };
+        Self::read_with(text, options)
     }
 
-    fn is_null(&self) -> bool {
-        matches!(&self.content, Content::Scalar(text) if text.is_empty())
+    fn read_with(text: &str, options: serde_saphyr::Options) -> Result<Vec<Self>, YamlError> {
+        let documents: Vec<Self> = serde_saphyr::from_multiple_with_options(text, options)
+            .map_err(|error| YamlError::new(error, text))?;
+        let documents = documents.into_iter().flat_map(Self::items);
+        let is_null = |node: &Self| node.content == Content::Scalar(Value::Null);
+        Ok(documents.filter(|document| !is_null(document)).collect())
+    }
+
+    /// Without the lines.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        match &self.content {
+            Content::Scalar(value) => value.clone(),
+            Content::List(items) => items.iter().map(Self::value).collect(),
+            Content::Object(fields) => {
+                let fields = fields.iter();
+                fields
+                    .map(|(name, node)| (name.clone(), node.value()))
+                    .collect()
+            }
+        }
     }
 
     /// The items of a `List`.
@@ -77,7 +94,7 @@ impl Node {
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         match self.get(name).map(|node| &node.content) {
-            Some(Content::Scalar(text)) => text,
+            Some(Content::Scalar(value)) => value.as_str().unwrap_or_default(),
             _ => "",
         }
     }
@@ -85,8 +102,7 @@ impl Node {
     /// The part at a path, such as `spec.domain.devices.disks[0].name`.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<&Self> {
-        let mut parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
-        parts.try_fold(self, |here, part| here.inner(part))
+        path_parts(path).try_fold(self, Self::inner)
     }
 
     /// A field of an object, or an item of a list.
@@ -97,17 +113,21 @@ impl Node {
         }
     }
 
-    /// The line of a path's innermost existing part, for a path such as
-    /// `spec.domain.devices.disks[0].name`.
+    /// The line of the innermost existing part at a path.
     #[must_use]
     pub fn line_of(&self, path: &str) -> u64 {
         let mut here = self;
-        for part in path.split(['.', '[', ']']).filter(|part| !part.is_empty()) {
+        for part in path_parts(path) {
             let Some(inner) = here.inner(part) else { break };
             here = inner;
         }
         here.line
     }
+}
+
+/// The fields and indexes of a path.
+pub fn path_parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[', ']']).filter(|part| !part.is_empty())
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -128,12 +148,6 @@ impl<'de> Deserialize<'de> for Content {
 
 struct ContentVisitor;
 
-impl ContentVisitor {
-    fn scalar(value: impl fmt::Display) -> Content {
-        Content::Scalar(value.to_string())
-    }
-}
-
 impl<'de> Visitor<'de> for ContentVisitor {
     type Value = Content;
 
@@ -142,39 +156,36 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
-        Ok(Self::scalar(value))
+        Ok(Content::Scalar(value.into()))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
-        Ok(Self::scalar(value))
+        Ok(Content::Scalar(value.into()))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
-        Ok(Self::scalar(value))
+        Ok(Content::Scalar(value.into()))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
-        Ok(Self::scalar(value))
+        Ok(Content::Scalar(value.into()))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Content, E> {
-        Ok(Self::scalar(value))
+        Ok(Content::Scalar(value.into()))
     }
 
     fn visit_unit<E>(self) -> Result<Content, E> {
-        Ok(Self::scalar(""))
+        Ok(Content::Scalar(Value::Null))
     }
 
     fn visit_none<E>(self) -> Result<Content, E> {
-        Ok(Self::scalar(""))
+        Ok(Content::Scalar(Value::Null))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Content::List(list))
+        let list = std::iter::from_fn(|| items.next_element().transpose());
+        Ok(Content::List(list.collect::<Result<_, _>>()?))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Content, A::Error> {

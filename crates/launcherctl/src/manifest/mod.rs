@@ -28,11 +28,12 @@ use api::vmi::Vmi;
 pub use defaults::random_uuid;
 pub use error::{MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
 pub use network::Card;
-pub use origin::{FieldOrigin, Origin};
+pub use origin::Origin;
 pub use problems::{Problem, Severity, problems};
 
 use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 use context::context_of_pod;
+use lines::path_parts;
 pub use type_error::TypeError;
 
 /// A VMI as JSON, complete enough for a launcher.
@@ -81,9 +82,8 @@ impl Manifest {
             let (wanted, running) = (text_at(&self.vmi, &pointer), text_at(sent, &pointer));
             if wanted != running {
                 return Err(ManifestError::OtherVm {
-                    field,
-                    wanted: wanted.to_owned(),
-                    running: running.to_owned(),
+                    field: format!("metadata.{field}"),
+                    message: format!("{wanted:?}, but the VM that runs has {running:?}"),
                 });
             }
         }
@@ -216,17 +216,14 @@ fn typed(value: &Value) -> Result<Vmi, ManifestError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let found = path_pointer(&path).and_then(|pointer| value.pointer(&pointer));
-        ManifestError::Field(
-            path,
-            TypeError::new(error.inner(), found.unwrap_or(&Value::Null)),
-        )
+        let error = TypeError::new(error.inner(), found.unwrap_or(&Value::Null));
+        ManifestError::in_field(path, error.to_string())
     })
 }
 
 /// The JSON pointer of a path such as `spec.volumes[0].name`; `None` for the whole document.
 fn path_pointer(path: &str) -> Option<String> {
-    let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
-    let pointer: String = parts.flat_map(|part| ["/", part]).collect();
+    let pointer: String = path_parts(path).flat_map(|part| ["/", part]).collect();
     (!pointer.is_empty()).then_some(pointer)
 }
 

@@ -9,15 +9,6 @@ pub struct Origin {
     document: Option<Node>,
 }
 
-/// The origin of a field of the VMI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldOrigin {
-    /// The file's line.
-    Line(u64),
-    /// Missing in the file: a default of KubeVirt's admission.
-    Default,
-}
-
 impl Origin {
     /// Of the VM or VMI in a text.
     #[must_use]
@@ -34,25 +25,18 @@ impl Origin {
         }
     }
 
-    /// The origin of a field, by its path in the VMI.
+    /// The line of a field, by its path in the VMI; `None` for a default of KubeVirt's admission.
     #[must_use]
-    pub fn field(&self, path: &str) -> FieldOrigin {
-        let Some(document) = &self.document else {
-            return FieldOrigin::Default;
+    pub fn line(&self, path: &str) -> Option<u64> {
+        let document = self.document.as_ref()?;
+        let in_template = match document.find("spec.template") {
+            None => return Some(document.find(path)?.line),
+            Some(template) => template.find(path),
         };
-        let is_template = document
-            .get("spec")
-            .is_some_and(|spec| spec.get("template").is_some());
-        let in_template = is_template
-            .then(|| document.find(&format!("spec.template.{path}")))
-            .flatten();
         // A VMI's name and namespace are those of its VM.
-        let is_outside = !is_template || path.starts_with("metadata.name");
+        let is_outside = path.starts_with("metadata.name");
         let outside = is_outside.then(|| document.find(path)).flatten();
-        match outside.or(in_template) {
-            Some(node) => FieldOrigin::Line(node.line),
-            None => FieldOrigin::Default,
-        }
+        Some(outside.or(in_template)?.line)
     }
 }
 
@@ -77,15 +61,12 @@ spec:
           - name: root
 ";
         let origin = Origin::of(text);
-        let field = |path| origin.field(path);
-        assert_eq!(field("metadata.name"), FieldOrigin::Line(4));
-        assert_eq!(field("metadata.namespace"), FieldOrigin::Default);
-        assert_eq!(field("spec.domain.memory.guest"), FieldOrigin::Line(10));
-        assert_eq!(
-            field("spec.domain.devices.disks[0].name"),
-            FieldOrigin::Line(13)
-        );
-        assert_eq!(field("spec.domain.devices.disks[1]"), FieldOrigin::Default);
-        assert_eq!(field("spec.domain.cpu.sockets"), FieldOrigin::Default);
+        let line = |path| origin.line(path);
+        assert_eq!(line("metadata.name"), Some(4));
+        assert_eq!(line("metadata.namespace"), None);
+        assert_eq!(line("spec.domain.memory.guest"), Some(10));
+        assert_eq!(line("spec.domain.devices.disks[0].name"), Some(13));
+        assert_eq!(line("spec.domain.devices.disks[1]"), None);
+        assert_eq!(line("spec.domain.cpu.sockets"), None);
     }
 }

@@ -9,14 +9,14 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::documents::{self, Repeated};
-use super::error::{MAX_PROBLEMS, ManifestError};
+use super::documents::{self, INSTANCE_TYPE};
+use super::error::MAX_PROBLEMS;
 use super::fields::unknown_fields_of;
 use super::kind::{MeantKind, meant_kind};
 use super::lines::Node;
 use super::refusals::{clear, clear_parent, is_related, refusals};
 use super::rules::{violations, violations_of_vm};
-use super::{config_data, defaults, typed};
+use super::{config_data, defaults, path_pointer, typed};
 use crate::json::{copy_at, set, text_at};
 use os::logging::chain;
 
@@ -63,6 +63,14 @@ impl Problem {
             message,
         }
     }
+
+    /// A problem of a document's field.
+    fn of_field(document: &Node, field: &str, message: String) -> Self {
+        Self {
+            field: field.to_owned(),
+            ..Self::of_file(document.line_of(field), message)
+        }
+    }
 }
 
 /// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
@@ -70,82 +78,51 @@ impl Problem {
 #[must_use]
 pub fn problems(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
-    let mut documents = read(text, Repeated::Refuse);
-    if let Err(ManifestError::Yaml(error)) = &documents
+    let mut documents = Node::read(text);
+    if let Err(error) = &documents
         && error.is_repeated_field
     {
         found.push(Problem::of_file(error.line, error.message.clone()));
-        documents = read(text, Repeated::Last);
+        documents = Node::read_with_repeated(text);
     }
     let documents = match documents {
         Ok(documents) => documents,
         Err(error) => {
-            found.push(of_syntax(&error));
+            let message = format!("invalid YAML: {}", error.message);
+            found.push(Problem::of_file(error.line, message));
             return found;
         }
     };
-    let vms: Vec<(MeantKind, &Node, &Value)> = documents
-        .iter()
-        .filter_map(|(node, value)| Some((meant_kind(node)?, node, value)))
-        .collect();
-    if vms.is_empty() {
-        let line = documents
-            .first()
-            .map_or(1, |(node, _)| node.line_of("kind"));
-        let values = documents.iter().map(|(_, value)| value.clone()).collect();
-        let error = documents::the_vmi(values).err();
-        found.push(Problem::of_file(
-            line,
-            chain(&error.unwrap_or(ManifestError::NoKind)),
-        ));
+    let vms = || {
+        documents
+            .iter()
+            .filter_map(|node| Some((meant_kind(node)?, node)))
+    };
+    if vms().next().is_none() {
+        let line = documents.first().map_or(1, |node| node.line_of("kind"));
+        let error = documents::the_vmi(documents.iter().map(Node::value).collect()).err();
+        found.extend(error.map(|error| Problem::of_file(line, chain(&error))));
     }
-    for (meant, node, value) in vms {
-        if found.len() > MAX_PROBLEMS {
-            break;
-        }
-        found.extend(of_document(meant, node, value.clone()));
-    }
-    for (node, value) in &documents {
-        let wrong = config_data::document_problems(value).into_iter();
-        let room = (MAX_PROBLEMS + 1).saturating_sub(found.len());
-        found.extend(wrong.take(room).map(|(field, message)| Problem {
-            severity: Severity::Error,
-            line: node.line_of(&field),
-            field,
-            message,
-        }));
-    }
+    let of_vms = vms().flat_map(|(meant, node)| of_document(meant, node));
+    let of_others = documents.iter().flat_map(of_config_data);
+    found.extend(of_vms.chain(of_others).take(MAX_PROBLEMS + 1));
     found.sort_by_key(|problem| problem.line);
     if found.len() > MAX_PROBLEMS {
         found.truncate(MAX_PROBLEMS);
+        let line = found.last().map_or(1, |problem| problem.line);
+        let message = format!("there are more than {MAX_PROBLEMS} problems; mend these first");
         found.push(Problem {
             severity: Severity::Note,
-            line: found.last().map_or(1, |problem| problem.line),
-            field: String::new(),
-            message: format!("there are more than {MAX_PROBLEMS} problems; mend these first"),
+            ..Problem::of_file(line, message)
         });
     }
     found
 }
 
-/// The documents of a text, with the lines of their fields.
-fn read(text: &str, repeated: Repeated) -> Result<Vec<(Node, Value)>, ManifestError> {
-    let nodes = Node::read_with(text, repeated)?;
-    let values = documents::read_with(text, repeated)?;
-    Ok(nodes.into_iter().zip(values).collect())
-}
-
-/// Has the line that the message of other verbs names.
-fn of_syntax(error: &ManifestError) -> Problem {
-    match error {
-        ManifestError::Yaml(yaml) => {
-            Problem::of_file(yaml.line, format!("{error}: {}", yaml.message))
-        }
-        ManifestError::Json(json) => {
-            Problem::of_file(u64::try_from(json.line()).unwrap_or(1), chain(error))
-        }
-        _ => Problem::of_file(1, chain(error)),
-    }
+/// The problems of a ConfigMap or Secret.
+fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
+    let wrong = config_data::document_problems(&node.value()).into_iter();
+    wrong.map(|(field, message)| Problem::of_field(node, &field, message))
 }
 
 struct Found<'a> {
@@ -165,15 +142,10 @@ impl Found<'_> {
 
     /// Adds a problem of a document's field, unless there are too many.
     fn add_at(&mut self, field: &str, message: String) {
-        if self.is_full() {
-            return;
+        if !self.is_full() {
+            let problem = Problem::of_field(self.node, field, message);
+            self.problems.push(problem);
         }
-        self.problems.push(Problem {
-            severity: Severity::Error,
-            line: self.node.line_of(field),
-            field: field.to_owned(),
-            message,
-        });
     }
 
     /// Adds a problem of the VMI's field.
@@ -203,7 +175,8 @@ impl Found<'_> {
     }
 }
 
-fn of_document(meant: MeantKind, node: &Node, mut value: Value) -> Vec<Problem> {
+fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
+    let mut value = node.value();
     let mut found = Found {
         node,
         is_template: meant.kind != documents::VMI,
@@ -242,7 +215,7 @@ fn of_document(meant: MeantKind, node: &Node, mut value: Value) -> Vec<Problem> 
         Ok(vmi) => of_vmi(vmi, &mut found),
         Err(error) => {
             found.add_at(error.field(), error.message());
-            if matches!(error, ManifestError::Instancetype)
+            if error.field() == INSTANCE_TYPE
                 && let Some(problem) = found.problems.last_mut()
             {
                 problem.severity = Severity::Note;
@@ -273,20 +246,16 @@ fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
     }
     while let Err(error) = defaults::of_admission(&mut vmi) {
         found.add_unless_related(error.field(), error.message());
-        match &error {
-            ManifestError::NoMemory => set(&mut vmi, "/spec/domain/memory/guest", json!("64Mi")),
-            ManifestError::Architecture(..) if clear(&mut vmi, "spec.architecture") => {}
-            ManifestError::Memory(path, _) if clear(&mut vmi, path) => {}
-            ManifestError::TooLittleMemory { path, .. } if clear(&mut vmi, path) => {
-                set(&mut vmi, "/spec/domain/memory/guest", json!("64Mi"));
-            }
-            ManifestError::NoName | ManifestError::InvalidName(_)
-                if copy_at(&vmi, "/metadata/name") != "check" =>
-            {
-                set(&mut vmi, "/metadata/name", json!("check"));
-            }
-            _ => return,
+        let mended = match error.field() {
+            "metadata.name" => json!("check"),
+            "spec.architecture" => Value::Null,
+            _of_memory => json!("64Mi"),
+        };
+        let pointer = path_pointer(error.field()).unwrap_or_default();
+        if copy_at(&vmi, &pointer) == mended {
+            return;
         }
+        set(&mut vmi, &pointer, mended);
     }
     defaults::of_cluster(&mut vmi);
     if found.is_full() {

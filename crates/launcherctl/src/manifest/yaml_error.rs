@@ -9,21 +9,17 @@ pub struct YamlError {
     pub line: u64,
     /// What is wrong there.
     pub message: String,
-    /// A repeated field. The rest of the text is readable: see
-    /// [`Repeated`](super::documents::Repeated).
+    /// A repeated field; the rest of the text is readable.
     pub is_repeated_field: bool,
 }
 
-/// The parser's messages about a tab.
-const TABS: [&str; 4] = [
-    "tabs disallowed",
-    "found a tab",
-    "cannot start with a tab",
-    "tab cannot be used as indentation",
-];
-const TAB_REMEDY: &str = "tabs are not allowed for indentation in YAML; use spaces";
+const TAB: &str = "tabs are not allowed for indentation in YAML; use spaces";
 /// The parser's messages, with remedies.
-const REMEDIES: [(&str, &str); 5] = [
+const REMEDIES: [(&str, &str); 9] = [
+    ("tabs disallowed", TAB),
+    ("found a tab", TAB),
+    ("cannot start with a tab", TAB),
+    ("tab cannot be used as indentation", TAB),
     ("unclosed quote", "a quote is opened and not closed"),
     (
         "in multiline quoted scalar",
@@ -47,30 +43,26 @@ impl YamlError {
     /// From the parser's error and its text.
     #[must_use]
     pub fn new(error: Error, content: &str) -> Self {
-        let line = error.location().map_or(1, |location| location.line());
+        let mut line = error.location().map_or(1, |location| location.line());
         let plain = error.without_snippet();
         let text = plain.to_string();
-        let text = match text.rsplit_once(" at line ") {
-            Some((text, _)) => text.to_owned(),
-            None => text,
-        };
+        let text = text
+            .rsplit_once(" at line ")
+            .map_or(&*text, |(text, _)| text);
         let is_repeated_field = matches!(plain, Error::DuplicateMappingKey { .. });
         let remedy = REMEDIES.iter().find(|(part, _)| text.contains(part));
-        let is_tab = TABS.iter().any(|part| text.contains(part));
         let message = match remedy {
-            _ if is_tab => TAB_REMEDY.to_owned(),
             Some((_, remedy)) => (*remedy).to_owned(),
             None if is_repeated_field => {
-                let field = text.split_once(", set ").map_or(&*text, |(field, _)| field);
+                let field = text.split_once(", set ").map_or(text, |(field, _)| field);
                 let field = field.rsplit(": ").next().unwrap_or_default();
                 format!("{field} is there twice; put what belongs together under one of them")
             }
-            None => text,
+            None => text.to_owned(),
         };
-        let line = match is_tab {
-            true => indented_by_tab(content, line).unwrap_or(line),
-            false => line,
-        };
+        if message == TAB {
+            line = indented_by_tab(content, line).unwrap_or(line);
+        }
         Self {
             line,
             message,

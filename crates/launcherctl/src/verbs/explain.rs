@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::inputs::Inputs;
 use crate::error::CtlError;
 use crate::json::set;
-use crate::manifest::{FieldOrigin, Origin};
+use crate::manifest::Origin;
 use crate::similar::similar;
 use crate::view::output::{Format, answer};
 use convert::RULES;
@@ -98,13 +98,7 @@ fn json_of(explanation: &Explanation, origin: &Origin) -> Value {
     let sources = explanation.entries.iter().flat_map(|entry| &entry.sources);
     let lines: BTreeMap<&str, Option<u64>> = sources
         .filter(|source| is_field(source))
-        .map(|source| {
-            let line = match origin.field(source) {
-                FieldOrigin::Line(line) => Some(line),
-                FieldOrigin::Default => None,
-            };
-            (source.as_str(), line)
-        })
+        .map(|source| (source.as_str(), origin.line(source)))
         .collect();
     set(&mut json, "/lines", json!(lines));
     json
@@ -120,9 +114,9 @@ fn described(source: &str, origin: &Origin) -> String {
     if !is_field(source) {
         return source.to_owned();
     }
-    match origin.field(source) {
-        FieldOrigin::Line(line) => format!("{source} (line {line})"),
-        FieldOrigin::Default => format!("the default of {source}"),
+    match origin.line(source) {
+        Some(line) => format!("{source} (line {line})"),
+        None => format!("the default of {source}"),
     }
 }
 
