@@ -193,11 +193,8 @@ mod tests {
     use serde_json::json;
 
     fn explained(spec: Value, ctx: &Context) -> Explanation {
-        explain(
-            &json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec}),
-            ctx,
-        )
-        .unwrap()
+        let vmi = json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec});
+        explain(&vmi, ctx).unwrap()
     }
 
     fn on_kvm() -> Context {
@@ -216,17 +213,24 @@ mod tests {
         )
     }
 
+    #[track_caller]
+    fn has(explanation: &Explanation, path: &str, expected: &str) {
+        assert_eq!(origin(explanation, path), expected, "{path}");
+    }
+
     #[test]
     fn memory_comes_from_the_guest_memory() {
         let explanation = explained(json!({"domain": {"memory": {"guest": "1Gi"}}}), &on_kvm());
-        assert_eq!(
-            origin(&explanation, "/domain/memory"),
-            "memory <- spec.domain.memory.guest"
+        has(
+            &explanation,
+            "/domain/memory",
+            "memory <- spec.domain.memory.guest",
         );
-        assert_eq!(origin(&explanation, "/domain/memory/@unit"), "memory <- ");
-        assert_eq!(
-            origin(&explanation, "/domain/name"),
-            "name <- metadata.name, metadata.namespace"
+        has(&explanation, "/domain/memory/@unit", "memory <- ");
+        has(
+            &explanation,
+            "/domain/name",
+            "name <- metadata.name, metadata.namespace",
         );
     }
 
@@ -236,13 +240,15 @@ mod tests {
             json!({"domain": {"cpu": {"cores": 1, "model": "host-model"}}}),
             &on_kvm(),
         );
-        assert_eq!(
-            origin(&explanation, "/domain/cpu/topology/@cores"),
-            "cpu <- spec.domain.cpu.cores"
+        has(
+            &explanation,
+            "/domain/cpu/topology/@cores",
+            "cpu <- spec.domain.cpu.cores",
         );
-        assert_eq!(
-            origin(&explanation, "/domain/cpu/@mode"),
-            "cpu <- spec.domain.cpu.model"
+        has(
+            &explanation,
+            "/domain/cpu/@mode",
+            "cpu <- spec.domain.cpu.model",
         );
     }
 
@@ -253,24 +259,20 @@ mod tests {
             "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "claim"}}],
         });
         let explanation = explained(spec, &on_kvm());
-        assert_eq!(
-            origin(&explanation, "/domain/devices/disk/alias/@name"),
-            "disks <- spec.domain.devices.disks[0]"
+        has(
+            &explanation,
+            "/domain/devices/disk/alias/@name",
+            "disks <- spec.domain.devices.disks[0]",
         );
-        assert_eq!(
-            origin(&explanation, "/domain/devices/disk/driver/@cache"),
-            "disks <- spec.domain.devices.disks[0].cache"
+        has(
+            &explanation,
+            "/domain/devices/disk/driver/@cache",
+            "disks <- spec.domain.devices.disks[0].cache",
         );
         let source = origin(&explanation, "/domain/devices/disk/source/@file");
         assert!(source.contains("spec.volumes[0]"), "{source}");
-        assert!(
-            explanation
-                .needed
-                .iter()
-                .any(|needed| needed.field == "spec.volumes[0]"),
-            "{:?}",
-            explanation.needed
-        );
+        let mut needed = explanation.needed.iter();
+        assert!(needed.any(|needed| needed.field == "spec.volumes[0]"));
     }
 
     #[test]
@@ -279,18 +281,14 @@ mod tests {
             allow_emulation: true,
             ..on_kvm()
         };
-        assert_eq!(
-            origin(&explained(json!({}), &kvm), "/domain/@type"),
-            "defaults <- context.hypervisorDeviceAvailable"
-        );
+        let why = "defaults <- context.hypervisorDeviceAvailable";
+        has(&explained(json!({}), &kvm), "/domain/@type", why);
         let emulated = Context {
             hypervisor_device_available: false,
             ..kvm
         };
-        assert_eq!(
-            origin(&explained(json!({}), &emulated), "/domain/@type"),
-            "hypervisor <- context.hypervisorDeviceAvailable"
-        );
+        let why = "hypervisor <- context.hypervisorDeviceAvailable";
+        has(&explained(json!({}), &emulated), "/domain/@type", why);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::DomainSpec;
+use crate::alias::Alias;
 
 /// Reads, writes, and reads again: nothing may get lost on the way.
 fn read(text: &str) -> DomainSpec {
@@ -21,6 +22,15 @@ fn refused(text: &str) -> ReadError {
 
 fn error(text: &str) -> String {
     refused(text).to_string()
+}
+
+#[track_caller]
+fn assert_malformed(text: &str) {
+    let error = refused(text);
+    assert!(
+        matches!(error, ReadError::Malformed { .. }),
+        "{text:?}: {error}"
+    );
 }
 
 // ---- what is taken ------------------------------------------------------------------------------
@@ -62,14 +72,9 @@ fn attributes_are_normalized_as_xml_says() {
 #[test]
 fn an_empty_element_is_zero() {
     let domain = read("<domain><vcpu placement='static'/><name/><iothreads></iothreads></domain>");
-    assert_eq!(
-        (
-            domain.vcpu.unwrap().cpus,
-            domain.iothreads.unwrap().iothreads,
-            domain.name
-        ),
-        (0, 0, String::default())
-    );
+    assert_eq!(domain.vcpu.unwrap().cpus, 0);
+    assert_eq!(domain.iothreads.unwrap().iothreads, 0);
+    assert_eq!(domain.name, "");
 }
 
 #[test]
@@ -79,15 +84,9 @@ fn a_second_element_adds_to_the_first() {
          <sysinfo><system><entry name='a'/></system><system><entry name='b'/></system></sysinfo></domain>",
     );
     let topology = domain.cpu.topology.unwrap();
-    assert_eq!(
-        (
-            domain.cpu.mode.as_str(),
-            topology.sockets,
-            topology.cores,
-            domain.name.as_str()
-        ),
-        ("a", 2, 3, "y")
-    );
+    assert_eq!((topology.sockets, topology.cores), (2, 3));
+    assert_eq!(domain.cpu.mode, "a");
+    assert_eq!(domain.name, "y");
     assert_eq!(domain.sys_info.unwrap().system.len(), 2);
 }
 
@@ -96,19 +95,10 @@ fn user_aliases_lose_their_prefix_and_get_it_back() {
     let domain = read(
         "<domain><devices><input><alias name='ua-a'/></input><input><alias name='input1'/></input></devices></domain>",
     );
-    let aliases: Vec<_> = domain
-        .devices
-        .inputs
-        .iter()
-        .map(|input| input.alias.clone().unwrap())
-        .collect();
-    assert_eq!(
-        aliases,
-        [
-            crate::alias::Alias::user("a"),
-            crate::alias::Alias::libvirt("input1")
-        ]
-    );
+    let inputs = domain.devices.inputs.iter();
+    let aliases: Vec<_> = inputs.map(|input| input.alias.clone().unwrap()).collect();
+    let expected = [Alias::user("a"), Alias::libvirt("input1")];
+    assert_eq!(aliases, expected);
     assert!(domain.to_xml().contains("<alias name=\"ua-a\"/>"));
 }
 
@@ -206,29 +196,14 @@ fn elements_are_written_in_the_order_of_the_schema() {
         "<domain><vcpu>1</vcpu><cpu/><features/><devices><input/><disk/><interface/></devices><os/><memory>1</memory><uuid>u</uuid><name>n</name></domain>",
     );
     let written = domain.to_xml();
-    let places: Vec<_> = [
-        "<name",
-        "<uuid",
-        "<memory",
-        "<os",
-        "<devices",
-        "<interface",
-        "<disk",
-        "<input",
-        "</devices",
-        "<metadata",
-        "<features",
-        "<cpu",
-        "<vcpu",
-    ]
-    .iter()
-    .map(|tag| {
+    let tags = "<name <uuid <memory <os <devices <interface <disk <input </devices \
+                <metadata <features <cpu <vcpu";
+    let place = |tag| {
         written
             .find(tag)
-            .unwrap_or_else(|| panic!("{tag} is missing in {written}"))
-    })
-    .collect();
-    assert!(places.is_sorted(), "{written}");
+            .unwrap_or_else(|| panic!("{tag}: {written}"))
+    };
+    assert!(tags.split(' ').map(place).is_sorted(), "{written}");
 }
 
 #[test]
@@ -245,20 +220,22 @@ fn what_needs_escaping_survives() {
 
 #[test]
 fn values_of_the_wrong_kind_are_told_with_their_place() {
-    assert_eq!(
-        error(
-            "<domain>\n <devices>\n  <disk>\n   <driver queues='many'/>\n  </disk></devices></domain>"
+    for (text, expected) in [
+        (
+            "<domain>\n <devices>\n  <disk>\n   <driver queues='many'/>\n  </disk></devices></domain>",
+            "line 4: /domain/devices/disk/driver/@queues: \"many\" is not a whole number from 0 to 18446744073709551615",
         ),
-        "line 4: /domain/devices/disk/driver/@queues: \"many\" is not a whole number from 0 to 18446744073709551615"
-    );
-    assert_eq!(
-        error("<domain>\n<vcpu>two\n\n</vcpu></domain>"),
-        "line 2: /domain/vcpu: \"two\\n\\n\" is not a whole number from 0 to 4294967295"
-    );
-    assert_eq!(
-        error("<domain><devices><disk><capacity>1e9</capacity></disk></devices></domain>"),
-        "line 1: /domain/devices/disk/capacity: \"1e9\" is not a whole number from -9223372036854775808 to 9223372036854775807"
-    );
+        (
+            "<domain>\n<vcpu>two\n\n</vcpu></domain>",
+            "line 2: /domain/vcpu: \"two\\n\\n\" is not a whole number from 0 to 4294967295",
+        ),
+        (
+            "<domain><devices><disk><capacity>1e9</capacity></disk></devices></domain>",
+            "line 1: /domain/devices/disk/capacity: \"1e9\" is not a whole number from -9223372036854775808 to 9223372036854775807",
+        ),
+    ] {
+        assert_eq!(error(text), expected);
+    }
 }
 
 #[test]
@@ -270,11 +247,8 @@ fn no_document_is_refused() {
         "<!-- only -->",
         "<?xml version='1.0'?>",
     ] {
-        assert!(
-            error(text).ends_with("there is no element"),
-            "{text:?}: {}",
-            error(text)
-        );
+        let error = error(text);
+        assert!(error.ends_with("there is no element"), "{text:?}: {error}");
     }
     assert_eq!(
         error("<network/>"),
@@ -302,11 +276,7 @@ fn broken_documents_are_refused() {
         "<domain>& </domain>",
         "<domain></domain></domain>",
     ] {
-        assert!(
-            matches!(refused(text), ReadError::Malformed { .. }),
-            "{text:?}: {:?}",
-            refused(text)
-        );
+        assert_malformed(text);
     }
 }
 
@@ -337,10 +307,7 @@ fn characters_outside_of_xml_are_refused() {
         "<domain type='&#1;'/>",
         "<domain><name>\u{ffff}</name></domain>",
     ] {
-        assert!(
-            matches!(refused(text), ReadError::Malformed { .. }),
-            "{text:?}"
-        );
+        assert_malformed(text);
     }
 }
 
