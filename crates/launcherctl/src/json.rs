@@ -27,6 +27,30 @@ pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
+/// The item of this name in the list at a JSON pointer.
+#[must_use]
+pub fn find_named<'a>(value: &'a Value, pointer: &str, name: &str) -> Option<&'a Value> {
+    let mut items = list_at(value, pointer).iter();
+    items.find(|item| text_at(item, "/name") == name)
+}
+
+/// The names of the items in the list at a JSON pointer.
+#[must_use]
+pub fn names_at(value: &Value, pointer: &str) -> Vec<String> {
+    let items = list_at(value, pointer).iter();
+    items
+        .map(|item| text_at(item, "/name").to_owned())
+        .collect()
+}
+
+/// The list at a JSON pointer, to edit; empty if missing.
+pub fn list_mut<'a>(value: &'a mut Value, pointer: &str) -> &'a mut [Value] {
+    match value.pointer_mut(pointer) {
+        Some(Value::Array(items)) => items,
+        _ => &mut [],
+    }
+}
+
 /// Whether there is a `true` at a JSON pointer.
 pub fn is_true_at(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).and_then(Value::as_bool) == Some(true)
@@ -48,10 +72,10 @@ pub fn set(value: &mut Value, pointer: &str, new: Value) {
 }
 
 /// Sets the field at a JSON pointer unless it has a value.
-pub fn set_default(value: &mut Value, pointer: &str, make: impl FnOnce() -> Value) {
+pub fn set_default(value: &mut Value, pointer: &str, default: impl Into<Value>) {
     let field = field_mut(value, pointer);
     if field.is_null() {
-        *field = make();
+        *field = default.into();
     }
 }
 
@@ -94,8 +118,8 @@ mod tests {
     fn fields_are_made_where_they_are_missing() {
         let mut value = json!({"a": "text"});
         set(&mut value, "/a/b/c", json!(1));
-        set_default(&mut value, "/a/b/c", || json!(2));
-        set_default(&mut value, "/a/d", || json!(3));
+        set_default(&mut value, "/a/b/c", 2);
+        set_default(&mut value, "/a/d", 3);
         for item in ["x", "y", "x"] {
             push(&mut value, "/list", json!({"name": item}));
         }

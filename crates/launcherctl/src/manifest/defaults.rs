@@ -6,11 +6,17 @@ use serde_json::{Value, json};
 
 use super::error::ManifestError;
 use super::rules::too_little_memory;
-use crate::json::{copy_at, is_object_at, list_at, set, set_default, text_at};
+use crate::json::{
+    copy_at, find_named, is_object_at, list_at, list_mut, names_at, push, set, set_default, text_at,
+};
 use api::vmi::Quantity;
 
 /// The phase of a VMI that was never sent.
 pub const DEFAULT_PHASE: &str = "Scheduled";
+
+const DISKS: &str = "/spec/domain/devices/disks";
+const VOLUMES: &str = "/spec/volumes";
+const STATUS: &str = "/status/volumeStatus";
 
 /// Sets what admission would set, without overriding existing values.
 ///
@@ -18,26 +24,24 @@ pub const DEFAULT_PHASE: &str = "Scheduled";
 /// The VMI has no valid name, an architecture that KubeVirt does not support, or no memory size.
 pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
     check_name(text_at(vmi, "/metadata/name"))?;
-    set_default(vmi, "/metadata/namespace", || json!("default"));
-    set_default(vmi, "/spec/architecture", || json!(host_architecture()));
+    set_default(vmi, "/metadata/namespace", "default");
+    set_default(vmi, "/spec/architecture", host_architecture());
     let architecture = text_at(vmi, "/spec/architecture").to_owned();
     check_architecture(&architecture)?;
-    set_default(vmi, "/spec/domain/machine/type", || {
-        json!(machine(&architecture))
-    });
+    let (machine, cpu, bus) = match &*architecture {
+        "arm64" => ("virt", "host-passthrough", "virtio"),
+        "amd64" => ("q35", "host-model", "sata"),
+        "s390x" => ("s390-ccw-virtio", "host-model", "virtio"),
+        _ => ("q35", "host-model", "virtio"),
+    };
+    set_default(vmi, "/spec/domain/machine/type", machine);
     default_cpu(vmi);
-    set_default(vmi, "/spec/domain/cpu/model", || {
-        json!(if architecture == "arm64" {
-            "host-passthrough"
-        } else {
-            "host-model"
-        })
-    });
+    set_default(vmi, "/spec/domain/cpu/model", cpu);
     default_memory(vmi)?;
     if architecture != "s390x" {
-        set_default(vmi, "/spec/domain/features/acpi/enabled", || json!(true));
+        set_default(vmi, "/spec/domain/features/acpi/enabled", true);
     }
-    default_disks(vmi, &architecture);
+    default_disks(vmi, bus);
     default_status(vmi);
     Ok(())
 }
@@ -103,13 +107,9 @@ fn default_cpu(vmi: &mut Value) {
         let cpus = Quantity::deserialize(cpus).ok()?.value().ok()?;
         u32::try_from(cpus).ok().filter(|cpus| *cpus > 0)
     });
-    let sockets = if has_topology {
-        1
-    } else {
-        requested.unwrap_or(1)
-    };
+    let sockets = requested.filter(|_| !has_topology).unwrap_or(1);
     for (part, count) in [("sockets", sockets), ("cores", 1), ("threads", 1)] {
-        set_default(vmi, &format!("/spec/domain/cpu/{part}"), || json!(count));
+        set_default(vmi, &format!("/spec/domain/cpu/{part}"), count);
     }
 }
 
@@ -140,50 +140,39 @@ fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
     if let Some(message) = too_little_memory(&memory) {
         return Err(ManifestError::in_field(field, message));
     }
-    set_default(vmi, "/spec/domain/memory/guest", || memory.clone());
-    set_default(vmi, "/spec/domain/resources/requests/memory", || memory);
+    set_default(vmi, "/spec/domain/memory/guest", memory.clone());
+    set_default(vmi, "/spec/domain/resources/requests/memory", memory);
     Ok(())
 }
 
 /// A volume without a disk gets one; a disk without a target or bus gets the architecture's.
-fn default_disks(vmi: &mut Value, architecture: &str) {
-    let filesystems = list_at(vmi, "/spec/domain/devices/filesystems");
-    let mut disks = list_at(vmi, "/spec/domain/devices/disks").to_vec();
-    for volume in list_at(vmi, "/spec/volumes") {
-        let name = copy_at(volume, "/name");
-        let has_name = |device: &Value| device.get("name") == Some(&name);
-        if !disks.iter().any(has_name) && !filesystems.iter().any(has_name) {
-            disks.push(json!({"name": name}));
+fn default_disks(vmi: &mut Value, bus: &str) {
+    let kinds = ["/disk", "/lun", "/cdrom"];
+    for name in names_at(vmi, VOLUMES) {
+        let mut devices = [DISKS, "/spec/domain/devices/filesystems"].iter();
+        if devices.all(|list| find_named(vmi, list, &name).is_none()) {
+            push(vmi, DISKS, json!({"name": name}));
         }
     }
-    let bus = if architecture == "amd64" {
-        "sata"
-    } else {
-        "virtio"
-    };
-    for disk in &mut disks {
-        if ["/disk", "/lun", "/cdrom"]
-            .iter()
-            .all(|kind| copy_at(disk, kind).is_null())
-        {
+    for disk in list_mut(vmi, DISKS) {
+        if kinds.iter().all(|kind| copy_at(disk, kind).is_null()) {
             set(disk, "/disk", json!({}));
         }
-        for kind in ["/disk", "/lun", "/cdrom"] {
+        for kind in kinds {
             if is_object_at(disk, kind) {
-                set_default(disk, &format!("{kind}/bus"), || json!(bus));
+                set_default(disk, &format!("{kind}/bus"), bus);
             }
         }
-        remove_nulls(disk);
-    }
-    if !disks.is_empty() {
-        set(vmi, "/spec/domain/devices/disks", disks.into());
+        if let Some(members) = disk.as_object_mut() {
+            members.retain(|_, member| !member.is_null());
+        }
     }
 }
 
 /// Adds what only a cluster gives: the pod network for a VMI that names none, and a launcher that
 /// is not root.
 pub fn of_cluster(vmi: &mut Value) {
-    set_default(vmi, "/status/runtimeUser", || json!(107));
+    set_default(vmi, "/status/runtimeUser", 107);
     default_interface(vmi);
 }
 
@@ -202,40 +191,24 @@ pub fn default_interface(vmi: &mut Value) {
 }
 
 /// The status of a permanent volume.
-pub fn default_volume_status(name: &Value) -> Value {
+pub fn default_volume_status(name: &str) -> Value {
     json!({"name": name, "target": ""})
 }
 
 /// virt-handler sends a status that names every permanent volume.
 fn default_status(vmi: &mut Value) {
-    set_default(vmi, "/status/phase", || json!(DEFAULT_PHASE));
-    let mut known = list_at(vmi, "/status/volumeStatus").to_vec();
-    for volume in list_at(vmi, "/spec/volumes") {
-        let name = copy_at(volume, "/name");
-        if !known.iter().any(|status| status.get("name") == Some(&name)) {
-            known.push(default_volume_status(&name));
+    set_default(vmi, "/status/phase", DEFAULT_PHASE);
+    set_default(vmi, STATUS, json!([]));
+    for name in names_at(vmi, VOLUMES) {
+        if find_named(vmi, STATUS, &name).is_none() {
+            push(vmi, STATUS, default_volume_status(&name));
         }
     }
-    set(vmi, "/status/volumeStatus", known.into());
 }
 
 /// A VMI without a UID gets a random one.
 pub fn uid(vmi: &mut Value) {
-    set_default(vmi, "/metadata/uid", || json!(random_uuid()));
-}
-
-fn remove_nulls(value: &mut Value) {
-    if let Some(members) = value.as_object_mut() {
-        members.retain(|_, member| !member.is_null());
-    }
-}
-
-fn machine(architecture: &str) -> &'static str {
-    match architecture {
-        "arm64" => "virt",
-        "s390x" => "s390-ccw-virtio",
-        _ => "q35",
-    }
+    set_default(vmi, "/metadata/uid", random_uuid());
 }
 
 /// The architecture of this machine, as Kubernetes spells it.

@@ -3,30 +3,22 @@
 
 use serde_json::Value;
 
-use crate::json::{is_object_at, list_at, text_at};
+use crate::json::{find_named, is_object_at, list_at, text_at};
 
 const DISKS: &str = "/spec/domain/devices/disks";
 
 /// Whether the disk `name` of a VMI is a CD-ROM drive, empty or not.
 #[must_use]
 pub fn is_drive(vmi: &Value, name: &str) -> bool {
-    let mut disks = list_at(vmi, DISKS).iter();
-    disks.any(|disk| text_at(disk, "/name") == name && is_object_at(disk, "/cdrom"))
+    find_named(vmi, DISKS, name).is_some_and(|disk| is_object_at(disk, "/cdrom"))
 }
 
 /// The names of a VMI's drives without a medium.
 pub fn empty_drives(vmi: &Value) -> impl Iterator<Item = &str> {
-    let volumes = list_at(vmi, "/spec/volumes");
-    let has_medium = |name: &str| {
-        volumes
-            .iter()
-            .any(|volume| text_at(volume, "/name") == name)
-    };
-    list_at(vmi, DISKS)
-        .iter()
-        .filter(|disk| is_object_at(disk, "/cdrom"))
-        .map(|disk| text_at(disk, "/name"))
-        .filter(move |name| !has_medium(name))
+    let disks = list_at(vmi, DISKS).iter();
+    let drives = disks.filter(|disk| is_object_at(disk, "/cdrom"));
+    let names = drives.map(|disk| text_at(disk, "/name"));
+    names.filter(|name| find_named(vmi, "/spec/volumes", name).is_none())
 }
 
 /// Whether a disk in Domain JSON is a CD-ROM drive without a medium.

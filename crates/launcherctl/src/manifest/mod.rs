@@ -215,16 +215,15 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
 fn typed(value: &Value) -> Result<Vmi, ManifestError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
-        let found = path_pointer(&path).and_then(|pointer| value.pointer(&pointer));
+        let found = value.pointer(&path_pointer(&path));
         let error = TypeError::new(error.inner(), found.unwrap_or(&Value::Null));
         ManifestError::in_field(path, error.to_string())
     })
 }
 
-/// The JSON pointer of a path such as `spec.volumes[0].name`; `None` for the whole document.
-fn path_pointer(path: &str) -> Option<String> {
-    let pointer: String = path_parts(path).flat_map(|part| ["/", part]).collect();
-    (!pointer.is_empty()).then_some(pointer)
+/// The JSON pointer of a path such as `spec.volumes[0].name`.
+fn path_pointer(path: &str) -> String {
+    path_parts(path).flat_map(|part| ["/", part]).collect()
 }
 
 #[cfg(test)]

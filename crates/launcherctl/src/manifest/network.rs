@@ -8,6 +8,7 @@ use super::Manifest;
 use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 
 const INTERFACES: &str = "/spec/domain/devices/interfaces";
+const NETWORKS: &str = "/spec/networks";
 /// Names of KubeVirt's own bindings in an interface.
 const BINDINGS: [&str; 3] = ["bridge", "masquerade", "passtBinding"];
 const PLUGIN: &str = "launcherctl";
@@ -32,31 +33,22 @@ impl Manifest {
     pub fn use_plugin_network(&mut self) -> (Vec<Card>, Vec<String>) {
         super::defaults::default_interface(&mut self.vmi);
         let (mut kept, mut cards, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
-        for interface in list_at(&self.vmi, INTERFACES) {
-            let name = text_at(interface, "/name").to_owned();
-            if text_at(interface, "/state") == "absent" {
-                continue;
-            }
+        let interfaces = list_at(&self.vmi, INTERFACES).iter();
+        for interface in interfaces.filter(|one| text_at(one, "/state") != "absent") {
             match as_plugins(interface) {
                 Some((interface, card)) => {
                     kept.push(interface);
                     cards.push(card);
                 }
-                None => left_out.push(name),
+                None => left_out.push(text_at(interface, "/name").to_owned()),
             }
         }
-        let is_kept = |network: &&Value| {
-            cards
-                .iter()
-                .any(|card| card.name == text_at(network, "/name"))
-        };
-        let networks: Vec<Value> = list_at(&self.vmi, "/spec/networks")
-            .iter()
-            .filter(is_kept)
-            .cloned()
-            .collect();
+        let is_kept =
+            |network: &&Value| cards.iter().any(|it| it.name == text_at(network, "/name"));
+        let networks = list_at(&self.vmi, NETWORKS).iter().filter(is_kept);
+        let networks: Vec<Value> = networks.cloned().collect();
         set(&mut self.vmi, INTERFACES, kept.into());
-        set(&mut self.vmi, "/spec/networks", networks.into());
+        set(&mut self.vmi, NETWORKS, networks.into());
         (cards, left_out)
     }
 
@@ -78,7 +70,7 @@ impl Manifest {
         set(&mut self.vmi, attach, json!(false));
         if !list_at(&self.vmi, INTERFACES).is_empty() {
             set(&mut self.vmi, INTERFACES, json!([]));
-            set(&mut self.vmi, "/spec/networks", json!([]));
+            set(&mut self.vmi, NETWORKS, json!([]));
         }
     }
 
@@ -96,14 +88,15 @@ impl Manifest {
 
 /// `None` for SR-IOV and a cluster's plugins.
 fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
-    let pointer = |field: &str| format!("/{field}");
-    BINDINGS
-        .iter()
-        .find(|binding| is_object_at(interface, &pointer(binding)))?;
-    let mut plugins = interface.clone();
-    if let Some(fields) = plugins.as_object_mut() {
-        fields.retain(|field, _| !BINDINGS.contains(&field.as_str()));
+    let fields = interface.as_object()?;
+    let is_own =
+        |(field, value): (&String, &Value)| BINDINGS.contains(&field.as_str()) && value.is_object();
+    if !fields.iter().any(is_own) {
+        return None;
     }
+    let mut plugins = fields.clone();
+    plugins.retain(|field, _| !BINDINGS.contains(&field.as_str()));
+    let mut plugins = Value::from(plugins);
     set(&mut plugins, "/binding/name", json!(PLUGIN));
     let model = match text_at(interface, "/model") {
         "" => "virtio",

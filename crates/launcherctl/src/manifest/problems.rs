@@ -251,7 +251,7 @@ fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
             "spec.architecture" => Value::Null,
             _of_memory => json!("64Mi"),
         };
-        let pointer = path_pointer(error.field()).unwrap_or_default();
+        let pointer = path_pointer(error.field());
         if copy_at(&vmi, &pointer) == mended {
             return;
         }

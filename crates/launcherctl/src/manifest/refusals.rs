@@ -1,11 +1,13 @@
 //! Finds all refusals of the conversion, which stops at the first: each refused part is removed,
 //! and the rest converted again.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::context::context_of_pod;
 use super::{path_pointer, typed};
-use crate::json::text_at;
+use crate::json::{list_at, text_at};
 
 /// Limit of one VMI's conversions; each removes a field or more.
 const MAX_ATTEMPTS: usize = 300;
@@ -68,7 +70,7 @@ pub fn clear(vmi: &mut Value, path: &str) -> bool {
     } else {
         Value::Null
     };
-    let pointer = path_pointer(path).unwrap_or_default();
+    let pointer = path_pointer(path);
     match vmi.pointer_mut(&pointer) {
         Some(field) if *field != empty && !pointer.is_empty() => {
             *field = empty;
@@ -108,12 +110,8 @@ impl Removed {
         };
         let name = text_at(&item, "/name").to_owned();
         for (_, partner) in PARTNERS.iter().filter(|(one, _)| *one == list) {
-            let items = path_pointer(partner).and_then(|pointer| vmi.pointer(&pointer));
-            let items = items
-                .and_then(Value::as_array)
-                .map_or(&[][..], Vec::as_slice);
-            let same = items.iter().position(|item| text_at(item, "/name") == name);
-            if let Some(index) = same {
+            let mut items = list_at(vmi, &path_pointer(partner)).iter();
+            if let Some(index) = items.position(|item| text_at(item, "/name") == name) {
                 self.take(vmi, partner, index);
             }
         }
@@ -122,7 +120,7 @@ impl Removed {
 
     fn take(&mut self, vmi: &mut Value, list: &str, index: usize) -> Option<Value> {
         let original = self.original_index(list, index);
-        let items = vmi.pointer_mut(&path_pointer(list)?)?.as_array_mut()?;
+        let items = vmi.pointer_mut(&path_pointer(list))?.as_array_mut()?;
         let item = (index < items.len()).then(|| items.remove(index))?;
         self.0.push((list.to_owned(), original));
         Some(item)
@@ -140,11 +138,9 @@ impl Removed {
 
     fn original_index(&self, list: &str, index: usize) -> usize {
         let removed = self.0.iter().filter(|(other, _)| other == list);
-        let mut removed: Vec<usize> = removed.map(|(_, original)| *original).collect();
-        removed.sort_unstable();
-        removed
-            .into_iter()
-            .fold(index, |index, gone| index + usize::from(gone <= index))
+        let removed: BTreeSet<usize> = removed.map(|(_, original)| *original).collect();
+        let shift = |index, gone| index + usize::from(gone <= index);
+        removed.into_iter().fold(index, shift)
     }
 }
 

@@ -1,10 +1,13 @@
 //! A later version of a sent VMI: which of its volumes a running guest can get, and the status.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::defaults::{DEFAULT_PHASE, default_volume_status};
 use super::drives::is_drive;
-use crate::json::{copy_at, is_true_at, list_at, push, remove_named, set, set_default, text_at};
+use crate::json::{
+    copy_at, find_named, is_true_at, list_at, list_mut, names_at, push, remove_named, set,
+    set_default, text_at,
+};
 
 const DISKS: &str = "/spec/domain/devices/disks";
 const VOLUMES: &str = "/spec/volumes";
@@ -16,121 +19,78 @@ pub fn status_of(vmi: &mut Value, sent: &Value) {
     if text_at(vmi, "/status/phase") == DEFAULT_PHASE {
         set(vmi, "/status/phase", copy_at(sent, "/status/phase"));
     }
-    let volumes = list_at(vmi, STATUS).iter().map(|status| {
+    for status in list_mut(vmi, STATUS) {
         let name = text_at(status, "/name");
-        let mut known = list_at(sent, STATUS).iter();
-        known
-            .find(|known| {
-                *status == default_volume_status(&json!(name)) && text_at(known, "/name") == name
-            })
-            .unwrap_or(status)
-            .clone()
-    });
-    let volumes: Vec<Value> = volumes.collect();
-    set(vmi, STATUS, volumes.into());
+        if *status == default_volume_status(name)
+            && let Some(known) = find_named(sent, STATUS, name)
+        {
+            *status = known.clone();
+        }
+    }
     let members = sent.pointer("/status").and_then(Value::as_object);
     for (name, value) in members.into_iter().flatten() {
-        set_default(vmi, &format!("/status/{name}"), || value.clone());
+        set_default(vmi, &format!("/status/{name}"), value.clone());
     }
 }
 
-/// Removes hotpluggable volumes that `sent_vmi` lacks: a cluster plugs them in once their images
+/// Removes hotpluggable volumes that `sent` lacks: a cluster plugs them in once their images
 /// exist. An image of that name in the VM's directory belongs to an unplugged volume. Returns their
 /// names.
-pub fn leave_out_volumes(vmi: &mut Value, sent_vmi: &Value) -> Vec<String> {
-    let sent = list_at(sent_vmi, VOLUMES);
-    let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
-    let volumes = list_at(vmi, VOLUMES).iter();
-    let names: Vec<String> = volumes
-        .filter(|volume| may_be_plugged_in(volume))
-        .map(|volume| text_at(volume, "/name"))
-        .filter(|name| !is_sent(name))
-        .map(str::to_owned)
-        .collect();
-    let disks = list_at(vmi, DISKS).to_vec();
-    leave_out(vmi, &names);
-    // The guest keeps a drive in its place, without its medium.
-    let is_left_out = |name: &str| names.iter().any(|it| it == name) && !is_drive(sent_vmi, name);
-    if list_at(vmi, DISKS).len() < disks.len() {
-        let disks = disks.into_iter();
-        let kept = disks.filter(|disk| !is_left_out(text_at(disk, "/name")));
-        set(vmi, DISKS, kept.collect());
-    }
-    names
+pub fn leave_out_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
+    leave_out(vmi, sent, true)
 }
 
 /// Removes volumes that `sent` lacks and that only a start gives the guest: a cluster adds them to
 /// the VMI of the next start. Returns their names.
 pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    let sent = list_at(sent, VOLUMES);
-    let is_sent = |name: &str| sent.iter().any(|volume| text_at(volume, "/name") == name);
-    let volumes = list_at(vmi, VOLUMES).iter();
-    let names: Vec<String> = volumes
-        .filter(|volume| !may_be_plugged_in(volume))
-        .map(|volume| text_at(volume, "/name"))
-        .filter(|name| !is_sent(name))
-        .map(str::to_owned)
-        .collect();
-    leave_out(vmi, &names);
-    names
+    leave_out(vmi, sent, false)
 }
 
-/// Removes the volumes and everything that refers to them.
-fn leave_out(vmi: &mut Value, names: &[String]) {
-    for name in names {
+/// Removes volumes that `sent` lacks, and everything that refers to them. Returns their names.
+fn leave_out(vmi: &mut Value, sent: &Value, are_pluggable: bool) -> Vec<String> {
+    let is_new = |volume: &&Value| {
+        may_be_plugged_in(volume) == are_pluggable
+            && find_named(sent, VOLUMES, text_at(volume, "/name")).is_none()
+    };
+    let new = list_at(vmi, VOLUMES).iter().filter(is_new);
+    let names: Vec<String> = new.map(|it| text_at(it, "/name").to_owned()).collect();
+    for name in &names {
+        // The guest keeps a drive in its place, without its medium.
+        let keeps_disk = are_pluggable && is_drive(sent, name);
         for list in [VOLUMES, DISKS, "/spec/domain/devices/filesystems", STATUS] {
-            remove_named(vmi, list, name);
+            if list != DISKS || !keeps_disk {
+                remove_named(vmi, list, name);
+            }
         }
     }
+    names
 }
 
 /// Restores volumes of `sent` that the running guest keeps and that are missing or of another kind.
 /// Returns their names. All keep `sent`'s order, by which the guest's disks are named.
 pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    let wanted = list_at(vmi, VOLUMES).to_vec();
-    let is_wanted = |sent: &Value| {
-        let is_same = |volume: &Value| {
-            text_at(volume, "/name") == text_at(sent, "/name")
-                && source_kinds(volume).eq(source_kinds(sent))
-        };
-        wanted.iter().any(is_same)
+    let is_lost = |sent: &&Value| {
+        let wanted = find_named(vmi, VOLUMES, text_at(sent, "/name"));
+        let is_wanted = wanted.is_some_and(|it| source_kinds(it).eq(source_kinds(sent)));
+        !is_wanted && !may_be_plugged_in(sent)
     };
-    let mut names = Vec::new();
-    for volume in list_at(sent, VOLUMES) {
-        let name = text_at(volume, "/name");
-        if is_wanted(volume) || may_be_plugged_in(volume) {
-            continue;
-        }
-        for list in [VOLUMES, DISKS, STATUS] {
-            let mut items = list_at(sent, list).iter();
-            if let Some(item) = items.find(|item| text_at(item, "/name") == name) {
+    let lost = list_at(sent, VOLUMES).iter().filter(is_lost);
+    let names: Vec<String> = lost.map(|it| text_at(it, "/name").to_owned()).collect();
+    for list in [VOLUMES, DISKS, STATUS] {
+        for name in &names {
+            if let Some(item) = find_named(sent, list, name) {
                 remove_named(vmi, list, name);
                 push(vmi, list, item.clone());
             }
         }
-        names.push(name.to_owned());
-    }
-    for list in [VOLUMES, DISKS, STATUS] {
-        order_as_sent(vmi, sent, list);
+        // New ones follow.
+        let order = names_at(sent, list);
+        list_mut(vmi, list).sort_by_key(|item| {
+            let place = order.iter().position(|name| name == text_at(item, "/name"));
+            place.unwrap_or(usize::MAX)
+        });
     }
     names
-}
-
-/// Orders a list's items as in `sent`; new ones follow.
-fn order_as_sent(vmi: &mut Value, sent: &Value, list: &str) {
-    let sent = list_at(sent, list);
-    let mut items = list_at(vmi, list).to_vec();
-    if items.is_empty() {
-        return;
-    }
-    let position = |item: &Value| {
-        let name = text_at(item, "/name");
-        let mut sent = sent.iter();
-        sent.position(|sent| text_at(sent, "/name") == name)
-            .unwrap_or(usize::MAX)
-    };
-    items.sort_by_key(position);
-    set(vmi, list, items.into());
 }
 
 /// A volume's source kinds, such as `containerDisk`.
@@ -153,6 +113,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::defaults::of_admission;
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_new_volume_that_may_be_plugged_in_is_left_out_of_an_update() {
