@@ -35,47 +35,34 @@ fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
 /// virt-handler makes a tap device for each interface of these kinds, unless the options say
 /// otherwise.
 pub fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
-    let with_tap = vmi
-        .spec
-        .domain
-        .devices
-        .interfaces
-        .iter()
-        .filter(|interface| interface.bridge.is_some() || interface.masquerade.is_some());
-    for interface in with_tap {
-        ctx.domain_attachment_by_interface_name
-            .entry(interface.name.clone())
-            .or_insert_with(|| "tap".into());
+    for interface in &vmi.spec.domain.devices.interfaces {
+        if interface.bridge.is_some() || interface.masquerade.is_some() {
+            let attachments = &mut ctx.domain_attachment_by_interface_name;
+            let attachment = attachments.entry(interface.name.clone());
+            attachment.or_insert_with(|| "tap".into());
+        }
     }
 }
 
 /// The context of a pod that meets all of the VMI's expectations.
 pub fn assumed_context(vmi: &Vmi) -> Context {
-    let architecture = if vmi.spec.architecture.is_empty() {
-        host_architecture().into()
-    } else {
-        vmi.spec.architecture.clone()
+    let architecture = match &*vmi.spec.architecture {
+        "" => host_architecture(),
+        named => named,
     };
-    let (hotplug, permanent) = vmi
-        .status
-        .volume_status
-        .iter()
-        .cloned()
-        .partition::<Vec<_>, _>(|status| status.hotplug_volume.is_some());
-    let by_name = |list: Vec<api::vmi::status::VolumeStatus>| {
-        list.into_iter()
-            .map(|status| (status.name.clone(), status))
-            .collect()
-    };
+    let volumes = vmi.status.volume_status.iter();
+    let volumes = volumes.map(|status| (status.name.clone(), status.clone()));
+    let (hotplug_volumes, permanent_volumes) =
+        volumes.partition(|(_, status)| status.hotplug_volume.is_some());
     let mut ctx = Context {
-        host_architecture: architecture.clone(),
-        architecture: architecture.clone(),
+        host_architecture: architecture.into(),
+        architecture: architecture.into(),
         hypervisor_name: "kvm".into(),
         hypervisor_device_available: true,
-        hotplug_volumes: by_name(hotplug),
-        permanent_volumes: by_name(permanent),
+        hotplug_volumes,
+        permanent_volumes,
         disks_info: container_images(vmi),
-        efi_configuration: pod::firmware::in_kubevirts_image(vmi, &architecture),
+        efi_configuration: pod::firmware::in_kubevirts_image(vmi, architecture),
         ..Context::default()
     };
     pod::of_vmi(vmi, &mut ctx);

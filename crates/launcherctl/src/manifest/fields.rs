@@ -130,9 +130,8 @@ fn beside_or_above<'m>(
 ) -> Option<String> {
     let has_it = |other: &&str| {
         let below = fields.get(other).copied().flatten();
-        below
-            .and_then(|kind| TYPES.get(kind))
-            .is_some_and(|fields| fields.contains_key(name))
+        let below = below.and_then(|kind| TYPES.get(kind));
+        below.is_some_and(|fields| fields.contains_key(name))
     };
     if let Some(other) = beside.find(has_it) {
         return Some(inner(path, other));

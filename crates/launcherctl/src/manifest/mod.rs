@@ -116,14 +116,14 @@ impl Manifest {
     /// # Errors
     /// The refusal.
     pub fn check_conversion(&self) -> Result<(), convert::ConvertError> {
-        // It has been parsed before.
-        let Ok(vmi) = typed(&self.vmi) else {
-            return Ok(());
-        };
         if let Some(message) = rules::unsupported_machine(&self.vmi) {
             return Err(convert::ConvertError::new(rules::MACHINE, message));
         }
-        convert::domain(&vmi, &context_of_pod(&vmi)).map(drop)
+        match typed(&self.vmi) {
+            Ok(vmi) => convert::domain(&vmi, &context_of_pod(&vmi)).map(drop),
+            // It has been parsed before.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Makes the launcher track the changed blocks of all possible volumes. Returns whether there
@@ -131,11 +131,9 @@ impl Manifest {
     pub fn track_changes(&mut self) -> bool {
         let state = "/status/changedBlockTracking/state";
         set(&mut self.vmi, state, json!("Initializing"));
-        let is_tracked = |(_, volume): (&str, &Value)| {
-            let kinds = ["/persistentVolumeClaim", "/dataVolume", "/hostDisk"];
-            kinds.iter().any(|kind| is_object_at(volume, kind))
-        };
-        self.volumes().any(is_tracked)
+        let kinds = ["/persistentVolumeClaim", "/dataVolume", "/hostDisk"];
+        let is_tracked = |volume: &Value| kinds.iter().any(|kind| is_object_at(volume, kind));
+        self.volumes().any(|(_, volume)| is_tracked(volume))
     }
 
     #[must_use]
@@ -174,15 +172,10 @@ impl Manifest {
 pub fn unknown_fields(text: &str) -> Vec<String> {
     let documents = lines::Node::read(text).unwrap_or_default();
     let unknown = documents.iter().flat_map(fields::unknown_fields);
-    let mut lines: Vec<String> = unknown
-        .take(MAX_PROBLEMS + 1)
-        .map(|field| format!("{}: {}: {}", field.line, field.path, field.message()))
-        .collect();
-    if lines.len() > MAX_PROBLEMS {
-        lines.truncate(MAX_PROBLEMS);
-        lines.push(format!(
-            " there are more than {MAX_PROBLEMS} unknown fields"
-        ));
+    let lines = unknown.map(|field| format!("{}: {}: {}", field.line, field.path, field.message()));
+    let mut lines: Vec<String> = lines.take(MAX_PROBLEMS + 1).collect();
+    if let Some(last) = lines.get_mut(MAX_PROBLEMS) {
+        *last = format!(" there are more than {MAX_PROBLEMS} unknown fields");
     }
     lines
 }
