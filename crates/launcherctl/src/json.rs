@@ -28,14 +28,12 @@ pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 }
 
 /// The item of this name in the list at a JSON pointer.
-#[must_use]
 pub fn find_named<'a>(value: &'a Value, pointer: &str, name: &str) -> Option<&'a Value> {
     let mut items = list_at(value, pointer).iter();
     items.find(|item| text_at(item, "/name") == name)
 }
 
 /// The names of the items in the list at a JSON pointer.
-#[must_use]
 pub fn names_at(value: &Value, pointer: &str) -> Vec<String> {
     let items = list_at(value, pointer).iter();
     items

@@ -1,11 +1,10 @@
 //! A file that appears only when complete.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::FileError;
+use crate::files::{FileError, create_private};
 
 /// A file written under another name beside its own. It gets its own name when complete, and is
 /// removed otherwise.
@@ -31,13 +30,9 @@ impl NewFile {
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-        let made = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary);
+        let file = create_private(&temporary).map_err(FileError::on("make", path))?;
         Ok(Self {
-            file: made.map_err(FileError::on("make", path))?,
+            file,
             temporary,
             path: path.to_owned(),
         })

@@ -4,7 +4,6 @@
 const MAX_DISTANCE: usize = 2;
 
 /// The name most similar to `wanted`, if similar enough. Case, `-` and `_` do not count.
-#[must_use]
 pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
     let wanted = plain(wanted);
@@ -18,7 +17,6 @@ pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Op
 }
 
 /// Names for an error: all of them, after the one that was probably meant.
-#[must_use]
 pub fn known_names<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let all = if names.is_empty() {

@@ -36,7 +36,6 @@ Exit status of most verbs; the others say so in their --help:
   0: done · 1: failed, standard error says why · 2: wrong arguments";
 
 /// Groups the verbs in the command's help.
-#[must_use]
 pub fn with_groups(command: Command) -> Command {
     let line = |name: &str| {
         let about = command.find_subcommand(name).and_then(Command::get_about);

@@ -261,7 +261,6 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
 }
 
 /// Entry point; `arguments` follow the program's name.
-#[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let wants_json = wants_json(&arguments);
     let cli = match parse(arguments) {

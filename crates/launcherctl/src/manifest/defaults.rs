@@ -212,7 +212,6 @@ pub fn uid(vmi: &mut Value) {
 }
 
 /// The architecture of this machine, as Kubernetes spells it.
-#[must_use]
 pub fn host_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

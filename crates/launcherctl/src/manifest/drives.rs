@@ -8,7 +8,6 @@ use crate::json::{find_named, is_object_at, list_at, text_at};
 const DISKS: &str = "/spec/domain/devices/disks";
 
 /// Whether the disk `name` of a VMI is a CD-ROM drive, empty or not.
-#[must_use]
 pub fn is_drive(vmi: &Value, name: &str) -> bool {
     find_named(vmi, DISKS, name).is_some_and(|disk| is_object_at(disk, "/cdrom"))
 }
@@ -22,7 +21,6 @@ pub fn empty_drives(vmi: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a disk in Domain JSON is a CD-ROM drive without a medium.
-#[must_use]
 pub fn is_empty(disk: &Value) -> bool {
     let sources = ["/Source/File", "/Source/Dev"];
     text_at(disk, "/Device") == "cdrom" && sources.iter().all(|it| text_at(disk, it).is_empty())

@@ -29,7 +29,6 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    #[must_use]
     pub fn in_field(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Field {
             field: field.into(),
@@ -38,7 +37,6 @@ impl ManifestError {
     }
 
     /// Path of the invalid field; empty for the whole manifest.
-    #[must_use]
     pub fn field(&self) -> &str {
         match self {
             Self::Field { field, .. } | Self::OtherVm { field, .. } => field,
@@ -47,7 +45,6 @@ impl ManifestError {
     }
 
     /// What is wrong with the field, without its path.
-    #[must_use]
     pub fn message(&self) -> String {
         match self {
             Self::Field { message, .. } | Self::OtherVm { message, .. } => message.clone(),

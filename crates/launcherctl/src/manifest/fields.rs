@@ -23,7 +23,6 @@ pub struct UnknownField {
 
 impl UnknownField {
     /// What is wrong, and what was probably meant.
-    #[must_use]
     pub fn message(&self) -> String {
         match (self.similar, &self.belongs_in) {
             (Some(similar), _) => format!("unknown field; did you mean {similar}?"),
@@ -55,13 +54,11 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
 });
 
 /// The unknown fields of a VM or VMI, in the document's order. None for other kinds.
-#[must_use]
 pub fn unknown_fields(document: &Node) -> Vec<UnknownField> {
     unknown_fields_of(document.text("kind"), document)
 }
 
 /// Like [`unknown_fields`], for a document that should have this kind.
-#[must_use]
 pub fn unknown_fields_of(kind: &str, document: &Node) -> Vec<UnknownField> {
     let mut found = Vec::new();
     if let Some((kind, _)) = TYPES.get_key_value(kind) {

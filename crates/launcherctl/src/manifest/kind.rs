@@ -17,7 +17,6 @@ pub struct MeantKind {
 }
 
 /// The kind that a document has or should have; `None` if it is unrelated.
-#[must_use]
 pub fn meant_kind(document: &Node) -> Option<MeantKind> {
     let written = document.text("kind");
     let has = |path| document.find(path).is_some();

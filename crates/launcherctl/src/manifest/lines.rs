@@ -55,7 +55,6 @@ impl Node {
     }
 
     /// Without the lines.
-    #[must_use]
     pub fn value(&self) -> Value {
         match &self.content {
             Content::Scalar(value) => value.clone(),
@@ -80,7 +79,6 @@ impl Node {
         }
     }
 
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Content::Object(fields) = &self.content else {
             return None;
@@ -91,7 +89,6 @@ impl Node {
     }
 
     /// A field's text; empty if missing.
-    #[must_use]
     pub fn text(&self, name: &str) -> &str {
         match self.get(name).map(|node| &node.content) {
             Some(Content::Scalar(value)) => value.as_str().unwrap_or_default(),
@@ -100,7 +97,6 @@ impl Node {
     }
 
     /// The part at a path, such as `spec.domain.devices.disks[0].name`.
-    #[must_use]
     pub fn find(&self, path: &str) -> Option<&Self> {
         path_parts(path).try_fold(self, Self::inner)
     }
@@ -114,7 +110,6 @@ impl Node {
     }
 
     /// The line of the innermost existing part at a path.
-    #[must_use]
     pub fn line_of(&self, path: &str) -> u64 {
         let mut here = self;
         for part in path_parts(path) {

@@ -136,24 +136,20 @@ impl Manifest {
         self.volumes().any(|(_, volume)| is_tracked(volume))
     }
 
-    #[must_use]
     pub fn value(&self) -> &Value {
         &self.vmi
     }
 
-    #[must_use]
     pub fn into_value(self) -> Value {
         self.vmi
     }
 
     /// The file's other documents, such as Secrets, and the VM's DataVolume templates.
-    #[must_use]
     pub fn others(&self) -> &[Value] {
         &self.others
     }
 
     /// A text inside the VMI; empty if missing.
-    #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
         text_at(&self.vmi, pointer)
     }
@@ -168,7 +164,6 @@ impl Manifest {
 
 /// A line for each unknown field of a manifest: a cluster silently drops it, and so do we. Limited
 /// to the first ones; empty for an unreadable text.
-#[must_use]
 pub fn unknown_fields(text: &str) -> Vec<String> {
     let documents = lines::Node::read(text).unwrap_or_default();
     let unknown = documents.iter().flat_map(fields::unknown_fields);

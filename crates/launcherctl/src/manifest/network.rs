@@ -54,7 +54,6 @@ impl Manifest {
 
     /// The names of the plugin's interfaces whose link should be down, which the plugin does not
     /// support.
-    #[must_use]
     pub fn links_down(&self) -> Vec<String> {
         let interfaces = list_at(&self.vmi, INTERFACES).iter();
         interfaces

@@ -11,7 +11,6 @@ pub struct Origin {
 
 impl Origin {
     /// Of the VM or VMI in a text.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         let documents = Node::read(text).unwrap_or_default();
         let is_vm = |document: &&Node| documents::KINDS.contains(&document.text("kind"));
@@ -26,7 +25,6 @@ impl Origin {
     }
 
     /// The line of a field, by its path in the VMI; `None` for a default of KubeVirt's admission.
-    #[must_use]
     pub fn line(&self, path: &str) -> Option<u64> {
         let document = self.document.as_ref()?;
         let in_template = match document.find("spec.template") {

@@ -54,7 +54,6 @@ pub struct Problem {
 
 impl Problem {
     /// A problem of the whole file.
-    #[must_use]
     pub fn of_file(line: u64, message: String) -> Self {
         Self {
             severity: Severity::Error,
@@ -75,7 +74,6 @@ impl Problem {
 
 /// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
 /// there are more.
-#[must_use]
 pub fn problems(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut documents = Node::read(text);

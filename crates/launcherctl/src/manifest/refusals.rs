@@ -24,7 +24,6 @@ const PARTNERS: [(&str, &str); 5] = [
 
 /// The fields that the conversion refuses, with the reasons, in the order of finding, in at most
 /// `attempts`: converting a large VMI takes long.
-#[must_use]
 pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut removed = Removed::default();
@@ -52,7 +51,6 @@ pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
 }
 
 /// Whether two paths are equal or one leads to the other.
-#[must_use]
 pub fn is_related(one: &str, other: &str) -> bool {
     let leads = |one: &str, other: &str| {
         other

@@ -23,7 +23,6 @@ const EXPECTED: [(&str, &str); 9] = [
 
 impl TypeError {
     /// From a deserializer's error and the field's value.
-    #[must_use]
     pub fn new(error: &serde_json::Error, value: &Value) -> Self {
         let text = error.to_string();
         let is_of_type = text.starts_with("invalid ");
@@ -43,7 +42,6 @@ impl TypeError {
 }
 
 /// Why a value does not have a type. A missing or null value has any type.
-#[must_use]
 pub fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
     if value.is_null() {
         return None;

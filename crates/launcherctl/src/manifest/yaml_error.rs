@@ -41,7 +41,6 @@ const REMEDIES: [(&str, &str); 9] = [
 
 impl YamlError {
     /// From the parser's error and its text.
-    #[must_use]
     pub fn new(error: Error, content: &str) -> Self {
         let mut line = error.location().map_or(1, |location| location.line());
         let plain = error.without_snippet();

@@ -42,31 +42,20 @@ pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
         .map(|(file, problems)| json!({"file": file, "problems": problems}))
         .collect();
     print(format, &Value::from(json), || text(&found));
-    Ok(if is_sound {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
 /// A line for each problem in compilers' format, so that editors find the place.
 fn text(found: &[(String, Vec<Problem>)]) -> Vec<String> {
     let lines = found.iter().flat_map(|(file, problems)| {
         let problem = move |problem: &Problem| {
-            let Problem {
-                severity,
-                line,
-                field,
-                message,
-            } = problem;
-            let note = match severity {
-                Severity::Error => "",
-                Severity::Note => "note: ",
+            let is_note = problem.severity == Severity::Note;
+            let note = if is_note { "note: " } else { "" };
+            let place = match problem.field.as_str() {
+                "" => String::new(),
+                field => format!("{field}: "),
             };
-            match field.as_str() {
-                "" => format!("{file}:{line}: {note}{message}"),
-                field => format!("{file}:{line}: {note}{field}: {message}"),
-            }
+            format!("{file}:{}: {note}{place}{}", problem.line, problem.message)
         };
         let sound = problems.is_empty().then(|| format!("{file}: ok"));
         problems.iter().map(problem).chain(sound)

@@ -121,38 +121,31 @@ fn described(source: &str, origin: &Origin) -> String {
 }
 
 fn text(entries: &[Entry], needed: &[Needed], origin: &Origin) -> Vec<String> {
-    let mut lines: Vec<String> = entries
-        .iter()
-        .flat_map(|entry| lines_of(entry, origin))
-        .collect();
+    let entries = entries.iter().flat_map(|entry| lines_of(entry, origin));
+    let mut lines: Vec<String> = entries.collect();
     if !needed.is_empty() {
         lines.push(String::new());
         lines.push("without these the VMI would be refused:".into());
-        lines.extend(needed.iter().flat_map(|needed| {
-            [
-                described(&needed.field, origin),
-                format!("    {}", needed.refusal),
-            ]
-        }));
+    }
+    for needed in needed {
+        lines.push(described(&needed.field, origin));
+        lines.push(format!("    {}", needed.refusal));
     }
     lines
 }
 
 fn lines_of(entry: &Entry, origin: &Origin) -> [String; 3] {
-    let rule = RULES
-        .iter()
-        .find(|rule| rule.name == entry.rule)
-        .map_or("", |rule| rule.about);
-    let from = if entry.sources.is_empty() {
-        "the rule alone".to_owned()
-    } else {
-        let sources = entry.sources.iter().map(|source| described(source, origin));
-        sources.collect::<Vec<_>>().join(", ")
+    let rule = RULES.iter().find(|rule| rule.name == entry.rule);
+    let about = rule.map_or("", |rule| rule.about);
+    let sources = entry.sources.iter().map(|source| described(source, origin));
+    let from = match sources.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "the rule alone".to_owned(),
+        sources => sources,
     };
     [
         format!("{} = {:?}", entry.path, entry.value),
         format!("    from {from}"),
-        format!("    by   {}: {rule}", entry.rule),
+        format!("    by   {}: {about}", entry.rule),
     ]
 }
 

@@ -41,13 +41,10 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
 }
 
 /// A step, or a kept device: the action, the device, and the reason.
-#[must_use]
 pub fn step_line(step: &Value) -> String {
-    let is_interface = step.get("interface").is_some();
-    let name = if is_interface {
-        "/interface"
-    } else {
-        "/volume"
+    let name = match step.get("interface") {
+        Some(_) => "/interface",
+        None => "/volume",
     };
     format!(
         "{:<7} {:<6} {:<20} {}",
@@ -61,10 +58,10 @@ pub fn step_line(step: &Value) -> String {
 /// A line for each step, each device that cannot be changed now, and each field that needs a
 /// restart.
 fn table(plan: &Value) -> Vec<String> {
-    let lists = ["steps", "kept"]
+    let steps = ["/steps", "/kept"]
         .into_iter()
-        .filter_map(|list| plan[list].as_array());
+        .flat_map(|list| list_at(plan, list));
     let restart = list_at(plan, "/restart").iter();
     let restart = restart.map(|field| text_at(field, "/why").to_owned());
-    lists.flatten().map(step_line).chain(restart).collect()
+    steps.map(step_line).chain(restart).collect()
 }

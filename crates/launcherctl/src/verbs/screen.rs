@@ -50,17 +50,9 @@ impl Screen {
                 put(&json!({"phase": phase.text(), "seconds": seconds}));
             }
             // `migrate` prints its result.
-            (
-                Format::Text,
-                Update::Phase {
-                    phase: Phase::GuestArrived,
-                    ..
-                },
-            ) => {}
-            (Format::Text, Update::Phase { phase, .. }) if !self.has_times => {
-                self.note(phase.text());
-            }
-            (Format::Text, Update::Phase { phase, seconds }) => {
+            (_, Update::Phase { phase, .. }) if *phase == Phase::GuestArrived => {}
+            (_, Update::Phase { phase, .. }) if !self.has_times => self.note(phase.text()),
+            (_, Update::Phase { phase, seconds }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
             (_, Update::Event { event, seconds }) => self.event(event, *seconds),

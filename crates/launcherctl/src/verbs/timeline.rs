@@ -57,7 +57,6 @@ fn missing_start(timeline: &TimelineResponse, domain: Option<&Value>) -> Option<
 }
 
 /// For programs: times in microseconds after the launcher's start.
-#[must_use]
 pub fn document(timeline: &TimelineResponse) -> Value {
     let step = |step: &Step| json!({"part": step.part, "name": step.name, "beganMicros": step.began_micros, "tookMicros": step.took_micros});
     let steps: Vec<Value> = timeline.steps.iter().map(step).collect();
@@ -65,14 +64,10 @@ pub fn document(timeline: &TimelineResponse) -> Value {
 }
 
 /// For people: times in milliseconds.
-#[must_use]
 pub fn table(timeline: &TimelineResponse) -> Vec<String> {
     let mut lines = vec![
         format!("the launcher began at {}", began(timeline)),
-        format!(
-            "{:>12} {:>10}  {:<7} step",
-            "began at ms", "took ms", "part"
-        ),
+        " began at ms    took ms  part    step".to_owned(),
     ];
     lines.extend(timeline.steps.iter().map(|step| {
         format!(
@@ -103,7 +98,6 @@ fn took(step: &Step) -> String {
 
 /// As a picture: a panel with its own scale for each part of the start, since a pod takes
 /// milliseconds and a guest seconds.
-#[must_use]
 pub fn draw(timeline: &TimelineResponse) -> String {
     let mut picture = Picture::default();
     for part in ["pod", "domain", "guest"] {

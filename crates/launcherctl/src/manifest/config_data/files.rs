@@ -59,7 +59,6 @@ fn of_entry(
 }
 
 /// All problems of a ConfigMap or Secret document, each with its field; none for other documents.
-#[must_use]
 pub fn document_problems(document: &Value) -> Vec<(String, String)> {
     let Some(kind) = Kind::of_document(document) else {
         return Vec::new();

@@ -9,7 +9,6 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of a manifest's document; `None` for others.
-    #[must_use]
     pub fn of_document(document: &Value) -> Option<Self> {
         match text_at(document, "/kind") {
             "ConfigMap" => Some(Self::ConfigMap),

@@ -38,7 +38,6 @@ pub(super) fn not_whole_pages(vmi: &Value) -> Option<(&'static str, String)> {
 
 /// Explains an implausibly small memory: its unit is missing or wrong. `None` if it is enough, or
 /// not a size.
-#[must_use]
 pub fn too_little_memory(value: &Value) -> Option<String> {
     let bytes = quantity(value).ok()?;
     if !(0..MIN_MEMORY_BYTES).contains(&bytes) {

@@ -28,7 +28,6 @@ pub fn violations_of_vm(vm: &Value) -> impl Iterator<Item = Violation> {
 }
 
 /// Why no machine of the VMI's type can start, which the conversion does not check.
-#[must_use]
 pub fn unsupported_machine(vmi: &Value) -> Option<String> {
     vmi.pointer("/spec/domain/machine/type")
         .and_then(table::unsupported_machine)

@@ -16,7 +16,7 @@ use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{self, in_manifest};
 use crate::verbs::target::warn_of_unknown_fields;
-use crate::view::output::{Format, print, with_progress};
+use crate::view::output::{Format, counted, print, with_progress};
 use domain::xml::tree::Element;
 use hooks::conformance::{CheckResult, Conformance, Limits, Outcome, Subject, check};
 
@@ -77,11 +77,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
     print(format, &json, || text(&conformance));
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!passed)))
 }
 
 /// The VMI and its domain.
@@ -137,73 +133,66 @@ fn name(result: &CheckResult) -> String {
     }
 }
 
+/// JUnit's element for what is not passed, with the reason.
+fn not_passed(result: &CheckResult) -> Option<(&'static str, &str)> {
+    match &result.outcome {
+        Outcome::Passed => None,
+        Outcome::Failed(why) => Some(("failure", why)),
+        Outcome::Skipped(why) => Some(("skipped", why)),
+    }
+}
+
+fn count(conformance: &Conformance, element: &str) -> usize {
+    let elements = conformance.results.iter().filter_map(not_passed);
+    elements.filter(|(other, _)| *other == element).count()
+}
+
 fn text(conformance: &Conformance) -> Vec<String> {
     let line = |result: &CheckResult| {
-        let (word, why) = match &result.outcome {
-            Outcome::Passed => ("ok", String::new()),
-            Outcome::Failed(why) => ("FAILED", why.clone()),
-            Outcome::Skipped(why) => ("skipped", (*why).to_owned()),
+        let (word, why) = match not_passed(result) {
+            None => ("ok", ""),
+            Some(("failure", why)) => ("FAILED", why),
+            Some(skipped) => skipped,
         };
-        format!(
-            "{word:<8} {:<28} {:>6} ms  {why}",
-            name(result),
-            result.milliseconds
-        )
-        .trim_end()
-        .to_owned()
+        let (name, time) = (name(result), result.milliseconds);
+        let line = format!("{word:<8} {name:<28} {time:>6} ms  {why}");
+        line.trim_end().to_owned()
     };
-    let failed = counted(conformance, |outcome| matches!(outcome, Outcome::Failed(_)));
-    let sidecar = conformance.sidecar.clone();
-    let summary = match failed {
+    let summary = match count(conformance, "failure") {
         0 => "the sidecar passes".to_owned(),
-        1 => "1 check failed".to_owned(),
-        failed => format!("{failed} checks failed"),
+        failed => format!("{} failed", counted(failed, "check")),
     };
-    let mut lines: Vec<String> = sidecar.into_iter().collect();
+    let mut lines: Vec<String> = conformance.sidecar.clone().into_iter().collect();
     lines.extend(conformance.results.iter().map(line));
     lines.push(summary);
     lines
 }
 
-fn counted(conformance: &Conformance, counts: impl Fn(&Outcome) -> bool) -> usize {
-    let outcomes = conformance.results.iter().map(|result| &result.outcome);
-    outcomes.filter(|outcome| counts(outcome)).count()
-}
-
 /// The results in JUnit's format.
 fn junit(conformance: &Conformance) -> String {
-    let seconds = |milliseconds: u64| format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000);
+    let count = |element| count(conformance, element).to_string();
     let mut suite = Element::new("testsuite")
         .with_attribute("name", "hook sidecar")
         .with_attribute("tests", conformance.results.len().to_string())
-        .with_attribute(
-            "failures",
-            counted(conformance, |it| matches!(it, Outcome::Failed(_))).to_string(),
-        )
-        .with_attribute(
-            "skipped",
-            counted(conformance, |it| matches!(it, Outcome::Skipped(_))).to_string(),
-        );
+        .with_attribute("failures", count("failure"))
+        .with_attribute("skipped", count("skipped"));
     for result in &conformance.results {
+        let seconds = result.milliseconds / 1000;
+        let time = format!("{seconds}.{:03}", result.milliseconds % 1000);
         let case = Element::new("testcase")
             .with_attribute("classname", "sidecar")
             .with_attribute("name", name(result))
-            .with_attribute("time", seconds(result.milliseconds));
-        suite.push(match &result.outcome {
-            Outcome::Passed => case,
-            Outcome::Failed(why) => {
-                case.with_child(Element::new("failure").with_attribute("message", why.as_str()))
+            .with_attribute("time", time);
+        suite.push(match not_passed(result) {
+            Some((element, why)) => {
+                case.with_child(Element::new(element).with_attribute("message", why))
             }
-            Outcome::Skipped(why) => {
-                case.with_child(Element::new("skipped").with_attribute("message", *why))
-            }
+            None => case,
         });
     }
-    let suites = Element::new("testsuites").with_child(suite);
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n",
-        suites.to_xml().trim_end()
-    )
+    let suites = Element::new("testsuites").with_child(suite).to_xml();
+    let suites = suites.trim_end();
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{suites}\n")
 }
 
 #[cfg(test)]

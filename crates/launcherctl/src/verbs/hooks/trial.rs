@@ -55,8 +55,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     };
     let tried = if is_socket(Path::new(&args.sidecar)) {
         let deadline = os::time::deadline(HOOK_TIMEOUT);
-        let tried = until_signal(dry_run(Path::new(&args.sidecar), input, deadline)).await?;
-        tried?
+        until_signal(dry_run(Path::new(&args.sidecar), input, deadline)).await??
     } else {
         let program = SidecarProgram::parse(&args.sidecar)?;
         let mut command = program.command(&dirs.sockets(), &dirs.links())?;
@@ -83,11 +82,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     );
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
-    Ok(if tried.is_idempotent() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
 }
 
 enum CloudInit {
@@ -130,12 +125,12 @@ fn is_socket(path: &Path) -> bool {
 /// `why_not_called`: the reason for `PreCloudInitIso`.
 fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
     let list = |prefix: &str, changes: &Changes| -> Vec<String> {
-        let more = changes.more.then(|| "and more".to_owned());
         let shown = changes.list.iter().map(ToString::to_string);
-        shown
+        let more = changes.more.then(|| "and more".to_owned());
+        let lines = shown
             .chain(more)
-            .map(|change| format!("  {prefix}{change}"))
-            .collect()
+            .map(|change| format!("  {prefix}{change}"));
+        lines.collect()
     };
     let mut lines = vec![tried.sidecar.clone()];
     if tried.points.contains(&HookPoint::OnDefineDomain) {
