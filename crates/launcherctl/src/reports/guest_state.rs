@@ -2,39 +2,17 @@
 
 use serde_json::Value;
 
+use crate::error::{TextError, fail, text_error};
 use crate::json::{text_at, text_or_dash};
-use client::refusal::NO_AGENT;
+
 use client::{CallError, Client};
 
-/// The guest's state does not allow what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum GuestError {
-    /// The launcher has no domain.
-    #[error(
+/// The launcher has no domain.
+pub fn no_domain() -> TextError {
+    text_error!(
         "there is no guest (yet): launcherctl timeline shows how far its start is, launcherctl logs what it waits for"
-    )]
-    NoDomain,
-    /// The domain no longer has a QEMU.
-    #[error("the guest of {0} has ended; only a new start of the VM brings it back")]
-    NoGuest(String),
-    /// The guest cannot be asked for anything yet.
-    #[error(
-        "{0} is still starting, and cannot be asked to shut down yet: launcherctl shutdown --wait waits for its start, launcherctl kill cancels it"
-    )]
-    Starting(String),
-    /// The guest agent has never answered.
-    #[error("the guest agent has not answered yet: {}", NO_AGENT)]
-    NoAgent,
-    /// The guest stands still.
-    #[error("the guest of {0} is paused: {1}")]
-    Paused(String, &'static str),
-    /// `delete` would leave the guest running.
-    #[error(
-        "{0} has a running guest, and delete only removes the domain of an ended one; launcherctl shutdown or launcherctl kill ends it first"
-    )]
-    StillRunning(String),
+    )
 }
-
 /// Reasons of a pause that ends by itself, in KubeVirt's words: the launcher, libvirt or QEMU
 /// resumes the guest.
 const BRIEF_PAUSES: [&str; 8] = [
@@ -130,15 +108,18 @@ pub fn is_migrating(domain: Option<&Value>) -> bool {
 ///
 /// # Errors
 /// There is no guest, or it is paused.
-pub fn check_runs(domain: Option<&Value>) -> Result<(), GuestError> {
-    match (GuestState::of(domain), domain) {
-        (GuestState::Running, _) => Ok(()),
-        (GuestState::Absent, _) | (_, None) => Err(GuestError::NoDomain),
-        (GuestState::Ended, Some(domain)) => Err(GuestError::NoGuest(name(domain))),
-        (GuestState::Paused, Some(domain)) => Err(GuestError::Paused(
-            name(domain),
-            remedy(text_at(domain, "/Status/Reason")),
-        )),
+pub fn check_runs(domain: Option<&Value>) -> Result<(), TextError> {
+    let name = domain.map(name).unwrap_or_default();
+    match GuestState::of(domain) {
+        GuestState::Running => Ok(()),
+        GuestState::Absent => Err(no_domain()),
+        GuestState::Ended => {
+            fail!("the guest of {name} has ended; only a new start of the VM brings it back")
+        }
+        GuestState::Paused => {
+            let reason = domain.map_or("", |domain| text_at(domain, "/Status/Reason"));
+            fail!("the guest of {name} is paused: {}", remedy(reason))
+        }
     }
 }
 

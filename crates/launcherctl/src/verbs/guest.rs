@@ -12,11 +12,12 @@ use tokio::time::Instant;
 use super::lifecycle::print_done;
 use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
 use super::vm_args::VmArgs;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::json::{list_at, text_at, text_or_dash};
-use crate::reports::guest_state::{GuestError, GuestState, check_runs};
-use crate::view::output::{Format, counted, print, say};
+use crate::reports::guest_state::{GuestState, check_runs, no_domain};
+use crate::view::output::{Format, answer, counted, print, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
+use client::refusal::NO_AGENT;
 use client::{Client, exit_code};
 
 /// Interval of asking whether the agent answers: the cmd socket has no event for that.
@@ -92,25 +93,22 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
     match verb {
         GuestVerb::Info(args) => {
             let (_, info) = connect_to_agent(&args.target()).await?;
-            print(format, &info, || summary(&info));
+            answer(format, &info, || summary(&info))
         }
         GuestVerb::Users(args) => {
             let users = connect_to_agent(&args.target()).await?.0.users().await?;
-            print(format, &users, || {
+            answer(format, &users, || {
                 lines(&users, user, "nobody is logged in")
-            });
+            })
         }
         GuestVerb::Filesystems(args) => {
-            let all = connect_to_agent(&args.target())
-                .await?
-                .0
-                .filesystems()
-                .await?;
-            print(format, &all, || {
+            let (client, _) = connect_to_agent(&args.target()).await?;
+            let all = client.filesystems().await?;
+            answer(format, &all, || {
                 lines(&all, filesystem, "the guest agent reports no file system")
-            });
+            })
         }
-        GuestVerb::Exec(args) => return exec(args, format).await,
+        GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
             let client = args.vm.target().connect().await?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
@@ -120,10 +118,9 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
                 }
                 tokio::time::sleep(PING_INTERVAL).await;
             }
-            print(format, &json!({"success": true}), || "ok".to_owned());
+            answer(format, &json!({"success": true}), || "ok".to_owned())
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Connects to a launcher with a guest whose agent has answered at least once. Also returns the
@@ -140,7 +137,7 @@ async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> 
     }
     let info = client.guest_info().await?;
     if text_at(&info, "/guestAgentVersion").is_empty() {
-        return Err(GuestError::NoAgent.into());
+        fail!("the guest agent has not answered yet: {NO_AGENT}");
     }
     Ok((client, info))
 }
@@ -204,7 +201,7 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
 pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.target.target();
     let (client, vmi) = target.connect_by_identity().await?;
-    let vmi = vmi.ok_or(GuestError::NoDomain)?;
+    let vmi = vmi.ok_or_else(no_domain)?;
     running_domain(&client).await?;
     client.freeze(&vmi, args.timeout).await?;
     let vm = vm_name(&vmi);
@@ -212,12 +209,8 @@ pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlEr
         0 => "until launcherctl unfreeze".to_owned(),
         seconds => format!("for at most {seconds} s"),
     };
-    print_done(
-        format,
-        &vmi,
-        &format!("froze the file systems of {vm}, {until}"),
-    );
-    Ok(ExitCode::SUCCESS)
+    let message = format!("froze the file systems of {vm}, {until}");
+    print_done(format, &vmi, &message)
 }
 
 /// `unfreeze`: thaws the guest's file systems.
@@ -226,12 +219,11 @@ pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlEr
 /// There is no launcher, or the guest agent refuses.
 pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
     let (client, vmi) = target.connect_by_identity().await?;
-    let vmi = vmi.ok_or(GuestError::NoDomain)?;
+    let vmi = vmi.ok_or_else(no_domain)?;
     running_domain(&client).await?;
     client.unfreeze(&vmi).await?;
     let vm = vm_name(&vmi);
-    print_done(format, &vmi, &format!("thawed the file systems of {vm}"));
-    Ok(ExitCode::SUCCESS)
+    print_done(format, &vmi, &format!("thawed the file systems of {vm}"))
 }
 
 fn summary(info: &Value) -> Vec<String> {

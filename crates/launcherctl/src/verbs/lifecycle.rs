@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::plan::step_line;
 use super::target::{VmiTarget, vm_name};
-use crate::error::CtlError;
+use crate::error::{CtlError, TextError, fail};
 use crate::json::{list_at, text_at};
-use crate::reports::guest_state::{GuestError, GuestState, check_runs, is_migrating, is_starting};
-use crate::view::output::{Format, answer, print, with_progress};
+use crate::reports::guest_state::{GuestState, check_runs, is_migrating, is_starting, no_domain};
+use crate::view::output::{Format, answer, with_progress};
 use api::Action;
 
 /// libvirt resumes the guest at the target, whatever was requested at the source meanwhile.
@@ -83,7 +83,10 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
         && before == Some(GuestState::Absent)
         && is_starting(&client).await
     {
-        return Err(GuestError::Starting(vm_name(&vmi)).into());
+        fail!(
+            "{} is still starting, and cannot be asked to shut down yet: launcherctl shutdown --wait waits for its start, launcherctl kill cancels it",
+            vm_name(&vmi)
+        );
     }
     client.act(action, &vmi).await?;
     let before = before.unwrap_or(GuestState::Running);
@@ -93,15 +96,17 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
     if pauses && is_migrating(domain.flatten().as_ref()) {
         message += PAUSED_IN_MIGRATION;
     }
-    print_done(format, &vmi, &message);
-    Ok(ExitCode::SUCCESS)
+    print_done(format, &vmi, &message)
 }
 
 /// Refuses what this guest cannot do, and what would lead to another state than the verb promises.
-fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result<(), GuestError> {
+fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result<(), TextError> {
     let state = GuestState::of(domain);
     match action {
-        Action::Delete if state.has_process() => Err(GuestError::StillRunning(vm_name(vmi))),
+        Action::Delete if state.has_process() => fail!(
+            "{} has a running guest, and delete only removes the domain of an ended one; launcherctl shutdown or launcherctl kill ends it first",
+            vm_name(vmi)
+        ),
         // It would see the request only once it is resumed.
         Action::Shutdown | Action::SoftReboot if state == GuestState::Paused => check_runs(domain),
         // The launcher knows of a starting guest, which is not reported yet.
@@ -117,7 +122,7 @@ fn check_possible(action: Action, domain: Option<&Value>, vmi: &Value) -> Result
 /// Without a guest, verbs that end one have nothing to do.
 fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
     if !matches!(action, Action::Shutdown | Action::Kill | Action::Delete) {
-        return Err(GuestError::NoDomain.into());
+        return Err(no_domain().into());
     }
     let message = "the launcher has no guest; nothing was done";
     let json = json!({"success": true, "message": message});
@@ -125,9 +130,9 @@ fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
 }
 
 /// Prints what was done to a VM.
-pub(super) fn print_done(format: Format, vmi: &Value, message: &str) {
+pub(super) fn print_done(format: Format, vmi: &Value, message: &str) -> Result<ExitCode, CtlError> {
     let json = json!({"success": true, "vm": vm_name(vmi), "message": message});
-    print(format, &json, || message.to_owned());
+    answer(format, &json, || message.to_owned())
 }
 
 /// The result, for people.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::target::Target;
 use crate::error::CtlError;
 use crate::json::{list_at, text_at, text_or_dash};
-use crate::reports::guest_state::{GuestError, status_text};
+use crate::reports::guest_state::{no_domain, status_text};
 use crate::view::output::{Format, answer, answer_document};
 
 /// `info`: the versions of the cmd service.
@@ -69,7 +69,7 @@ pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlErr
 pub async fn dumpxml(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let xml = target.connect().await?.debug().await?.domain_xml;
     if xml.is_empty() {
-        return Err(GuestError::NoDomain.into());
+        return Err(no_domain().into());
     }
     answer_document(format, "domainXml", &xml)
 }

@@ -8,7 +8,7 @@ use super::target::{Launcher, Target};
 use crate::error::CtlError;
 use crate::host::registry::VmDir;
 use crate::json::text_at;
-use crate::reports::guest_state::GuestError;
+use crate::reports::guest_state::no_domain;
 
 /// A VM, by its name or otherwise.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ impl RunningVm {
     pub async fn find(target: &Target, verb: &'static str) -> Result<Self, CtlError> {
         let launcher: Launcher = target.resolve()?;
         let client = launcher.connect().await?;
-        let domain = client.domain().await?.ok_or(GuestError::NoDomain)?;
+        let domain = client.domain().await?.ok_or_else(no_domain)?;
         Ok(Self {
             dir: launcher.into_dir(verb)?,
             domain,

@@ -53,31 +53,11 @@ pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value
 #[derive(Debug, Serialize)]
 pub struct Row {
     name: String,
-    state: State,
+    state: &'static str,
     #[serde(flatten)]
     disk: Option<DiskRow>,
     #[serde(flatten)]
     image: Option<ImageRow>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-enum State {
-    #[serde(rename = "attached")]
-    Attached,
-    #[serde(rename = "empty drive")]
-    EmptyDrive,
-    #[serde(rename = "not attached")]
-    NotAttached,
-}
-
-impl State {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Attached => "attached",
-            Self::EmptyDrive => "empty drive",
-            Self::NotAttached => "not attached",
-        }
-    }
 }
 
 /// The guest's disk.
@@ -102,9 +82,9 @@ impl Row {
         let disk = find_disk(domain, name);
         let image = disk.filter(|disk| !drives::is_empty(disk));
         let state = match (disk, image) {
-            (_, Some(_)) => State::Attached,
-            (Some(_), None) => State::EmptyDrive,
-            (None, None) => State::NotAttached,
+            (_, Some(_)) => "attached",
+            (Some(_), None) => "empty drive",
+            (None, None) => "not attached",
         };
         Self {
             name: name.to_owned(),
@@ -147,7 +127,7 @@ pub fn table(rows: &[Row]) -> Vec<String> {
             or_dash(disk.map_or("", |disk| &disk.target)),
             &size.map_or_else(|| "-".into(), human_size),
             or_dash(disk.map_or("", |disk| &disk.serial)),
-            row.state.text(),
+            row.state,
             or_dash(image.map_or("", |image| &image.source)),
         ));
     }

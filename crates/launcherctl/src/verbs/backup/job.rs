@@ -7,8 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::error::BackupError;
-use crate::error::{CtlError, fail};
+use crate::error::{CtlError, fail, text_error};
 use crate::json::{copy_at, is_true_at, text_at};
 use crate::view::output::{Format, print_error, say};
 use crate::view::size_progress::SizeProgress;
@@ -18,6 +17,17 @@ use os::signals::EndSignals;
 
 /// Interval of updates on the written size.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A backup has ended without its files.
+#[derive(Debug, thiserror::Error)]
+enum BackupError {
+    /// QEMU or libvirt failed.
+    #[error("the backup has failed, and its files are removed: {0}")]
+    Failed(String),
+    /// By a signal.
+    #[error("the backup is cancelled, and its files are removed; the guest runs on")]
+    Cancelled,
+}
 
 /// A backup that the launcher makes.
 pub struct Job {
@@ -61,7 +71,11 @@ impl Job {
 
     fn not_begun(&self, error: CallError) -> CtlError {
         match &self.options.incremental {
-            Some(checkpoint) => BackupError::Incremental(checkpoint.clone(), error).into(),
+            Some(checkpoint) => text_error!(
+                "the incremental backup has not begun. If the VM was started anew or migrated since {checkpoint}, make a full backup, without --incremental. The launcher says"
+            )
+            .caused_by(error)
+            .into(),
             None => error.into(),
         }
     }

@@ -9,7 +9,6 @@
 //! link below its root.
 
 mod ancestors;
-mod error;
 mod job;
 mod left_out;
 mod record;
@@ -26,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::target::VmiTarget;
-use crate::error::{CtlError, RuntimeError, fail};
+use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::host::registry::VmDir;
 use crate::host::vm_link::VmLink;
@@ -36,7 +35,7 @@ use api::backup::BackupOptions;
 use client::is_down;
 use convert::backup::BackupId;
 use domain::metadata::Time;
-use error::BackupError;
+
 use job::Job;
 use left_out::{is_tracked, left_out};
 use os::signals::EndSignals;
@@ -216,12 +215,15 @@ fn tracked_volumes(domain: &Value) -> Vec<String> {
 
 /// An unused name and time for the backup, in whole seconds. The launcher takes a backup with its
 /// last one's time for that one.
-fn new_id(records: &Records, domain: &Value) -> Result<BackupId, BackupError> {
+fn new_id(records: &Records, domain: &Value) -> Result<BackupId, TextError> {
     let last = text_at(domain, "/Spec/Metadata/KubeVirt/Backup/StartTimestamp").parse();
     let next = last.map_or(0, |last: Timestamp| last.as_second().saturating_add(1));
     let mut second = Timestamp::now().as_second().max(next);
     loop {
-        let time = Timestamp::from_second(second).map_err(BackupError::Clock)?;
+        let time = Timestamp::from_second(second).map_err(|source| {
+            text_error!("the machine's clock has a time that a backup cannot have")
+                .caused_by(source)
+        })?;
         let id = BackupId {
             name: NAME.to_owned(),
             started: Time(time),

@@ -9,8 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::error::BackupError;
-use crate::error::{CtlError, TextError, fail};
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, InFile};
 use crate::json::text_at;
 use crate::new_file::NewFile;
@@ -67,8 +66,11 @@ impl Record {
     /// # Errors
     /// A file is missing.
     pub fn of(directory: &Path, report: &Value, parent: Option<&Self>) -> Result<Self, CtlError> {
-        let volumes: Vec<BackupVolumeInfo> =
-            serde_json::from_str(text_at(report, "/Volumes")).map_err(BackupError::Volumes)?;
+        let volumes = serde_json::from_str(text_at(report, "/Volumes"));
+        let volumes: Vec<BackupVolumeInfo> = volumes.map_err(|source| {
+            text_error!("the launcher's list of the backup's volumes is not valid JSON")
+                .caused_by(source)
+        })?;
         let file = |volume: BackupVolumeInfo| {
             let file = format!("{}-{}.qcow2", text_at(report, "/Name"), volume.volume_name);
             let path = directory.join(&file);
@@ -95,7 +97,7 @@ impl Record {
     ///
     /// # Errors
     /// `qemu-img` fails.
-    pub fn chain_images(&self, directory: &Path, parent: Option<&Self>) -> Result<(), BackupError> {
+    pub fn chain_images(&self, directory: &Path, parent: Option<&Self>) -> Result<(), TextError> {
         let Some(parent) = parent else { return Ok(()) };
         for file in &self.files {
             let Some(below) = parent.file_of(&file.volume) else {
@@ -108,8 +110,10 @@ impl Record {
             let arguments = [
                 "rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", &below, &image,
             ];
-            command::run("qemu-img", arguments, &[], None, REBASE_LIMITS)
-                .map_err(BackupError::Chain)?;
+            command::run("qemu-img", arguments, &[], None, REBASE_LIMITS).map_err(|source| {
+                text_error!("the incremental backup cannot be put on top of the last one")
+                    .caused_by(source)
+            })?;
         }
         Ok(())
     }
