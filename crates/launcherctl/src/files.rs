@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use tokio::net::UnixListener;
 /// Means standard input in place of a file.
 pub const STDIN: &str = "-";
 /// Its name in errors.
@@ -56,6 +57,15 @@ pub fn create_private(file: &Path) -> io::Result<File> {
     let _ = std::fs::remove_file(file);
     let mut options = File::options();
     options.write(true).create_new(true).mode(0o600).open(file)
+}
+
+/// Listens on a Unix socket, replacing an existing file.
+///
+/// # Errors
+/// It cannot be made.
+pub fn listen(socket: &Path) -> Result<UnixListener, FileError> {
+    let _ = std::fs::remove_file(socket);
+    UnixListener::bind(socket).map_err(FileError::on("listen on", socket))
 }
 
 /// Reads a file as UTF-8 text; `-` means standard input.

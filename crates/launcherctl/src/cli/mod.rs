@@ -55,7 +55,7 @@ Exit status:
     Run(verbs::run::RunArgs),
     /// The process behind a VM of run
     #[command(hide = true)]
-    Supervise(host::supervise::SuperviseArgs),
+    Supervise(host::start_args::SuperviseArgs),
     /// List the VMs of run
     List(verbs::list::ListArgs),
     /// Print what is known of a VM: its state, guest, addresses and files

@@ -1,18 +1,16 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
-use std::time::Duration;
-
 use tokio::sync::broadcast;
 
 use super::console_hub;
-use super::control::{Phase, StopRequests, Update};
+use super::control::{Phase, Progress, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{self, LauncherProcess};
-use super::progress::Progress;
 use super::registry::VmDir;
+use super::start_args::SuperviseArgs;
 use super::symptoms::{self, Symptom};
 use super::until::Until;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use api::pod_paths::PodPaths;
 
 /// How a VM ended normally.
@@ -45,24 +43,12 @@ impl End {
     }
 }
 
-/// The console output expected of the guest.
-pub(super) struct Expected<'a> {
-    /// The text that shows that the guest is up.
-    pub text: Option<&'a str>,
-    /// Limit for it to appear.
-    pub timeout: Duration,
-    /// Whether the guest boots, so that it should print something.
-    pub boots: bool,
-    /// Whether to shut the guest down once it is up.
-    pub stop_when_up: bool,
-}
-
 /// Serves the console until the VM ends or should be shut down.
 ///
 /// # Errors
 /// The guest is not up in time, or the launcher ended under it.
 pub(super) async fn attend(
-    expected: &Expected<'_>,
+    args: &SuperviseArgs,
     launcher: &mut LauncherProcess<'_>,
     dir: &VmDir,
     progress: &Progress,
@@ -77,11 +63,11 @@ pub(super) async fn attend(
         None
     };
     progress.console(output.is_some());
-    let mut until = Until::new(expected.text);
+    let mut until = Until::new(args.start.until.as_deref());
     let silence = tokio::time::sleep(symptoms::SILENCE);
     tokio::pin!(silence);
-    let mut is_silent = expected.boots && output.is_some();
-    let timeout = expected.timeout;
+    let mut is_silent = !args.incoming && output.is_some();
+    let timeout = args.start.limit();
     let deadline = tokio::time::sleep(timeout);
     tokio::pin!(deadline);
     loop {
@@ -90,7 +76,7 @@ pub(super) async fn attend(
                 is_silent = false;
                 if until.seen_in(&bytes) {
                     progress.phase(Phase::GuestUp);
-                    if expected.stop_when_up { return Ok(End::AsWanted); }
+                    if args.stop_when_up { return Ok(End::AsWanted); }
                 }
             },
             is_down = launcher.next_event(progress) => {
@@ -108,7 +94,7 @@ pub(super) async fn attend(
                 return Ok(if until.is_waiting() { End::StoppedBeforeUp } else { End::AsWanted });
             }
             () = &mut deadline, if until.is_waiting() => {
-                let text = expected.text.unwrap_or_default().to_owned();
+                let text = args.start.until.clone().unwrap_or_default();
                 progress.note(&format!(
                     "{text:?} has not appeared within {} s; the guest is asked to shut down, and forced off after {} s (Ctrl-C: at once)",
                     timeout.as_secs(),
@@ -124,7 +110,7 @@ pub(super) async fn attend(
 fn ended(launcher: &LauncherProcess<'_>, is_awaited: bool) -> Result<End, CtlError> {
     launcher.check_end()?;
     if is_awaited {
-        return Err(RunError::EndedBeforeUp.into());
+        fail!("the guest ended before it was up");
     }
     Ok(End::AsWanted)
 }

@@ -19,7 +19,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
 use super::registry::VmDir;
-use crate::files::FileError;
+use crate::files::{FileError, listen};
 use os::accept::Acceptor;
 
 /// The console's socket, below the VM's root: a client first gets the guest's earlier output.
@@ -65,11 +65,6 @@ pub async fn serve(
     hub.publish(&before);
     tokio::spawn(hub.run(from_guest, qemu_log, listeners));
     Ok(first)
-}
-
-fn listen(socket: &Path) -> Result<UnixListener, FileError> {
-    let _ = std::fs::remove_file(socket);
-    UnixListener::bind(socket).map_err(FileError::on("listen on", socket))
 }
 
 struct Hub {

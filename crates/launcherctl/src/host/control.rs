@@ -14,13 +14,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, watch};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::registry::{CONTROL_SOCKET, VmDir};
-use crate::files::FileError;
+use crate::files::{FileError, listen};
 use crate::reports::events::LauncherEvent;
 use os::accept::Acceptor;
 use os::signals::EndSignals;
@@ -152,20 +152,40 @@ impl Request {
     }
 }
 
-/// Sends the supervisor's reports.
+/// Sends the supervisor's reports, with the time since the start.
 #[derive(Debug, Clone)]
-pub struct Updates {
+pub struct Progress {
     clients: broadcast::Sender<Update>,
     /// Given to later clients first.
     phase: watch::Sender<Option<Phase>>,
+    started: Instant,
 }
 
-impl Updates {
-    /// Sends it to all clients.
-    pub fn send(&self, update: Update) {
-        if let Update::Phase { phase, .. } = &update {
-            self.phase.send_replace(Some(*phase));
-        }
+impl Progress {
+    pub fn phase(&self, phase: Phase) {
+        self.phase.send_replace(Some(phase));
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.send(Update::Phase { phase, seconds });
+    }
+
+    pub fn note(&self, text: &str) {
+        self.send(Update::Note(text.to_owned()));
+    }
+
+    /// Whether the guest has a console to connect to.
+    pub fn console(&self, is_there: bool) {
+        self.send(Update::Console(is_there));
+    }
+
+    /// An event of the launcher.
+    pub fn event(&self, event: &LauncherEvent) {
+        self.send(Update::Event {
+            event: event.clone(),
+            seconds: self.started.elapsed().as_secs_f64(),
+        });
+    }
+
+    fn send(&self, update: Update) {
         // There may be no client.
         let _ = self.clients.send(update);
     }
@@ -174,7 +194,7 @@ impl Updates {
 /// The supervisor's side.
 #[derive(Debug)]
 pub struct Control {
-    updates: Updates,
+    progress: Progress,
     /// Clients are accepted as long as there is one, also when all have gone.
     alive: mpsc::Sender<Infallible>,
     /// Closes when all clients have been served.
@@ -243,8 +263,7 @@ impl Control {
         owner: UnixStream,
         signals: Option<EndSignals>,
     ) -> Result<(Self, StopRequests), FileError> {
-        let _ = std::fs::remove_file(socket);
-        let listener = UnixListener::bind(socket).map_err(FileError::on("listen on", socket))?;
+        let listener = listen(socket)?;
         let (updates, _) = broadcast::channel(MAX_QUEUED);
         let (phase, current_phase) = watch::channel(None);
         let (stop, requests) = watch::channel(Stop::NotRequested);
@@ -285,27 +304,27 @@ impl Control {
                 serve(stream, updates.subscribe(), false, alive, stop.clone());
             }
         });
-        let updates = Updates {
-            clients: updates,
-            phase,
-        };
         let control = Self {
-            updates,
+            progress: Progress {
+                clients: updates,
+                phase,
+                started: Instant::now(),
+            },
             alive,
             clients,
         };
         Ok((control, StopRequests(requests)))
     }
 
-    pub fn updates(&self) -> Updates {
-        self.updates.clone()
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// Sends the last update, and waits until the clients have read it. All other senders must be
     /// dropped.
     pub async fn finish(mut self, last: Update) {
-        self.updates.send(last);
-        drop((self.updates, self.alive));
+        self.progress.send(last);
+        drop((self.progress, self.alive));
         let _ = timeout(LAST_UPDATES_TIMEOUT, self.clients.recv()).await;
     }
 }
@@ -482,11 +501,8 @@ mod tests {
         owner.request(Request::Detach).await;
         drop(owner);
         drop(UnixStream::connect(&socket).await.unwrap());
-        while control.updates.clients.receiver_count() > 0 {
-            control.updates.send(Update::Phase {
-                phase: Phase::DomainRunning,
-                seconds: 0.0,
-            });
+        while control.progress.clients.receiver_count() > 0 {
+            control.progress.phase(Phase::DomainRunning);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let mut client = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
@@ -520,10 +536,6 @@ mod tests {
             let vm = VmDir::at(dir.path().to_owned());
             assert_eq!(ControlClient::current(&vm).await, None);
             let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
-            let phase = |phase| Update::Phase {
-                phase,
-                seconds: 0.0,
-            };
             let expected = |phase, stop_requested| {
                 Some(Current {
                     phase,
@@ -531,7 +543,7 @@ mod tests {
                 })
             };
             assert_eq!(ControlClient::current(&vm).await, expected(None, false));
-            control.updates().send(phase(Phase::DomainRunning));
+            control.progress().phase(Phase::DomainRunning);
             let current = ControlClient::current(&vm).await;
             assert_eq!(current, expected(Some(Phase::DomainRunning), false));
             assert!(!current.unwrap().is_ending());

@@ -3,17 +3,16 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::Child;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::control::{Phase, StopRequests};
+use super::control::{Phase, Progress, StopRequests};
 use super::error::RunError;
-use super::progress::Progress;
+use super::processes::terminate;
 use super::symptoms::{self, Symptom};
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::json::text_at;
 use crate::reports::events::{LauncherEvent, has_arrived};
 use crate::reports::guest_state::GuestState;
@@ -112,11 +111,13 @@ impl<'a> LauncherProcess<'a> {
     ///
     /// # Errors
     /// It or its QEMU crashed.
-    pub fn check_end(&self) -> Result<(), RunError> {
+    pub fn check_end(&self) -> Result<(), TextError> {
         match (self.has_crashed, self.has_panicked) {
             (false, _) => Ok(()),
-            (true, false) => Err(RunError::Crashed),
-            (true, true) => Err(RunError::Panicked),
+            (true, false) => fail!(
+                "the guest has crashed: its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed"
+            ),
+            (true, true) => fail!("the guest has crashed: its kernel has panicked"),
         }
     }
 
@@ -138,7 +139,7 @@ impl<'a> LauncherProcess<'a> {
         let client = Client::connect(socket).await?;
         let versions = client.versions().await?;
         if !versions.contains(&1) {
-            return Err(RunError::Versions(versions).into());
+            fail!("the launcher speaks cmd versions {versions:?}, not 1");
         }
         self.client = Some(client);
         Ok(())
@@ -165,7 +166,8 @@ impl<'a> LauncherProcess<'a> {
                 return Err(refused.into());
             }
             if begun.elapsed() >= limit {
-                return Err(RunError::NotStarted(limit).into());
+                let seconds = limit.as_secs();
+                fail!("the guest has not started within {seconds} s; --timeout gives it more");
             }
         }
     }
@@ -296,13 +298,7 @@ impl<'a> LauncherProcess<'a> {
     /// Ends a launcher whose start has failed or is no longer wanted. It may be about to start the
     /// guest, so the guest is killed repeatedly until the launcher has exited.
     pub async fn abort(&mut self) {
-        if let Some(pid) = self
-            .child
-            .id()
-            .and_then(|pid| Pid::from_raw(pid.try_into().ok()?))
-        {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        terminate(&self.child);
         let ended = async {
             while timeout(KILL_RETRY_DELAY, self.child.wait()).await.is_err() {
                 let _ = self.act(Action::Kill).await;
@@ -362,25 +358,24 @@ impl<'a> LauncherProcess<'a> {
     async fn wait_for_exit(&mut self, progress: &Progress) -> Result<(), CtlError> {
         // It may be gone already.
         let _ = self.act(Action::Delete).await;
-        match timeout(EXIT_TIMEOUT, self.child.wait()).await {
-            Ok(status) => {
-                let status = status.map_err(RuntimeError)?;
-                progress.phase(Phase::LauncherEnded);
-                if status.success() {
-                    Ok(())
-                } else {
-                    Err(RunError::LauncherFailed(status).into())
-                }
-            }
-            Err(_) => Err(RunError::StillRunning(EXIT_TIMEOUT).into()),
+        let Ok(status) = timeout(EXIT_TIMEOUT, self.child.wait()).await else {
+            let seconds = EXIT_TIMEOUT.as_secs();
+            fail!("the launcher has not ended {seconds} s after its domain");
+        };
+        let status = status.map_err(RuntimeError)?;
+        progress.phase(Phase::LauncherEnded);
+        if !status.success() {
+            fail!("the launcher ended with {status}");
         }
+        Ok(())
     }
 
     async fn act(&self, action: Action) -> Result<(), CtlError> {
         Ok(self.client()?.act(action, self.vmi).await?)
     }
 
-    fn client(&self) -> Result<&Client, RunError> {
-        self.client.as_ref().ok_or(RunError::NotReady)
+    fn client(&self) -> Result<&Client, TextError> {
+        let client = self.client.as_ref();
+        client.ok_or_else(|| text_error!("the launcher is not ready"))
     }
 }

@@ -9,9 +9,10 @@ use tokio::process::{Child, Command};
 
 use super::error::RunError;
 use super::launcher;
+use super::processes::{find_on_path, is_executable};
 use super::registry::VmDir;
-use super::sidecar_program::is_executable;
-use crate::error::{CtlError, RuntimeError};
+use super::start_args::SuperviseArgs;
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::json::text_at;
 use client::CallError;
@@ -25,31 +26,21 @@ const LAUNCHER: &str = "virt-launcher";
 /// Where Debian and Fedora have the UEFI images.
 const OVMF_PATH: &str = "/usr/share/OVMF";
 
-/// How a launcher is started.
-pub(super) struct LauncherOptions<'a> {
-    /// If not the one beside this program.
-    pub program: Option<&'a Path>,
-    /// Without KVM.
-    pub emulate: bool,
-    /// Number of hook sidecars.
-    pub sidecars: usize,
-    /// `--libvirt`.
-    pub libvirt: &'static str,
-    /// Its name as the target of a migration.
-    pub pod_name: Option<&'a str>,
-}
-
-/// Starts the launcher as a pod does, below the VM's root.
+/// Starts the launcher as a pod does, below the VM's root, for so many hook sidecars.
 ///
 /// # Errors
 /// It cannot be started.
 pub(super) fn start_launcher(
-    options: &LauncherOptions<'_>,
+    args: &SuperviseArgs,
+    emulate: bool,
+    sidecars: usize,
     vmi: &Value,
     dir: &VmDir,
 ) -> Result<Child, CtlError> {
-    let program = options.program.map(Path::to_owned);
+    let program = args.start.launcher.clone();
     let program = program.map_or_else(installed_launcher, Ok)?;
+    // To receive a guest takes libvirt's daemon.
+    let libvirt = if args.incoming { "auto" } else { "embed" };
     let log = dir.log_file();
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let grace = launcher::grace(vmi).as_secs();
@@ -58,9 +49,9 @@ pub(super) fn start_launcher(
         .args(["--name", text_at(vmi, "/metadata/name")])
         .args(["--namespace", text_at(vmi, "/metadata/namespace")])
         .args(["--uid", text_at(vmi, "/metadata/uid")])
-        .args(["--libvirt", options.libvirt, "--allow-emulation"])
+        .args(["--libvirt", libvirt, "--allow-emulation"])
         .args(["--ovmf-path", OVMF_PATH])
-        .args(["--hook-sidecars", &options.sidecars.to_string()])
+        .args(["--hook-sidecars", &sidecars.to_string()])
         .arg("--grace-period-seconds")
         .arg(grace.saturating_add(15).to_string())
         .arg("--root")
@@ -74,11 +65,12 @@ pub(super) fn start_launcher(
         .stderr(stderr)
         .process_group(0)
         .kill_on_drop(true);
-    if options.emulate {
+    if emulate {
         command.arg("--force-emulation");
     }
-    if let Some(name) = options.pod_name {
-        command.env("POD_NAME", name);
+    if args.incoming {
+        // By its pod's name the launcher knows that it is to end if no guest comes.
+        command.env("POD_NAME", format!("launcherctl-{}", std::process::id()));
     }
     Ok(command.spawn().map_err(FileError::on("start", program))?)
 }
@@ -87,12 +79,16 @@ pub(super) fn start_launcher(
 fn installed_launcher() -> Result<PathBuf, CtlError> {
     let me = std::env::current_exe().map_err(RuntimeError)?;
     let beside = me.with_file_name(LAUNCHER);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|directory| directory.join(LAUNCHER));
-    let found = std::iter::once(beside.clone())
-        .chain(on_path)
-        .find(|file| is_executable(file));
-    Ok(found.ok_or(RunError::NoLauncher(beside))?)
+    if is_executable(&beside) {
+        return Ok(beside);
+    }
+    match find_on_path(LAUNCHER) {
+        Some(found) => Ok(found),
+        None => fail!(
+            "there is no {}, and no virt-launcher on the search path; install it there, or say --launcher FILE",
+            beside.display()
+        ),
+    }
 }
 
 /// Adds the path of the launcher's log and its last error, unless that repeats the error.

@@ -10,9 +10,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
 use tokio::process::Command;
 
+use super::processes::{is_executable, tool};
+use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use hooks::Version;
 
@@ -22,33 +23,6 @@ const HOOK_PROGRAMS: [&str; 2] = ["onDefineDomain", "preCloudInitIso"];
 const PROGRAM_DIRS: [&str; 5] = ["", "usr/local/bin", "usr/bin", "bin", "usr/sbin"];
 /// Stands for the socket's directory in an argument.
 const SOCKET_DIR: &str = "{}";
-
-#[derive(Debug, thiserror::Error)]
-pub enum SidecarProgramError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// Nothing was given.
-    #[error("the sidecar's program is empty")]
-    Empty,
-    /// The directory has no hook program.
-    #[error(
-        "{dir} has neither onDefineDomain nor preCloudInitIso (executable, in it or in its usr/bin or usr/local/bin); a sidecar that serves gRPC itself is given as a program with {{}} for the directory of its socket",
-        dir = .0.display()
-    )]
-    NoHookProgram(PathBuf),
-    /// The file cannot be run.
-    #[error("{file}: not an executable file; chmod +x makes it one", file = .0.display())]
-    NotExecutable(PathBuf),
-    /// Extra arguments for a program that the shim calls.
-    #[error(
-        "{program} gets no arguments but those of its hook, so {extra:?} cannot be given to it; a program that serves gRPC itself has {{}} in an argument, for the directory of its socket"
-    )]
-    Arguments {
-        program: String,
-        /// The arguments after it.
-        extra: String,
-    },
-}
 
 /// How to start a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +51,10 @@ impl SidecarProgram {
     ///
     /// # Errors
     /// There is no such program, or the directory has nothing for a shim to call.
-    pub fn new(words: &[String]) -> Result<Self, SidecarProgramError> {
-        let (first, arguments) = words.split_first().ok_or(SidecarProgramError::Empty)?;
+    pub fn new(words: &[String]) -> Result<Self, CtlError> {
+        let Some((first, arguments)) = words.split_first() else {
+            fail!("the sidecar's program is empty");
+        };
         let kind = if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
             Kind::Server {
                 program: PathBuf::from(first),
@@ -88,15 +64,16 @@ impl SidecarProgram {
             let path = Path::new(first);
             let path = path.canonicalize().map_err(FileError::on("find", path))?;
             if !arguments.is_empty() {
-                return Err(SidecarProgramError::Arguments {
-                    program: first.clone(),
-                    extra: arguments.join(" "),
-                });
+                fail!(
+                    "{first} gets no arguments but those of its hook, so {:?} cannot be given to it; a program that serves gRPC itself has {{}} in an argument, for the directory of its socket",
+                    arguments.join(" ")
+                );
             }
             if path.is_dir() {
                 Kind::Directory(hook_programs(&path)?)
             } else if !is_executable(&path) {
-                return Err(SidecarProgramError::NotExecutable(path));
+                let file = path.display();
+                fail!("{file}: not an executable file; chmod +x makes it one");
             } else {
                 Kind::Script(path)
             }
@@ -111,7 +88,7 @@ impl SidecarProgram {
     ///
     /// # Errors
     /// Those of [`Self::new`].
-    pub fn parse(text: &str) -> Result<Self, SidecarProgramError> {
+    pub fn parse(text: &str) -> Result<Self, CtlError> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Self::new(&words)
     }
@@ -126,7 +103,7 @@ impl SidecarProgram {
     ///
     /// # Errors
     /// Files for the shim cannot be made.
-    pub fn command(&self, socket_dir: &Path, links: &Path) -> Result<Command, SidecarProgramError> {
+    pub fn command(&self, socket_dir: &Path, links: &Path) -> Result<Command, FileError> {
         let programs = match &self.kind {
             Kind::Server { program, arguments } => {
                 let dir = socket_dir.display().to_string();
@@ -142,8 +119,7 @@ impl SidecarProgram {
                 links.to_owned()
             }
         };
-        let found =
-            super::pod_tools::tool("sidecar-shim").map_err(FileError::on("find", "this program"));
+        let found = tool("sidecar-shim").map_err(FileError::on("find", "this program"));
         let mut command = Command::from(found?);
         command
             .args(["--version", self.version.name(), "--socket-dir"])
@@ -159,21 +135,20 @@ fn search_path(first: &Path) -> OsString {
     std::env::join_paths(dirs).unwrap_or_else(|_| first.into())
 }
 
-fn hook_programs(dir: &Path) -> Result<PathBuf, SidecarProgramError> {
+fn hook_programs(dir: &Path) -> Result<PathBuf, TextError> {
     let mut candidates = PROGRAM_DIRS.iter().map(|below| dir.join(below));
     let has_program = |dir: &PathBuf| {
         HOOK_PROGRAMS
             .iter()
             .any(|name| is_executable(&dir.join(name)))
     };
-    candidates
-        .find(has_program)
-        .ok_or_else(|| SidecarProgramError::NoHookProgram(dir.to_owned()))
-}
-
-/// Whether this user may run the file.
-pub fn is_executable(file: &Path) -> bool {
-    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+    match candidates.find(has_program) {
+        Some(dir) => Ok(dir),
+        None => fail!(
+            "{} has neither onDefineDomain nor preCloudInitIso (executable, in it or in its usr/bin or usr/local/bin); a sidecar that serves gRPC itself is given as a program with {{}} for the directory of its socket",
+            dir.display()
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -182,8 +157,12 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn words(text: &str) -> Result<SidecarProgram, SidecarProgramError> {
+    fn words(text: &str) -> Result<SidecarProgram, CtlError> {
         SidecarProgram::parse(text)
+    }
+
+    fn refusal(text: &str) -> String {
+        words(text).unwrap_err().to_string()
     }
 
     #[test]
@@ -192,16 +171,10 @@ mod tests {
         let bin = dir.path().join("usr/bin");
         fs::create_dir_all(&bin).unwrap();
         let shown = dir.path().display().to_string();
-        assert!(matches!(
-            words(&shown),
-            Err(SidecarProgramError::NoHookProgram(_))
-        ));
+        assert!(refusal(&shown).contains("has neither onDefineDomain nor preCloudInitIso"));
         let script = bin.join("onDefineDomain");
         fs::write(&script, "").unwrap();
-        assert!(matches!(
-            words(&script.display().to_string()),
-            Err(SidecarProgramError::NotExecutable(_))
-        ));
+        assert!(refusal(&script.display().to_string()).contains("not an executable file"));
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let kind = |text: &str| words(text).unwrap().kind;
         let bin = bin.canonicalize().unwrap();
@@ -216,6 +189,6 @@ mod tests {
         let command = server.command(Path::new("/run/s"), dir.path()).unwrap();
         let arguments: Vec<_> = command.as_std().get_args().collect();
         assert_eq!(arguments, ["--dir=/run/s"]);
-        assert!(matches!(words(" "), Err(SidecarProgramError::Empty)));
+        assert_eq!(refusal(" "), "the sidecar's program is empty");
     }
 }

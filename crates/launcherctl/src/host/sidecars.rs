@@ -6,13 +6,15 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+
 use serde_json::Value;
 use tokio::process::Child;
 use tokio::time::timeout;
 
+use super::processes::terminate;
 use super::registry::VmDir;
-use super::sidecar_program::{SidecarProgram, SidecarProgramError};
+use super::sidecar_program::SidecarProgram;
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::json::text_at;
 use crate::view::output::counted;
@@ -46,36 +48,11 @@ impl SidecarArgs {
     }
 }
 
-/// Why a VMI's sidecars cannot be run.
-#[derive(Debug, thiserror::Error)]
-pub enum SidecarsError {
-    /// The annotation is invalid.
-    #[error("metadata.annotations[{ANNOTATION}]: not a JSON list")]
-    Annotation(#[source] serde_json::Error),
-    /// Only a cluster runs images.
-    #[error(
-        "the VMI has {} ({images}), and --sidecar gives {given}; only a cluster runs their images: give a program or an image's directory for each with --sidecar, or leave them out with --no-sidecars",
-        counted(*wanted, "hook sidecar")
-    )]
-    Count {
-        /// Number of sidecars in the annotation.
-        wanted: usize,
-        /// Their images.
-        images: String,
-        /// Number of given programs.
-        given: usize,
-    },
-    #[error(transparent)]
-    Program(#[from] SidecarProgramError),
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
 /// The programs to start for the VMI's sidecars.
 ///
 /// # Errors
 /// The VMI asks for sidecars, and no programs are given for them.
-pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, SidecarsError> {
+pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, CtlError> {
     let wanted = wanted(vmi)?;
     if args.no_sidecars {
         return Ok(Vec::new());
@@ -83,11 +60,11 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     let given = args.programs.len();
     if !wanted.is_empty() && wanted.len() != given {
         let images = wanted.iter().map(|sidecar| text_at(sidecar, "/image"));
-        return Err(SidecarsError::Count {
-            wanted: wanted.len(),
-            images: images.collect::<Vec<_>>().join(", "),
-            given,
-        });
+        fail!(
+            "the VMI has {} ({}), and --sidecar gives {given}; only a cluster runs their images: give a program or an image's directory for each with --sidecar, or leave them out with --no-sidecars",
+            counted(wanted.len(), "hook sidecar"),
+            images.collect::<Vec<_>>().join(", ")
+        );
     }
     let sidecars = args.programs.iter().enumerate();
     let program = |(index, text): (usize, &String)| {
@@ -106,12 +83,14 @@ pub fn are_wanted(vmi: &Value) -> bool {
     wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
 }
 
-fn wanted(vmi: &Value) -> Result<Vec<Value>, SidecarsError> {
+fn wanted(vmi: &Value) -> Result<Vec<Value>, TextError> {
     let annotations = vmi.pointer("/metadata/annotations");
     let annotation = annotations.and_then(|all| all.get(ANNOTATION)?.as_str());
     match annotation {
         None | Some("") => Ok(Vec::new()),
-        Some(text) => serde_json::from_str(text).map_err(SidecarsError::Annotation),
+        Some(text) => serde_json::from_str(text).map_err(|source| {
+            text_error!("metadata.annotations[{ANNOTATION}]: not a JSON list").caused_by(source)
+        }),
     }
 }
 
@@ -138,7 +117,7 @@ impl Sidecars {
     ///
     /// # Errors
     /// One cannot be started.
-    pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Self, SidecarsError> {
+    pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Self, CtlError> {
         let mut children = Vec::new();
         for (number, program) in programs.iter().enumerate() {
             let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
@@ -168,10 +147,7 @@ impl Sidecars {
     /// Ends those that have not ended with their VM.
     pub async fn stop(self) {
         for mut child in self.0 {
-            let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-            if let Some(pid) = pid {
-                let _ = kill_process(pid, Signal::TERM);
-            }
+            terminate(&child);
             if timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
                 let _ = child.kill().await;
             }
@@ -204,8 +180,11 @@ mod tests {
         };
         assert_eq!(programs(&two, &without).unwrap(), []);
         assert_eq!(programs(&json!({}), &SidecarArgs::default()).unwrap(), []);
-        let invalid = programs(&vmi("x"), &SidecarArgs::default());
-        assert!(matches!(invalid, Err(SidecarsError::Annotation(_))));
+        let invalid = programs(&vmi("x"), &SidecarArgs::default()).unwrap_err();
+        assert_eq!(
+            invalid.to_string(),
+            "metadata.annotations[hooks.kubevirt.io/hookSidecars]: not a JSON list"
+        );
     }
 
     #[test]

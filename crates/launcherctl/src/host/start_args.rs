@@ -1,4 +1,5 @@
-//! The options with which a VM is started: of `run`, passed on to its supervisor.
+//! The options with which a VM is started: of `run`, and of its supervisor, to which `run` passes
+//! its own on.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,6 +28,21 @@ pub struct StartArgs {
     /// The launcher to start, if not the one beside this program
     #[arg(long, value_name = "FILE")]
     pub launcher: Option<PathBuf>,
+}
+
+/// Arguments of `supervise`. Standard input is the socket of the `run` that owns the VM.
+#[derive(Debug, Args)]
+pub struct SuperviseArgs {
+    /// The VM's directory, with its VMI and images
+    pub directory: PathBuf,
+    /// Stop the VM when the text of --until has appeared
+    #[arg(long)]
+    pub stop_when_up: bool,
+    /// The VM comes by a migration
+    #[arg(long)]
+    pub incoming: bool,
+    #[command(flatten)]
+    pub start: StartArgs,
 }
 
 impl StartArgs {

@@ -291,7 +291,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
-    use super::super::control::{Control, Phase, Update};
+    use super::super::control::{Control, Phase};
     use super::*;
 
     #[tokio::test]
@@ -316,10 +316,7 @@ mod tests {
             let (owner, _client) = tokio::net::UnixStream::pair().unwrap();
             let supervisor = Control::serve(&vm.path(CONTROL_SOCKET), owner, None).unwrap();
             assert_eq!(state().await, STARTING);
-            supervisor.0.updates().send(Update::Phase {
-                phase: Phase::GuestDown,
-                seconds: 1.0,
-            });
+            supervisor.0.progress().phase(Phase::GuestDown);
             assert_eq!(state().await, STOPPING);
         });
         // A process started by another test holds the socket until its exec.

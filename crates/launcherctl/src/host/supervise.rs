@@ -13,26 +13,23 @@
 //! Of a VM that has failed, the reason and the launcher's log remain ([`super::failure`]).
 //! ```
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use super::attend::{End, Expected, attend};
-use super::control::{Control, Phase, StopRequests, Update};
+use super::attend::{End, attend};
+use super::control::{Control, Phase, Progress, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::LauncherProcess;
-use super::launcher_start::{LauncherOptions, start_launcher, with_log};
+use super::launcher_start::{start_launcher, with_log};
 use super::network::{self, Network};
 use super::orphan_qemu::OrphanQemu;
-use super::progress::Progress;
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
 use super::sidecars::{self, Sidecars};
-use super::start_args::StartArgs;
+use super::start_args::SuperviseArgs;
 use super::{failure, symptoms, vm_dir};
 use crate::error::{CtlError, RuntimeError};
 use crate::json::text_at;
@@ -40,21 +37,6 @@ use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
 use client::CallError;
 use os::signals::EndSignals;
-
-/// Arguments of `supervise`. Standard input is the socket of the `run` that owns the VM.
-#[derive(Debug, Args)]
-pub struct SuperviseArgs {
-    /// The VM's directory, with its VMI and images
-    directory: PathBuf,
-    /// Stop the VM when the text of --until has appeared
-    #[arg(long)]
-    stop_when_up: bool,
-    /// The VM comes by a migration
-    #[arg(long)]
-    incoming: bool,
-    #[command(flatten)]
-    start: StartArgs,
-}
 
 /// Runs the VM until it ends, and reports to the clients of its control socket.
 ///
@@ -68,9 +50,16 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
     let dir = VmDir::at(args.directory.clone());
     let owner = owner().map_err(RuntimeError)?;
     let (control, mut stop) = Control::serve(&dir.path(CONTROL_SOCKET), owner, Some(signals))?;
-    let progress = Progress::new(control.updates());
+    let progress = control.progress();
     let vmi = dir.load_vmi()?;
-    let result = with_or_without_kvm(args, &vmi, &dir, &progress, &mut stop, &orphan_qemu).await;
+    let vm = SupervisedVm {
+        args,
+        vmi: &vmi,
+        dir: &dir,
+        progress: &progress,
+        orphan_qemu: &orphan_qemu,
+    };
+    let result = vm.run_with_or_without_kvm(&mut stop).await;
     if orphan_qemu.terminate().await && result.is_err() {
         progress.note("the QEMU of the launcher that ended is ended too");
     }
@@ -111,64 +100,6 @@ fn owner() -> std::io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Runs the VM, a second time without KVM if KVM does not work.
-async fn with_or_without_kvm(
-    args: &SuperviseArgs,
-    vmi: &Value,
-    dir: &VmDir,
-    progress: &Progress,
-    stop: &mut StopRequests,
-    orphan_qemu: &OrphanQemu,
-) -> Result<End, CtlError> {
-    // What sidecars have made of the domain comes with it.
-    let sidecars = if args.incoming {
-        Vec::new()
-    } else {
-        sidecars::programs(vmi, &args.start.sidecars)?
-    };
-    let network = serve_network(dir)?;
-    let mut start = Start {
-        emulate: args.start.emulate,
-        sidecars: &sidecars,
-        network,
-    };
-    loop {
-        let result = run_vm(args, &start, vmi, dir, progress, stop).await;
-        match &result {
-            Err(error) if !start.emulate && is_kvm_failure(error) => {
-                progress.note(&format!(
-                    "{}; starting again without KVM, as --emulate does",
-                    error.chain()
-                ));
-                orphan_qemu.terminate().await;
-                vm_dir::remove_stale_socket(dir)?;
-                start.emulate = true;
-            }
-            _ => return result,
-        }
-    }
-}
-
-/// How to start a launcher.
-struct Start<'a> {
-    /// Without KVM.
-    emulate: bool,
-    sidecars: &'a [SidecarProgram],
-    /// Whether a sidecar for the network is served.
-    network: bool,
-}
-
-/// Serves the sidecar for the VM's network. Returns false if it needs none.
-fn serve_network(dir: &VmDir) -> Result<bool, CtlError> {
-    match Network::load(dir)? {
-        Some(network) => {
-            network::sidecar::serve(network, dir)?;
-            Ok(true)
-        }
-        None => Ok(false),
-    }
-}
-
 fn is_kvm_failure(error: &CtlError) -> bool {
     match error.of() {
         Some(CallError::Refused { message, .. }) => symptoms::is_kvm_failure(message),
@@ -176,107 +107,141 @@ fn is_kvm_failure(error: &CtlError) -> bool {
     }
 }
 
-/// Runs the VM until it has ended.
-async fn run_vm(
-    args: &SuperviseArgs,
-    start_with: &Start<'_>,
-    vmi: &Value,
-    dir: &VmDir,
-    progress: &Progress,
-    stop: &mut StopRequests,
-) -> Result<End, CtlError> {
-    let (mut launcher, sidecars) = launch(args, start_with, vmi, dir)?;
-    let started = tokio::select! {
-        started = start(&mut launcher, args, dir, progress) => started,
-        () = stop.requested() => Ok(false),
-    };
-    match started {
-        Ok(true) => {}
-        // It has come meanwhile.
-        Ok(false) if args.incoming && launcher.has_guest().await => {
-            launcher.end(progress, stop).await?;
-            return Ok(End::AsWanted);
-        }
-        _ => {
-            launcher.abort().await;
-            sidecars.stop().await;
-            return started.map(|_| match args.incoming {
-                true => End::NotArrived,
-                false => End::StoppedBeforeStart,
-            });
-        }
-    }
-    let expected = Expected {
-        text: args.start.until.as_deref(),
-        timeout: args.start.limit(),
-        boots: !args.incoming,
-        stop_when_up: args.stop_when_up,
-    };
-    let outcome = attend(&expected, &mut launcher, dir, progress, stop).await;
-    let ended = match &outcome {
-        // Its vCPUs do not run.
-        Err(error) if matches!(error.of(), Some(RunError::KvmFailed(_))) => {
-            launcher.force_off(progress).await
-        }
-        _ => launcher.end(progress, stop).await,
-    };
-    sidecars.stop().await;
-    let outcome = outcome?;
-    ended?;
-    launcher.check_end()?;
-    Ok(outcome)
+/// The VM, and what its supervisor was started with.
+struct SupervisedVm<'a> {
+    args: &'a SuperviseArgs,
+    vmi: &'a Value,
+    dir: &'a VmDir,
+    progress: &'a Progress,
+    orphan_qemu: &'a OrphanQemu,
 }
 
-/// Starts the sidecars and the launcher.
-fn launch<'v>(
-    args: &SuperviseArgs,
-    start_with: &Start<'_>,
-    vmi: &'v Value,
-    dir: &VmDir,
-) -> Result<(LauncherProcess<'v>, Sidecars), CtlError> {
-    // A VM that comes has the overlays of its disks there already.
-    if !args.incoming {
-        let part = |pointer| text_at(vmi, pointer);
-        let domain = [part("/metadata/namespace"), part("/metadata/name")].join("_");
-        vm_dir::remove_stale_domain(dir, &domain);
-    }
-    let (sender, events) = mpsc::channel(MAX_QUEUED);
-    notify_server::serve(&dir.path(&notify_socket()), sender)?;
-    let sidecars = Sidecars::start(start_with.sidecars, dir)?;
-    // By its pod's name the launcher knows that it is to end if no guest comes. To receive one
-    // takes libvirt's daemon.
-    let pod_name = format!("launcherctl-{}", std::process::id());
-    let sidecar_count = start_with.sidecars.len();
-    let options = LauncherOptions {
-        program: args.start.launcher.as_deref(),
-        emulate: start_with.emulate,
-        sidecars: sidecar_count.saturating_add(start_with.network.into()),
-        libvirt: if args.incoming { "auto" } else { "embed" },
-        pod_name: args.incoming.then_some(&pod_name),
-    };
-    let child = start_launcher(&options, vmi, dir)?;
-    Ok((LauncherProcess::new(vmi, child, events), sidecars))
+/// The hook sidecars of a VM.
+struct Hooks {
+    programs: Vec<SidecarProgram>,
+    /// Whether one for the network is served.
+    network: bool,
 }
 
-/// Waits until the guest runs: that of the VMI, or the one that is to come by a migration. `false`
-/// if none comes.
-async fn start(
-    launcher: &mut LauncherProcess<'_>,
-    args: &SuperviseArgs,
-    dir: &VmDir,
-    progress: &Progress,
-) -> Result<bool, CtlError> {
-    launcher.connect(&dir.cmd_socket()).await?;
-    if args.incoming {
-        progress.phase(Phase::TargetReady);
-        let came = launcher.wait_for_guest(progress).await?;
-        if came {
-            progress.phase(Phase::GuestArrived);
+impl<'a> SupervisedVm<'a> {
+    /// Runs the VM, a second time without KVM if KVM does not work.
+    async fn run_with_or_without_kvm(&self, stop: &mut StopRequests) -> Result<End, CtlError> {
+        let hooks = Hooks {
+            // What sidecars have made of the domain comes with it.
+            programs: if self.args.incoming {
+                Vec::new()
+            } else {
+                sidecars::programs(self.vmi, &self.args.start.sidecars)?
+            },
+            network: self.serve_network()?,
+        };
+        let mut emulate = self.args.start.emulate;
+        loop {
+            let result = self.run(&hooks, emulate, stop).await;
+            match &result {
+                Err(error) if !emulate && is_kvm_failure(error) => {
+                    self.progress.note(&format!(
+                        "{}; starting again without KVM, as --emulate does",
+                        error.chain()
+                    ));
+                    self.orphan_qemu.terminate().await;
+                    vm_dir::remove_stale_socket(self.dir)?;
+                    emulate = true;
+                }
+                _ => return result,
+            }
         }
-        return Ok(came);
     }
-    progress.phase(Phase::LauncherReady);
-    launcher.sync(args.start.limit()).await?;
-    progress.phase(Phase::DomainRunning);
-    Ok(true)
+
+    /// Serves the sidecar for the VM's network. Returns false if it needs none.
+    fn serve_network(&self) -> Result<bool, CtlError> {
+        match Network::load(self.dir)? {
+            Some(network) => {
+                network::sidecar::serve(network, self.dir)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Runs the VM until it has ended.
+    async fn run(
+        &self,
+        hooks: &Hooks,
+        emulate: bool,
+        stop: &mut StopRequests,
+    ) -> Result<End, CtlError> {
+        let (mut launcher, sidecars) = self.launch(hooks, emulate)?;
+        let started = tokio::select! {
+            started = self.start(&mut launcher) => started,
+            () = stop.requested() => Ok(false),
+        };
+        match started {
+            Ok(true) => {}
+            // It has come meanwhile.
+            Ok(false) if self.args.incoming && launcher.has_guest().await => {
+                launcher.end(self.progress, stop).await?;
+                return Ok(End::AsWanted);
+            }
+            _ => {
+                launcher.abort().await;
+                sidecars.stop().await;
+                return started.map(|_| match self.args.incoming {
+                    true => End::NotArrived,
+                    false => End::StoppedBeforeStart,
+                });
+            }
+        }
+        let outcome = attend(self.args, &mut launcher, self.dir, self.progress, stop).await;
+        let ended = match &outcome {
+            // Its vCPUs do not run.
+            Err(error) if matches!(error.of(), Some(RunError::KvmFailed(_))) => {
+                launcher.force_off(self.progress).await
+            }
+            _ => launcher.end(self.progress, stop).await,
+        };
+        sidecars.stop().await;
+        let outcome = outcome?;
+        ended?;
+        launcher.check_end()?;
+        Ok(outcome)
+    }
+
+    /// Starts the sidecars and the launcher.
+    fn launch(
+        &self,
+        hooks: &Hooks,
+        emulate: bool,
+    ) -> Result<(LauncherProcess<'a>, Sidecars), CtlError> {
+        // A VM that comes has the overlays of its disks there already.
+        if !self.args.incoming {
+            let part = |pointer| text_at(self.vmi, pointer);
+            let domain = [part("/metadata/namespace"), part("/metadata/name")].join("_");
+            vm_dir::remove_stale_domain(self.dir, &domain);
+        }
+        let (sender, events) = mpsc::channel(MAX_QUEUED);
+        notify_server::serve(&self.dir.path(&notify_socket()), sender)?;
+        let sidecars = Sidecars::start(&hooks.programs, self.dir)?;
+        let count = hooks.programs.len().saturating_add(hooks.network.into());
+        let child = start_launcher(self.args, emulate, count, self.vmi, self.dir)?;
+        Ok((LauncherProcess::new(self.vmi, child, events), sidecars))
+    }
+
+    /// Waits until the guest runs: that of the VMI, or the one that is to come by a migration.
+    /// `false` if none comes.
+    async fn start(&self, launcher: &mut LauncherProcess<'_>) -> Result<bool, CtlError> {
+        launcher.connect(&self.dir.cmd_socket()).await?;
+        if self.args.incoming {
+            self.progress.phase(Phase::TargetReady);
+            let came = launcher.wait_for_guest(self.progress).await?;
+            if came {
+                self.progress.phase(Phase::GuestArrived);
+            }
+            return Ok(came);
+        }
+        self.progress.phase(Phase::LauncherReady);
+        launcher.sync(self.args.start.limit()).await?;
+        self.progress.phase(Phase::DomainRunning);
+        Ok(true)
+    }
 }

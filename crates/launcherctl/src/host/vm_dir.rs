@@ -7,9 +7,8 @@ use std::{fs, io};
 
 use rustix::fs::Mode;
 
-use super::error::RunError;
 use super::registry::{self, RegistryError, StartLock, VmDir};
-use crate::error::CtlError;
+use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
@@ -82,19 +81,10 @@ fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
     if can_be_migrated(&root) {
         return Ok(VmDir::at(root));
     }
-    for attempt in 0..MAX_ATTEMPTS {
-        let link = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
-        if !can_be_migrated(&link) && check_socket_path_length(&root).is_ok() {
-            return Ok(VmDir::at(root));
-        }
-        check_socket_path_length(&link)?;
-        match std::os::unix::fs::symlink(&root, &link) {
-            Ok(()) => return Ok(VmDir::at(link)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(FileError::on("make", link)(error).into()),
-        }
+    if !can_be_migrated(&short_name(base, 0)) && check_socket_path_length(&root).is_ok() {
+        return Ok(VmDir::at(root));
     }
-    Err(RunError::NoFreeName(base.to_owned()).into())
+    make_short(base, |link| std::os::unix::fs::symlink(&root, link))
 }
 
 /// Makes a new directory with a short name that is not in a registry yet.
@@ -103,20 +93,26 @@ fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
 /// It cannot be made.
 pub fn create_temporary() -> Result<VmDir, CtlError> {
     make_private();
-    make_directory(&std::env::temp_dir())
+    make_short(&std::env::temp_dir(), |root| {
+        fs::DirBuilder::new().mode(0o700).create(root)
+    })
 }
 
-fn make_directory(base: &Path) -> Result<VmDir, CtlError> {
-    for attempt in 0..MAX_ATTEMPTS {
-        let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
+fn short_name(base: &Path, attempt: u32) -> PathBuf {
+    base.join(format!("vm-{:x}{attempt:x}", std::process::id()))
+}
+
+/// Makes a directory, or a link to one, with a short name that is not taken.
+fn make_short(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
+    for root in (0..MAX_ATTEMPTS).map(|attempt| short_name(base, attempt)) {
         check_socket_path_length(&root)?;
-        match fs::DirBuilder::new().mode(0o700).create(&root) {
+        match make(&root) {
             Ok(()) => return Ok(VmDir::at(root)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(FileError::on("make", root)(error).into()),
         }
     }
-    Err(RunError::NoFreeName(base.to_owned()).into())
+    fail!("no free directory name in {}", base.display());
 }
 
 /// Removes a killed launcher's socket, which would be mistaken for the next one's.
@@ -125,7 +121,8 @@ fn make_directory(base: &Path) -> Result<VmDir, CtlError> {
 /// A launcher serves it, or it cannot be removed.
 pub fn remove_stale_socket(dir: &VmDir) -> Result<(), CtlError> {
     if dir.is_running() {
-        return Err(RunError::RootInUse(dir.root().to_owned()).into());
+        let root = dir.root().display();
+        fail!("a launcher is running in {root}; end it first or choose another --root");
     }
     let socket = dir.cmd_socket();
     match fs::remove_file(&socket) {
@@ -214,17 +211,16 @@ fn can_be_migrated(root: &Path) -> bool {
 }
 
 /// Checked before anything starts: otherwise libvirt or QEMU would refuse some socket.
-fn check_socket_path_length(root: &Path) -> Result<(), RunError> {
+fn check_socket_path_length(root: &Path) -> Result<(), TextError> {
     let longest = PodPaths::default().serial_socket(ANY_UID).len();
     let (length, limit) = (root.as_os_str().len(), MAX_SOCKET_PATH_BYTES - longest);
     if length <= limit {
         return Ok(());
     }
-    Err(RunError::RootTooLong {
-        root: PathBuf::from(root),
-        length,
-        limit,
-    })
+    fail!(
+        "{}: a path of {length} bytes, but the sockets below it leave {limit}; choose a shorter directory with --root (or TMPDIR)",
+        root.display()
+    );
 }
 
 #[cfg(test)]

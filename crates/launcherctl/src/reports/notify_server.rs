@@ -4,13 +4,13 @@ use std::path::Path;
 
 use prost::bytes::Bytes;
 use serde_json::Value;
-use tokio::net::UnixListener;
+
 use tokio::sync::mpsc;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::events::LauncherEvent;
-use crate::files::FileError;
+use crate::files::{FileError, listen};
 use api::pod_paths::{NOTIFY_SOCKET, PodPaths};
 use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
 use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
@@ -30,8 +30,7 @@ pub fn serve(path: &Path, events: mpsc::Sender<LauncherEvent>) -> Result<(), Fil
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     }
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path).map_err(FileError::on("listen on", path))?;
+    let listener = listen(path)?;
     let server = Server::builder()
         .add_service(NotifyInfoServer::new(Versions))
         .add_service(NotifyServer::new(Events(events)));

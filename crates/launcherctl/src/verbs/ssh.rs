@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+
 use tokio::process::{Child, Command};
 
 use super::target::Target;
@@ -14,6 +14,7 @@ use super::target::Target;
 use crate::error::{CtlError, RuntimeError, text_error};
 use crate::files::FileError;
 use crate::host::network::Network;
+use crate::host::processes::terminate;
 use crate::reports::guest_state::check_runs;
 use crate::view::output::say;
 use os::signals::EndSignals;
@@ -95,13 +96,7 @@ async fn wait(mut ssh: Child, signals: &mut EndSignals) -> std::io::Result<ExitS
     loop {
         tokio::select! {
             status = ssh.wait() => return status,
-            _ = signals.next() => {
-                let pid = ssh.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-                if let Some(pid) = pid {
-                    // It may have ended.
-                    let _ = kill_process(pid, Signal::TERM);
-                }
-            }
+            _ = signals.next() => terminate(&ssh),
         }
     }
 }

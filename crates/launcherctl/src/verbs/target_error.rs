@@ -11,11 +11,9 @@ pub enum TargetError {
     /// Any running VMs are in other namespaces.
     #[error("no VM of namespace {0} runs here; launcherctl list shows those of all namespaces")]
     NoneInNamespace(String),
-
     /// Nothing was started in the directory of `--root`, or it has ended.
     #[error("no VM in {root}; launcherctl list shows the VMs of run, and their directories", root = .0.display())]
     NoVmIn(PathBuf),
-
     /// Nothing answers, as the VM has failed.
     #[error("{name} has failed: {reason}; launcherctl status {name} says more")]
     Failed { name: String, reason: String },
@@ -28,7 +26,6 @@ pub enum TargetError {
     /// The VM is in another namespace.
     #[error("the VM is not in namespace {0:?}; leave out -n, or choose another VM with --name VM")]
     OtherNamespace(String),
-
     /// Only the socket is known, but the verb needs files too.
     #[error("{0} needs the launcher's --root or --name, not its socket")]
     NeedsRoot(&'static str),

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use super::vm_args::{RunningVm, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
+use crate::host::processes::find_on_path;
 use crate::view::output::{Format, print};
 use api::pod_paths::PodPaths;
 use os::accept::Acceptor;
@@ -130,11 +131,8 @@ fn find_viewer() -> Option<Viewer> {
         ("xtigervncviewer", host_and_port),
         ("vncviewer", host_and_port),
     ];
-    let path = std::env::var_os("PATH")?;
     viewers.into_iter().find_map(|(name, address)| {
-        let program = std::env::split_paths(&path)
-            .map(|directory| directory.join(name))
-            .find(|program| program.is_file())?;
+        let program = find_on_path(name)?;
         Some(Viewer { program, address })
     })
 }

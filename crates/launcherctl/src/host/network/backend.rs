@@ -1,11 +1,10 @@
 //! The program that carries the guest's packets.
 
-use std::path::PathBuf;
-
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::NetworkError;
+use crate::error::{TextError, fail};
+use crate::host::processes::find_on_path;
 
 /// What the user wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -31,12 +30,20 @@ pub enum Backend {
 
 impl Wanted {
     /// Chooses the backend, with the reason if it is not the better one.
-    pub(super) fn backend(self) -> Result<(Backend, Option<&'static str>), NetworkError> {
-        let is_installed = find_passt().is_some();
+    pub(super) fn backend(self) -> Result<(Backend, Option<&'static str>), TextError> {
+        let is_installed = find_on_path("passt").is_some();
         let is_root = rustix::process::geteuid().is_root();
         match self {
-            Self::Passt if is_root => Err(NetworkError::PasstAsRoot),
-            Self::Passt if !is_installed => Err(NetworkError::NoPasst),
+            Self::Passt if is_root => {
+                fail!(
+                    "passt does not run as root; start the VM as another user, or with --network user"
+                )
+            }
+            Self::Passt if !is_installed => {
+                fail!(
+                    "passt is not installed (Debian's package passt); --network user needs nothing"
+                )
+            }
             Self::Passt => Ok((Backend::Passt, None)),
             Self::User | Self::None => Ok((Backend::User, None)),
             // As root, passt becomes the user nobody, who must not write to the VM's directory.
@@ -55,13 +62,6 @@ impl Wanted {
             Self::Auto => Ok((Backend::Passt, None)),
         }
     }
-}
-
-fn find_passt() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join("passt"))
-        .find(|program| program.is_file())
 }
 
 fn has_default_route() -> bool {

@@ -1,12 +1,12 @@
 //! Ports of this machine that are forwarded to the guest.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::str::FromStr;
-use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::NetworkError;
+use crate::error::{TextError, fail, text_error};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,15 +86,17 @@ impl fmt::Display for Forward {
 }
 
 /// Checks that the ports are free, and adds one for SSH unless there is one.
-pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forward>, NetworkError> {
+pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forward>, TextError> {
     for (index, forward) in forwards.iter().enumerate() {
         let mut earlier = forwards.iter().take(index);
         if earlier.any(|other| other.has_port_of(forward)) {
-            return Err(NetworkError::PortTwice(forward.listen_address()));
+            fail!(
+                "--publish has {} twice; give each of the guest's ports another one of this machine",
+                forward.listen_address()
+            );
         }
-        forward
-            .check()
-            .map_err(|source| NetworkError::Port(forward.clone(), source))?;
+        // It must be free now.
+        forward.bind(forward.host)?;
     }
     let is_ssh = |it: &Forward| it.guest == ssh && it.protocol == Protocol::Tcp;
     if !forwards.iter().any(is_ssh) {
@@ -126,24 +128,24 @@ impl Forward {
         (self.protocol, self.host) == (other.protocol, other.host) && shares_address
     }
 
-    /// Checks that the port is free now.
-    fn check(&self) -> io::Result<()> {
-        self.bind(self.host).map(drop)
-    }
-
     /// A free port at the same address.
-    pub(super) fn other_port(&self) -> io::Result<u16> {
+    pub(super) fn other_port(&self) -> Result<u16, TextError> {
         self.bind(0)
     }
 
     /// Binds a port for a moment and returns it; 0 means any free one.
-    fn bind(&self, port: u16) -> io::Result<u16> {
+    fn bind(&self, port: u16) -> Result<u16, TextError> {
         let address = (self.address, port);
         let bound = match self.protocol {
-            Protocol::Tcp => TcpListener::bind(address)?.local_addr()?,
-            Protocol::Udp => UdpSocket::bind(address)?.local_addr()?,
+            Protocol::Tcp => TcpListener::bind(address).and_then(|it| it.local_addr()),
+            Protocol::Udp => UdpSocket::bind(address).and_then(|it| it.local_addr()),
         };
-        Ok(bound.port())
+        // Another program uses it, or it is privileged.
+        bound.map(|bound| bound.port()).map_err(|source| {
+            let address = self.listen_address();
+            text_error!("cannot listen on {address}; choose another port with --publish")
+                .caused_by(source)
+        })
     }
 }
 

@@ -12,13 +12,13 @@ pub mod sidecar;
 mod xml;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use backend::Backend;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::registry::VmDir;
+use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 pub use backend::Wanted;
@@ -46,35 +46,6 @@ pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
         )
     };
     manifest.links_down().into_iter().map(note)
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// Another program uses the port, or it is privileged.
-    #[error(
-        "cannot listen on {address}; choose another port with --publish",
-        address = .0.listen_address()
-    )]
-    Port(Forward, #[source] std::io::Error),
-    /// Two `--publish` options use the same port of this machine.
-    #[error("--publish has {0} twice; give each of the guest's ports another one of this machine")]
-    PortTwice(std::net::SocketAddr),
-    /// `--publish` for a VM without interfaces.
-    #[error(
-        "--publish needs a network interface; the VMI has none, or --network none takes it away"
-    )]
-    NoInterface,
-    /// `--network passt` without passt installed.
-    #[error("passt is not installed (Debian's package passt); --network user needs nothing")]
-    NoPasst,
-    /// `--network passt` as root.
-    #[error("passt does not run as root; start the VM as another user, or with --network user")]
-    PasstAsRoot,
-    /// The stored network cannot be read.
-    #[error("{file}: not valid JSON", file = .0.display())]
-    Stored(PathBuf, #[source] serde_json::Error),
 }
 
 /// Options of `run` about the network.
@@ -106,7 +77,7 @@ impl Network {
     pub fn of(
         manifest: &mut Manifest,
         args: &NetworkArgs,
-    ) -> Result<(Option<Self>, Vec<String>), NetworkError> {
+    ) -> Result<(Option<Self>, Vec<String>), CtlError> {
         let mut notes = Vec::new();
         if args.network == Wanted::None {
             manifest.strip_network();
@@ -115,11 +86,12 @@ impl Network {
         notes.extend(note_of_left_out(&left_out));
         notes.extend(notes_of_links(manifest));
         if cards.is_empty() {
-            return if args.publish.is_empty() {
-                Ok((None, notes))
-            } else {
-                Err(NetworkError::NoInterface)
-            };
+            if args.publish.is_empty() {
+                return Ok((None, notes));
+            }
+            fail!(
+                "--publish needs a network interface; the VMI has none, or --network none takes it away"
+            );
         }
         let (backend, reason) = args.network.backend()?;
         notes.extend(reason.map(str::to_owned));
@@ -136,22 +108,20 @@ impl Network {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn store(&self, dir: &VmDir) -> Result<(), NetworkError> {
+    pub fn store(&self, dir: &VmDir) -> Result<(), FileError> {
         let file = dir.path(NETWORK_FILE);
         let text = serde_json::json!(self).to_string();
-        Ok(std::fs::write(&file, text).map_err(FileError::on("write", file))?)
+        std::fs::write(&file, text).map_err(FileError::on("write", file))
     }
 
     /// Switches to other free ports of this machine. Returns old and new ports.
     ///
     /// # Errors
     /// No port is free.
-    pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, NetworkError> {
+    pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, TextError> {
         let mut ports = BTreeMap::new();
         for forward in &mut self.forwards {
-            let other = forward
-                .other_port()
-                .map_err(|source| NetworkError::Port(forward.clone(), source))?;
+            let other = forward.other_port()?;
             ports.insert(forward.host, other);
             forward.host = other;
         }
@@ -167,14 +137,14 @@ impl Network {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn load(dir: &VmDir) -> Result<Option<Self>, NetworkError> {
+    pub fn load(dir: &VmDir) -> Result<Option<Self>, CtlError> {
         let file = dir.path(NETWORK_FILE);
         match std::fs::read(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(FileError::on("read", file)(error).into()),
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|source| NetworkError::Stored(file, source)),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|source| {
+                text_error!("{}: not valid JSON", file.display()).caused_by(source)
+            })?)),
         }
     }
 

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::net::UnixListener;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::Network;
 use super::xml::add_cards;
-use crate::files::FileError;
+use crate::files::{FileError, listen};
 use crate::host::registry::VmDir;
 use api::pod_paths::HOOKS_DIR;
 use api::proto::hooks::info::info_server::{Info, InfoServer};
@@ -34,9 +33,7 @@ pub fn socket(dir: &VmDir) -> PathBuf {
 pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
     let hooks = dir.path(HOOKS_DIR);
     std::fs::create_dir_all(&hooks).map_err(FileError::on("make", &hooks))?;
-    let socket = socket(dir);
-    let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket).map_err(FileError::on("listen on", &socket))?;
+    let listener = listen(&socket(dir))?;
     let sidecar = Sidecar {
         network: Arc::new(network),
         log: dir.path("/passt.log"),

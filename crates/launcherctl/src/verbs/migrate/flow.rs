@@ -155,7 +155,7 @@ impl<'a> Migration<'a> {
         if self.share_paths {
             return Ok(None);
         }
-        Ok(Network::load(&self.target.dir)?)
+        Network::load(&self.target.dir)
     }
 
     /// Takes the source's events to the migration's end. `limit` is in seconds.

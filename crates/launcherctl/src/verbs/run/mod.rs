@@ -217,7 +217,7 @@ fn start_supervisor(
     let log = dir.path(SUPERVISOR_LOG);
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let mut command =
-        Command::from(crate::host::pod_tools::tool("launcherctl").map_err(RuntimeError)?);
+        Command::from(crate::host::processes::tool("launcherctl").map_err(RuntimeError)?);
     command
         .arg("supervise")
         .args(arguments)
