@@ -1,12 +1,12 @@
 //! Media are inserted into a running guest's CD-ROM drive, swapped and ejected.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, guest_image, in_pod};
-use crate::launcherctl::{Running, done, launcherctl, refused};
+use crate::harness::{Guest, LoopDevice, Pod, UP, Vmi, in_pod};
+use crate::launcherctl::{Laptop, Running, done, refused};
 
 /// The drive's place for a medium, and its claim's image or device there.
 const IMAGE: &str = "/var/run/kubevirt/hotplug-disks/drive.img";
@@ -155,31 +155,14 @@ fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
 
 #[tokio::test]
 async fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
-    let home = tempfile::Builder::new()
-        .prefix("vt")
-        .tempdir_in("/tmp")
-        .unwrap();
-    let home = home.path();
-    let path = |name: &str| home.join(name).display().to_string();
     let vmi = with_drive(&Vmi::new("discs"));
-    std::fs::write(path("vmi.json"), vmi.value().to_string()).unwrap();
-    std::fs::copy(guest_image(), path("guest.img")).unwrap();
+    let laptop = Laptop::of(vmi.clone());
+    let home = &laptop.path("");
+    let path = |name: &str| home.join(name).display().to_string();
     iso(Path::new(&path("first.iso")), "first");
     iso(Path::new(&path("second.iso")), "second");
-    let disk = format!("rootdisk={}", path("guest.img"));
-    let mut command = launcherctl(home);
-    command
-        .args(["run", "--emulate", "--disk", &disk, "--root", &path("vm")])
-        .arg(path("vmi.json"));
-    let _running = Running(
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
-    let console = format!("vm/var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
-    let mut guest = Guest::connect(&home.join(console)).await;
+    let _running = Running(laptop.run());
+    let mut guest = Guest::connect(&laptop.console()).await;
     guest.until(UP).await;
     let is_listed = async |state: &str| {
         let rows: Value =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, TEST_TIMEOUT, UP};
+use crate::harness::{Guest, TEST_TIMEOUT, UP, output_of};
 use crate::launcherctl::{done, launcherctl, signal};
 use crate::local_vms::{directory, laptop, rows, start_detached, supervisor};
 
@@ -96,14 +96,13 @@ async fn a_guest_that_writes_without_end_does_not_fill_the_disk() {
     const LIMIT: u64 = 4 << 20;
     let (laptop, home, _stop) = laptop();
     std::fs::write(laptop.path("guest.img"), endless_writer()).unwrap();
-    let disk = format!("rootdisk={}", laptop.path("guest.img").display());
+    let disk = laptop.root_disk();
     let mut command = launcherctl(&home);
     command
         .args(["run", "--emulate", "--detach", "--disk", &disk])
         .arg(laptop.path("vmi.json"))
         .env("TMPDIR", &home);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
-    let output = output.await.unwrap();
+    let output = output_of(command).await;
     assert!(output.status.success(), "{output:?}");
     let root = directory(&laptop).await;
     let uid = done(&home, &["status", "-o", "json"]).await;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Pod, Vmi, in_pod};
+use crate::harness::{Pod, Vmi, in_pod, output_of, pod_tool};
 
 const SECRETS: [&str; 4] = [
     "hunter2-password",
@@ -36,25 +36,21 @@ fn a_bug_report_has_everything_but_secrets() {
 
         let (log, archive) = (pod.path("/tmp/log"), pod.path("/tmp/report.tar.gz"));
         std::fs::write(&log, pod.log().join("\n")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.args(["launcherctl", "debug", "--root"]);
+        let mut command = pod_tool("launcherctl");
+        command.args(["debug", "--root"]);
         command.arg(pod.root()).arg("--out").arg(&archive);
         command.arg("--log").arg(&log);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-            .await
-            .unwrap();
+        let output = output_of(command).await;
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(
             output.status.success() && !said.contains("missing"),
             "{output:?}"
         );
 
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.args(["launcherctl", "debug", "--out", "-", "--root"]);
+        let mut command = pod_tool("launcherctl");
+        command.args(["debug", "--out", "-", "--root"]);
         command.arg(pod.root());
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-            .await
-            .unwrap();
+        let output = output_of(command).await;
         let gzip = [0x1f, 0x8b];
         assert!(output.stdout.starts_with(&gzip), "{output:?}");
 

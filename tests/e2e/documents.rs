@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::guest_image;
+use crate::harness::{guest_image, short_dir};
 
 const OPEN: &str = "```sh tested\n";
 const PRINTS: &str = "# prints: ";
@@ -34,10 +34,7 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
+        let home = short_dir();
         let reader = Self { home };
         std::fs::create_dir(reader.path("bin")).unwrap();
         std::fs::create_dir(reader.path("work")).unwrap();

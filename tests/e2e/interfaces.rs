@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use api::proto::cmd::v1::{Response, VirtualMachineOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, UP, Vmi, in_pod, write_name_resolution};
+use crate::harness::{Guest, Pod, UP, Vmi, in_pod, output_of, pod_tool, write_name_resolution};
 
 const POD_ADDRESS: &str = "10.244.0.5";
 const DEFAULT_MAC: &str = "02:00:00:00:00:11";
@@ -127,11 +127,10 @@ impl Bed {
     async fn plan(&self, vmi: &Vmi) -> String {
         let file = self.0.path("/tmp/vmi.json");
         std::fs::write(&file, vmi.value().to_string()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.args(["launcherctl", "plan"]).arg(file);
+        let mut command = pod_tool("launcherctl");
+        command.args(["plan"]).arg(file);
         command.arg("--root").arg(self.0.root());
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await;
-        let output = output.unwrap();
+        let output = output_of(command).await;
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{message}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()

@@ -7,15 +7,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, UP, Vmi, guest_image};
+use crate::harness::{Guest, UP, Vmi, guest_image, output_of, pod_tool, short_dir};
 
 /// `launcherctl` with a registry of its own.
 pub fn launcherctl(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-    command
-        .arg("launcherctl")
-        .env("XDG_RUNTIME_DIR", home)
-        .stdin(Stdio::null());
+    let mut command = pod_tool("launcherctl");
+    command.env("XDG_RUNTIME_DIR", home).stdin(Stdio::null());
     command
 }
 
@@ -23,9 +20,7 @@ pub fn launcherctl(home: &Path) -> Command {
 pub(crate) async fn verb(home: &Path, arguments: &[&str]) -> Output {
     let mut command = launcherctl(home);
     command.args(arguments);
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    output_of(command).await
 }
 
 pub async fn done(home: &Path, arguments: &[&str]) -> String {
@@ -68,10 +63,11 @@ pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = Command::new("kill")
-            .args(["-s", "TERM", &self.0.id().to_string()])
-            .status();
-        let _ = self.0.wait();
+        let pid = self.0.id().to_string();
+        if self.0.try_wait().unwrap().is_none() {
+            let _ = Command::new("kill").args(["-s", "TERM", &pid]).status();
+            let _ = self.0.wait();
+        }
     }
 }
 
@@ -216,14 +212,16 @@ impl Laptop {
         Self::of(Vmi::new("laptop"))
     }
 
-    fn of(vmi: Vmi) -> Self {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
+    pub(crate) fn of(vmi: Vmi) -> Self {
+        let home = short_dir();
         std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
         std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
         Self { home, vmi }
+    }
+
+    /// `NAME=FILE` of its root disk.
+    pub(crate) fn root_disk(&self) -> String {
+        format!("rootdisk={}", self.path("guest.img").display())
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
@@ -238,21 +236,15 @@ impl Laptop {
     }
 
     /// The socket of the guest's console.
-    fn console(&self) -> PathBuf {
+    pub(crate) fn console(&self) -> PathBuf {
         let directory = "vm/var/run/kubevirt-private";
         self.path(&format!("{directory}/{}/virt-serial0", self.vmi.uid()))
     }
 
-    fn run(&self) -> Child {
+    pub(crate) fn run(&self) -> Child {
         let mut command = launcherctl(self.home.path());
-        command.args([
-            "run",
-            "--emulate",
-            "--disk",
-            &format!("rootdisk={}", self.path("guest.img").display()),
-            "--root",
-        ]);
         command
+            .args(["run", "--emulate", "--disk", &self.root_disk(), "--root"])
             .arg(self.path("vm"))
             .arg(self.path("vmi.json"))
             .stdout(Stdio::null())
@@ -290,13 +282,7 @@ impl Laptop {
 }
 
 pub fn signal(pid: u32, name: &str) {
-    assert!(
-        Command::new("kill")
-            .args(["-s", name, &pid.to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    crate::harness::signal(name, &[pid]);
 }
 
 pub async fn end_of(child: Child) -> Output {
@@ -375,34 +361,19 @@ fn an_ordinary_user_runs_a_vm() {
     {
         return eprintln!("skipped: an ordinary user may not start what is built here");
     }
-    let home = tempfile::Builder::new()
-        .prefix("vt")
-        .tempdir_in("/tmp")
-        .unwrap();
-    let home = home.path();
-    let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
-    std::fs::copy(guest_image(), &image).unwrap();
-    std::fs::write(&manifest, Vmi::new("laptop").value().to_string()).unwrap();
+    let laptop = Laptop::new();
+    let home = laptop.home.path();
     let mut command = launcherctl(home);
     command
-        .args([
-            "run",
-            "-o",
-            "json",
-            "--emulate",
-            "--until",
-            UP,
-            "--disk",
-            &format!("rootdisk={}", image.display()),
-        ])
-        .arg(&manifest);
+        .args(["run", "-o", "json", "--emulate", "--until", UP, "--disk"])
+        .args([laptop.root_disk().into(), laptop.path("vmi.json")]);
     // As after su(1), and without a home directory.
     command
         .env("TMPDIR", home)
         .env("XDG_RUNTIME_DIR", "/run")
         .env("HOME", "/nonexistent");
     if is_root {
-        for path in [home, &image] {
+        for path in [home, &laptop.path("guest.img")] {
             std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
         }
         command.uid(NOBODY).gid(NOBODY);

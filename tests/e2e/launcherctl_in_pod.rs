@@ -4,22 +4,19 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, in_pod};
+use crate::harness::{Pod, Vmi, in_pod, output_of, pod_tool};
 
 /// A verb, as `kubectl exec` runs it; where the pod is a directory, with its root.
-async fn launcherctl(pod: &Pod, arguments: &[&str]) -> Output {
-    let mut command = if pod.is_container() {
+pub async fn launcherctl(pod: &Pod, arguments: &[&str]) -> Output {
+    let command = if pod.is_container() {
         pod.exec_command(&[&["launcherctl"], arguments].concat())
     } else {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.arg("launcherctl").args(arguments).arg("--root");
-        command.arg(pod.root());
+        let mut command = pod_tool("launcherctl");
+        command.args(arguments).arg("--root").arg(pod.root());
         command
     };
     // Beside the test, which goes on serving virt-handler's socket.
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    output_of(command).await
 }
 
 async fn done(pod: &Pod, arguments: &[&str]) -> String {

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::backup::{TARGET, Tracked, content};
 use crate::full_disk::SmallFs;
-use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod};
+use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod, short_dir};
 use crate::launcherctl::{Running, done, end_of, launcherctl, refused, signal};
 
 const MIB: u64 = 1 << 20;
@@ -24,10 +24,7 @@ struct Vm {
 
 impl Vm {
     async fn run(name: &str, data_mib: u64, more: &[&str]) -> Self {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
+        let home = short_dir();
         let path = |name: &str| home.path().join(name);
         std::fs::copy(guest_image(), path("guest.img")).unwrap();
         let part = vec![0xa5_u8; 1 << 20];
@@ -381,16 +378,7 @@ async fn the_memory_of_a_run_is_dumped_whole_or_not_at_all() {
 
 /// A verb in the pod's container, or on its directory.
 async fn launcherctl_in(pod: &Pod, arguments: &[&str]) -> Output {
-    let mut command = if pod.is_container() {
-        pod.exec_command(&[&["launcherctl"], arguments].concat())
-    } else {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.arg("launcherctl").args(arguments);
-        command.arg("--root").arg(pod.root());
-        command
-    };
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
-    let output = output.await.unwrap();
+    let output = crate::launcherctl_in_pod::launcherctl(pod, arguments).await;
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {error}");
     output

@@ -7,47 +7,40 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, UP, Vmi, guest_image};
+use crate::harness::{Guest, UP, Vmi};
+use crate::launcherctl::{Laptop, Running, done, end_of, launcherctl, signal};
 
 /// A VM with a directory and a registry of its own.
 struct LocalVm {
-    home: tempfile::TempDir,
-    vmi: Vmi,
+    laptop: Laptop,
+    home: PathBuf,
+    uid: String,
 }
 
 impl LocalVm {
     fn new(vmi: Vmi) -> Self {
-        let home = tempfile::Builder::new()
-            .prefix("vt")
-            .tempdir_in("/tmp")
-            .unwrap();
-        std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
-        std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
-        Self { home, vmi }
+        let uid = vmi.uid().to_owned();
+        let laptop = Laptop::of(vmi);
+        let home = laptop.path("");
+        Self { laptop, home, uid }
     }
 
     /// A directory whose path is longer than sockets allow.
     fn root(&self) -> PathBuf {
-        self.home.path().join("a-directory-".repeat(8))
+        self.home.join("a-directory-".repeat(8))
     }
 
     fn launcherctl(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command
-            .arg("launcherctl")
-            .args(arguments)
-            .env("XDG_RUNTIME_DIR", self.home.path())
-            .stdin(Stdio::null());
+        let mut command = launcherctl(&self.home);
+        command.args(arguments);
         command
     }
 
     fn run_command(&self, more: &[&str]) -> Command {
-        let disk = format!("rootdisk={}", self.home.path().join("guest.img").display());
+        let disk = self.laptop.root_disk();
         let mut command = self.launcherctl(&["run", "--disk", &disk, "--root"]);
-        command
-            .arg(self.root())
-            .args(more)
-            .arg(self.home.path().join("vmi.json"));
+        command.arg(self.root()).args(more);
+        command.arg(self.home.join("vmi.json"));
         command
     }
 
@@ -60,33 +53,15 @@ impl LocalVm {
     }
 
     async fn done(&self, arguments: &[&str]) -> String {
-        let mut command = self.launcherctl(arguments);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-            .await
-            .unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {error}");
-        String::from_utf8(output.stdout).unwrap()
+        done(&self.home, arguments).await
     }
 
     /// The guest's console, by a short path to the long directory.
     async fn guest(&self) -> Guest {
-        let link = self.home.path().join("l");
+        let link = self.home.join("l");
         let _ = std::os::unix::fs::symlink(self.root(), &link);
         let private = "var/run/kubevirt-private";
-        Guest::connect(&link.join(format!("{private}/{}/virt-serial0", self.vmi.uid()))).await
-    }
-}
-
-/// Ends the VM with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = Command::new("kill")
-            .args(["-s", "TERM", &self.0.id().to_string()])
-            .status();
-        let _ = self.0.wait();
+        Guest::connect(&link.join(format!("{private}/{}/virt-serial0", self.uid))).await
     }
 }
 
@@ -103,7 +78,7 @@ async fn a_start_of_which_the_launcher_says_that_it_goes_on_is_waited_for() {
     // Longer than the launcher lets a sync wait.
     let script = "#!/bin/sh\ncase \"$*\" in *guest=*) sleep 21 ;; esac\n\
                   exec /usr/bin/qemu-system-x86_64 \"$@\"\n";
-    let bin = vm.home.path().join("bin");
+    let bin = vm.home.join("bin");
     std::fs::create_dir(&bin).unwrap();
     write_program(&bin.join("qemu-system-x86_64"), script);
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
@@ -133,22 +108,16 @@ async fn what_is_below_a_root_is_for_its_user_only() {
         let mode = PermissionsExt::from_mode(0o775);
         std::fs::set_permissions(vm.root().join(name), mode).unwrap();
     }
-    let mut command = vm.run_command(&["--emulate"]);
+    let command = vm.run_command(&["--emulate"]);
     let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
     let mut shell = Command::new("sh");
     shell
         .args(["-c", "umask 0002; exec \"$@\"", "sh"])
         .arg(command.get_program())
         .args(words)
-        .env("XDG_RUNTIME_DIR", vm.home.path());
-    command = shell;
-    let _running = Running(
-        command
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+        .env("XDG_RUNTIME_DIR", &vm.home);
+    shell.stderr(Stdio::null()).stdout(Stdio::null());
+    let _running = Running(shell.spawn().unwrap());
     vm.guest().await.until(UP).await;
     let open: Vec<_> = std::fs::read_dir(vm.root())
         .unwrap()
@@ -204,7 +173,7 @@ async fn a_sidecar_changes_the_domain_of_run() {
     );
     // Also by the directory's own path, which is too long for the address of a socket.
     let root = vm.root().display().to_string();
-    assert_eq!(vm.done(&["ping", "--root", &root]).await, "ok\n");
+    assert_eq!(vm.done(&["ping", "--root", &root]).await, "ok");
 }
 
 #[tokio::test]
@@ -240,9 +209,7 @@ async fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
     vm.guest().await.until(UP).await;
     let secrets = vm.root().join("var/run/kubevirt-private/secret/s");
     std::fs::create_dir_all(&secrets).unwrap();
-    let _ = Command::new("kill")
-        .args(["-s", "INT", &child.id().to_string()])
-        .status();
+    signal(child.id(), "INT");
     // Another terminal that waits for the end has not failed.
     let stop = vm.launcherctl(&["stop"]).output().unwrap();
     let other = String::from_utf8_lossy(&stop.stderr);
@@ -264,12 +231,10 @@ async fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
 #[tokio::test]
 async fn a_console_that_stays_empty_and_a_timeout_are_explained() {
     let vm = LocalVm::new(Vmi::new("blank"));
-    let image = std::fs::File::create(vm.home.path().join("guest.img")).unwrap();
+    let image = std::fs::File::create(vm.home.join("guest.img")).unwrap();
     image.set_len(1 << 20).unwrap();
     let child = vm.run(&["--emulate", "--until", "login:", "--timeout", "25"]);
-    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
-        .await
-        .unwrap();
+    let output = end_of(child).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
     for part in [
@@ -289,9 +254,7 @@ async fn a_guest_boots_with_or_without_kvm() {
         Vmi::new("anywhere").set("/spec/domain/cpu/model", json!("host-model")),
     );
     let child = vm.run(&["--until", UP]);
-    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
-        .await
-        .unwrap();
+    let output = end_of(child).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     println!("{said}");

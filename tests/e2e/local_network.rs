@@ -41,10 +41,10 @@ impl Connected {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let connected = Self { laptop, user, port };
-        let disk = format!("rootdisk={}", connected.laptop.path("guest.img").display());
+        let disk = connected.laptop.root_disk();
         let manifest = connected.laptop.path("vmi.json");
         let (publish, manifest) = (format!("{port}:80"), manifest.to_str().unwrap());
-        connected.done(&[
+        let run = [
             "run",
             "--detach",
             "--emulate",
@@ -52,12 +52,9 @@ impl Connected {
             &disk,
             "--until",
             UP,
-            "--network",
-            network,
-            "-p",
-            &publish,
-            manifest,
-        ]);
+        ];
+        let more = ["--network", network, "-p", &publish, manifest];
+        connected.done(&[&run[..], &more].concat());
         connected
     }
 

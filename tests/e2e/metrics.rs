@@ -6,7 +6,7 @@ use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::harness::{Pod, in_pod};
+use crate::harness::{Pod, in_pod, output_of};
 
 const SOCKET: &str = "/var/run/kubevirt-private/metrics.sock";
 
@@ -30,9 +30,7 @@ fn metrics_count_what_has_happened() {
         command
             .args(["launcherctl", "metrics", "--root"])
             .arg(pod.root());
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-            .await
-            .unwrap();
+        let output = output_of(command).await;
         assert!(output.status.success(), "{output:?}");
         let counted = samples(&String::from_utf8(output.stdout).unwrap());
         for (name, value) in [

@@ -6,24 +6,18 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, User, Vmi, in_container, source_pod, target_pod};
+use crate::harness::{
+    Guest, Pod, User, Vmi, in_container, output_of, pod_tool, source_pod, target_pod, until,
+};
+use crate::launcherctl::{Laptop, Running as RunningVm, done, says, signal, verb};
 
 /// Keeps the guest's memory changing.
 const WRITE_MEMORY: &str = "(while :; do dd if=/dev/urandom of=/tmp/dirty bs=1M count=24 2>/dev/null; done) >/dev/null 2>&1 &";
 
 fn launcherctl(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    let mut command = pod_tool("launcherctl");
+    command.args(arguments).stdin(Stdio::null());
     command
-        .arg("launcherctl")
-        .args(arguments)
-        .stdin(Stdio::null());
-    command
-}
-
-async fn output(mut command: Command) -> Output {
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
 }
 
 /// The VMI in a file of its own, as a user of a cluster has it.
@@ -98,14 +92,7 @@ impl Running {
     }
 
     fn interrupt(&self) {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", "INT", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(self.child.id(), "INT");
     }
 
     /// What it says on standard error when it has failed.
@@ -129,7 +116,7 @@ async fn without_a_guest_no_launcher_is_started() {
         .arg("--vmi")
         .arg(vmi_file(&pod, &vmi))
         .env("TMPDIR", directories.path());
-    let refused = failure(&output(command).await);
+    let refused = failure(&output_of(command).await);
     assert!(refused.contains("has no running guest"), "{refused}");
     let entries = directories.path().read_dir().unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -146,7 +133,7 @@ fn a_guest_moves_to_the_launcher_of_another_pod_and_on_to_a_third() {
         let (mut source, _guest, mut target, vmi) = pair("moves").await;
         // So that it lasts longer than the time between two samples.
         let command = migrate(&source, &target, &["--bandwidth", "32Mi"]);
-        let moved = output(command).await;
+        let moved = output_of(command).await;
         let message = String::from_utf8_lossy(&moved.stderr);
         assert!(moved.status.success(), "{message}\n{}", source.log_tail());
         let lines = lines(&moved.stdout);
@@ -165,17 +152,12 @@ fn a_guest_moves_to_the_launcher_of_another_pod_and_on_to_a_third() {
         assert_eq!(source.exit_code().await, 0);
 
         let third = target_pod(&target, &vmi, "third", &[]).await;
-        let mut command = launcherctl(&["migrate", "--socket"]);
-        let socket = target.path("/var/run/kubevirt/sockets/launcher-sock");
-        command
-            .arg(socket)
-            .arg("--vmi")
-            .arg(vmi_file(&target, &vmi));
-        command
-            .arg("--to")
-            .arg(third.path("/var/run/kubevirt/sockets/launcher-sock"))
-            .args(["--bandwidth", "32Mi"]);
-        let moved = output(command).await;
+        let socket = "/var/run/kubevirt/sockets/launcher-sock";
+        let mut command = launcherctl(&["migrate", "--bandwidth", "32Mi", "--socket"]);
+        command.arg(target.path(socket));
+        command.arg("--vmi").arg(vmi_file(&target, &vmi));
+        command.arg("--to").arg(third.path(socket));
+        let moved = output_of(command).await;
         let message = String::from_utf8_lossy(&moved.stderr);
         assert!(moved.status.success(), "{message}\n{}", target.log_tail());
         assert!(
@@ -198,14 +180,14 @@ fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
         let (source, guest, mut target, vmi) = pair("cancelled").await;
         let slow = migrate(&source, &target, &["--bandwidth", "1Mi"]);
         let migration = Running::start(slow, "sample");
-        let second = failure(&output(migrate(&source, &target, &[])).await);
+        let second = failure(&output_of(migrate(&source, &target, &[])).await);
         assert!(
             second.contains("migration of this VM is in progress"),
             "{second}"
         );
         let mut pause = launcherctl(&["pause", "--root"]);
         pause.arg(source.root());
-        let paused = output(pause).await;
+        let paused = output_of(pause).await;
         let text = String::from_utf8_lossy(&paused.stdout);
         let expected = "for the rest of its migration only: it then runs at the target";
         assert!(paused.status.success() && text.contains(expected), "{text}");
@@ -220,13 +202,13 @@ fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
         target.exit_code().await;
         let mut unpause = launcherctl(&["unpause", "--root"]);
         unpause.arg(source.root());
-        assert!(output(unpause).await.status.success());
+        assert!(output_of(unpause).await.status.success());
         goes_on(guest).await;
 
         // What has happened is known later, too.
         let mut command = launcherctl(&["migration", "--root"]);
         command.arg(source.root());
-        let shown = output(command).await;
+        let shown = output_of(command).await;
         let text = String::from_utf8_lossy(&shown.stdout);
         assert_eq!(shown.status.code(), Some(1), "{text}");
         assert!(
@@ -241,12 +223,12 @@ fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
 
         let second = target_pod(&source, &vmi, "second", &[]).await;
         let late = migrate(&source, &second, &["--bandwidth", "1Mi", "--timeout", "2"]);
-        let message = failure(&output(late).await);
+        let message = failure(&output_of(late).await);
         for expected in ["the guest runs on in ", "after --timeout 2 s"] {
             assert!(message.contains(expected), "{message}");
         }
         let third = target_pod(&source, &vmi, "third", &[]).await;
-        let moved = output(migrate(&source, &third, &[])).await;
+        let moved = output_of(migrate(&source, &third, &[])).await;
         assert!(
             moved.status.success(),
             "{}",
@@ -269,7 +251,7 @@ fn a_stalled_migration_shows_what_was_decided() {
             "--allow-pause",
             "--auto-converge",
         ];
-        let stalled = output(migrate(&source, &target, &limits)).await;
+        let stalled = output_of(migrate(&source, &target, &limits)).await;
         let message = failure(&stalled);
         assert!(message.contains("the guest runs on in "), "{message}");
         let lines = lines(&stalled.stdout);
@@ -321,7 +303,7 @@ fn what_cannot_be_migrated_is_refused_before_anything_happens() {
                 .arg(vmi_file(from, &vmi))
                 .arg("--to")
                 .arg(to);
-            failure(&output(command).await)
+            failure(&output_of(command).await)
         };
         let message = refused(&target, source.root()).await;
         assert!(message.contains("has a guest already"), "{message}");
@@ -331,7 +313,7 @@ fn what_cannot_be_migrated_is_refused_before_anything_happens() {
         assert!(message.contains("--to /nonexistent"), "{message}");
         let mut command = launcherctl(&["migration", "--root"]);
         command.arg(source.root());
-        let message = failure(&output(command).await);
+        let message = failure(&output_of(command).await);
         assert!(message.contains("no migration from here"), "{message}");
         let state = json!(source.domain().await["Status"]["Status"]);
         assert_eq!(state, "Running");
@@ -339,42 +321,16 @@ fn what_cannot_be_migrated_is_refused_before_anything_happens() {
     });
 }
 
-/// `launcherctl` with a registry of its own.
-fn in_home(home: &Path, arguments: &[&str]) -> Command {
-    let mut command = launcherctl(arguments);
-    command.env("XDG_RUNTIME_DIR", home);
-    command
-}
-
-/// The end of a VM of `run`, or of `migrate`: asked for by a signal, and waited for.
-struct Ends(Child);
-
-impl Ends {
-    fn start(command: &mut Command) -> Self {
-        Self(command.spawn().unwrap())
-    }
-
-    /// Its exit status and what it has said on standard error, once it has ended by itself.
-    async fn ended(mut self) -> (bool, String) {
-        let mut stderr = self.0.stderr.take().unwrap();
-        tokio::task::spawn_blocking(move || {
-            let mut text = String::new();
-            std::io::Read::read_to_string(&mut stderr, &mut text).unwrap();
-            (self.0.wait().unwrap().success(), text)
-        })
-        .await
-        .unwrap()
-    }
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let pid = self.0.id().to_string();
-        if self.0.try_wait().unwrap().is_none() {
-            let _ = Command::new("kill").args(["-s", "TERM", &pid]).status();
-            let _ = self.0.wait();
-        }
-    }
+/// Whether it has succeeded and what it has said on standard error, once it has ended by itself.
+async fn ended(mut running: RunningVm) -> (bool, String) {
+    let mut stderr = running.0.stderr.take().unwrap();
+    tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut text).unwrap();
+        (running.0.wait().unwrap().success(), text)
+    })
+    .await
+    .unwrap()
 }
 
 /// Where the VM of this name has its files now.
@@ -404,27 +360,19 @@ async fn sync_new_volumes(home: &Path, vmi: &Vmi) {
     }
     let file = home.join("later.json");
     std::fs::write(&file, vmi.to_string()).unwrap();
-    let synced = output(in_home(home, &["sync", file.to_str().unwrap()])).await;
+    let synced = verb(home, &["sync", file.to_str().unwrap()]).await;
     let text = String::from_utf8_lossy(&synced.stdout);
     let error = String::from_utf8_lossy(&synced.stderr);
     for name in ["late-claim", "late-image", "late-scratch"] {
         let expected = format!("needs a restart: spec.volumes[{name}] is new");
         assert!(text.contains(&expected), "{text}{error}");
     }
-    let listed = output(in_home(home, &["volumes", "-o", "json"])).await;
-    let text = String::from_utf8_lossy(&listed.stdout);
-    assert!(listed.status.success() && !text.contains("late-"), "{text}");
+    let text = done(home, &["volumes", "-o", "json"]).await;
+    assert!(!text.contains("late-"), "{text}");
 }
 
 #[tokio::test]
 async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
-    let home = tempfile::Builder::new()
-        .prefix("vt")
-        .tempdir_in("/tmp")
-        .unwrap();
-    let home = home.path();
-    let (image, manifest) = (home.join("guest.img"), home.join("vmi.json"));
-    std::fs::copy(crate::harness::guest_image(), &image).unwrap();
     // Disks of each kind: a claim, an empty one, a generated one.
     let vmi = Vmi::new("mover")
         .volume(
@@ -449,19 +397,20 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}, "stringData": {"key": "abc"},
     });
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [vmi.value(), secret]});
-    std::fs::write(&manifest, list.to_string()).unwrap();
-    let disk = format!("rootdisk={}", image.display());
-    let mut command = in_home(home, &["run", "--emulate", "--disk", &disk]);
+    let laptop = Laptop::of(vmi.clone());
+    let home = &laptop.path("");
+    std::fs::write(laptop.path("vmi.json"), list.to_string()).unwrap();
+    let mut command = crate::launcherctl::launcherctl(home);
     command
-        .arg(&manifest)
+        .args(["run", "--emulate", "--disk", &laptop.root_disk()])
+        .arg(laptop.path("vmi.json"))
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let first = Ends::start(&mut command);
-    let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
-    while place(home, "mover").is_none() {
-        assert!(std::time::Instant::now() < end, "run has made no directory");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let first = RunningVm(command.spawn().unwrap());
+    until("run has made a directory", || {
+        place(home, "mover").is_some()
+    })
+    .await;
     let console = format!("var/run/kubevirt-private/{}/virt-serial0", vmi.uid());
     let before = place(home, "mover").unwrap();
     let mut guest = Guest::connect(&before.join(console)).await;
@@ -483,25 +432,24 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         // So that it lasts longer than the time between two samples.
         let slowed = ["migrate", "--name", "mover", "--bandwidth", "32Mi"];
         let arguments = [&slowed, more].concat();
-        let moved = output(in_home(home, &arguments)).await;
+        let moved = verb(home, &arguments).await;
         let text = String::from_utf8_lossy(&moved.stderr).into_owned();
         assert!(moved.status.success(), "{text}");
         texts.push(text);
-        let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
-        while place(home, "mover").is_none_or(|now| now == place_now) {
-            assert!(std::time::Instant::now() < end, "it has not moved");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        until("it has moved", || {
+            place(home, "mover").is_some_and(|now| now != place_now)
+        })
+        .await;
         place_now = place(home, "mover").unwrap();
-        let status = output(in_home(home, &["status", "mover", "-o", "json"])).await;
-        let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+        let status = done(home, &["status", "mover", "-o", "json"]).await;
+        let status: Value = serde_json::from_str(&status).unwrap();
         assert_eq!(status["state"], "Running", "{status}");
         let port = status["ports"][0]["host"].as_u64().unwrap();
         assert!(ports.insert(port), "{port} is that of the source");
         let port = u16::try_from(port).unwrap();
         std::net::TcpStream::connect(("127.0.0.1", port)).expect("leads to the guest");
     }
-    let (success, text) = first.ended().await;
+    let (success, text) = ended(first).await;
     assert!(success, "{text}");
     assert!(
         text.contains("the VM has migrated to another launcher"),
@@ -513,14 +461,14 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         assert!(text.contains("mover runs on"), "{text}");
     }
     // The target knows how the VM has come.
-    let shown = output(in_home(home, &["migration"])).await;
+    let shown = verb(home, &["migration"]).await;
     let text = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.status.success() && text.starts_with("migrated in "));
     let text = String::from_utf8_lossy(&shown.stderr);
     assert!(text.contains(" left, "), "{text}");
     let end = std::time::Instant::now() + crate::harness::TEST_TIMEOUT;
     loop {
-        let asked = output(in_home(home, &["guest", "exec", "--", "sh", "-c", read])).await;
+        let asked = verb(home, &["guest", "exec", "--", "sh", "-c", read]).await;
         if asked.status.success() {
             let text = String::from_utf8(asked.stdout).unwrap();
             assert_eq!(text.trim(), content);
@@ -533,10 +481,7 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         );
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    let shown = output(in_home(home, &["domain"])).await;
-    let text = String::from_utf8_lossy(&shown.stdout);
-    assert!(text.contains("Running"), "{text}");
-    let stopped = output(in_home(home, &["stop", "mover"])).await;
-    assert!(stopped.status.success());
+    says(home, &["domain"], "Running").await;
+    done(home, &["stop", "mover"]).await;
     assert!(place(home, "mover").is_none() && !place_now.exists());
 }

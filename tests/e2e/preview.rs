@@ -1,26 +1,23 @@
 //! `launcherctl plan`: what a sync would change, without changing it.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use api::proto::cmd::v1::VirtualMachineOptions;
 use serde_json::{Value, json};
 
-use crate::harness::{Pod, Vmi, in_pod};
+use crate::harness::{Pod, Vmi, in_pod, output_of, pod_tool};
 
 /// Runs launcherctl beside the test, which goes on serving virt-handler's socket.
 async fn launcherctl(pod: &Pod, arguments: &[&str], vmi: &Vmi) -> Output {
     let file = pod.path("/tmp/vmi.json");
     std::fs::write(&file, vmi.value().to_string()).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+    let mut command = pod_tool("launcherctl");
     command
-        .arg("launcherctl")
         .args(arguments)
         .arg(file)
         .arg("--root")
         .arg(pod.root());
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    output_of(command).await
 }
 
 async fn plan(pod: &Pod, vmi: &Vmi) -> String {

@@ -1,11 +1,10 @@
 //! Starts in which QEMU takes long, and what may come between.
 
-use std::process::Command;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::harness::{Event, Guest, Pod, SlowQemu, UP, Vmi, signal};
+use crate::harness::{Event, Guest, Pod, SlowQemu, UP, Vmi, pod_tool, signal};
 
 /// A launcher whose QEMU waits at its start, and the sync that started it.
 struct Slow {
@@ -149,8 +148,8 @@ async fn launcherctl_knows_of_a_start_that_is_under_way() {
     let mut slow = Slow::start("slow-shutdown", &["--libvirt=auto"]).await;
     let waiting = slow.qemu.waiting(&mut slow.pod).await;
     let launcherctl = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.arg("launcherctl").args(arguments).arg("--root");
+        let mut command = pod_tool("launcherctl");
+        command.args(arguments).arg("--root");
         command.arg(slow.pod.root());
         tokio::task::spawn_blocking(move || command.output().unwrap())
     };

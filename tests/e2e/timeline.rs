@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Pod, in_pod};
+use crate::harness::{Pod, in_pod, output_of};
 
 #[test]
 fn the_steps_of_the_start_are_known_up_to_the_guest_agent() {
@@ -18,9 +18,7 @@ fn the_steps_of_the_start_are_known_up_to_the_guest_agent() {
             .arg(pod.root())
             .arg("--svg")
             .arg(&picture);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-            .await
-            .unwrap();
+        let output = output_of(command).await;
         assert!(output.status.success(), "{output:?}");
         let timeline: Value = serde_json::from_slice(&output.stdout).unwrap();
         let steps = timeline["steps"].as_array().unwrap();

@@ -203,10 +203,9 @@ async fn a_guest_that_nobody_thaws_is_thawed_in_time() {
 
 /// A tool of the pod's; its exit status, and what it printed.
 async fn tool(name: &str, arguments: &[&str]) -> (i32, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-    command.arg(name).args(arguments);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
-    let output = output.await.unwrap();
+    let mut command = pod_tool(name);
+    command.args(arguments);
+    let output = output_of(command).await;
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
         output.status.code().unwrap(),

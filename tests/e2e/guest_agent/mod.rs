@@ -6,7 +6,7 @@ mod credentials;
 use api::proto::cmd::v1::EmptyRequest;
 use serde_json::Value;
 
-use crate::harness::{Event, Guest, Pod, Vmi, has_agent, in_pod};
+use crate::harness::{Event, Guest, Pod, Vmi, has_agent, in_pod, output_of, pod_tool};
 
 /// What `GetGuestInfo` answers.
 pub async fn guest_info(pod: &Pod) -> Value {

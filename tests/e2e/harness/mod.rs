@@ -12,6 +12,7 @@ mod migration_proxies;
 mod migration_source;
 mod pod_network;
 mod processes;
+mod programs;
 mod running_sides;
 mod slow_qemu;
 mod usage;
@@ -36,6 +37,7 @@ pub use pod_network::{
     REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
 };
 pub use processes::{Slowed, Stopped, signal};
+pub use programs::{output_of, pod_tool, short_dir, until};
 pub use running_sides::{RunningSides, counts_on};
 pub use slow_qemu::SlowQemu;
 pub use usage::Usage;
@@ -85,12 +87,7 @@ pub struct Pod {
 impl Pod {
     /// A pod in which nothing runs yet; virt-handler is there.
     pub fn new() -> Self {
-        // Short: the sockets below it must fit in 107 bytes.
-        let root = tempfile::Builder::new()
-            .prefix("vt")
-            .rand_bytes(4)
-            .tempdir_in("/tmp")
-            .unwrap();
+        let root = short_dir();
         let handler = Handler::new(root.path().join("var/run/kubevirt/domain-notify-pipe.sock"));
         Self {
             root,
@@ -332,14 +329,7 @@ impl Pod {
 
     /// Sends a signal to the first process of the pod.
     pub fn signal(&self, signal: &str) {
-        let pid = self.first_process().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", signal, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        processes::signal(signal, &[self.first_process()]);
     }
 
     /// Waits until the launcher has ended.

@@ -13,14 +13,14 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use self::console::read_until;
-use crate::harness::{Guest, TEST_TIMEOUT, UP};
+use crate::harness::{Guest, TEST_TIMEOUT, UP, output_of, until};
 use crate::launcherctl::{Laptop, done, launcherctl, refuses, says, signal};
 
 /// The arguments of `run` for the test guest.
 fn run_arguments(laptop: &Laptop) -> Vec<String> {
-    let disk = format!("rootdisk={}", laptop.path("guest.img").display());
     let manifest = laptop.path("vmi.json").display().to_string();
-    [
+    let disk = laptop.root_disk();
+    let arguments = [
         "run",
         "--emulate",
         "--disk",
@@ -28,9 +28,8 @@ fn run_arguments(laptop: &Laptop) -> Vec<String> {
         "--until",
         UP,
         &manifest,
-    ]
-    .map(str::to_owned)
-    .into()
+    ];
+    arguments.map(str::to_owned).into()
 }
 
 /// Starts the VM and leaves it running, in a directory that goes with it.
@@ -40,9 +39,7 @@ pub(crate) async fn start_detached(laptop: &Laptop) {
         .args(run_arguments(laptop))
         .arg("--detach")
         .env("TMPDIR", laptop.path(""));
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap();
+    let output = output_of(command).await;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && text.contains("guest is up"),
@@ -81,11 +78,8 @@ pub(crate) async fn directory(laptop: &Laptop) -> PathBuf {
 
 /// Processes other than launcherctl with something of the laptop in their arguments.
 fn processes(laptop: &Laptop) -> Vec<u32> {
-    laptop
-        .processes_of("")
-        .into_iter()
-        .map(|(pid, _)| pid)
-        .collect()
+    let all = laptop.processes_of("");
+    all.into_iter().map(|(pid, _)| pid).collect()
 }
 
 pub(crate) fn supervisor(laptop: &Laptop) -> u32 {
@@ -103,11 +97,8 @@ pub(crate) fn supervisor(laptop: &Laptop) -> u32 {
 /// The process of this VM whose command line has this.
 fn process_of(laptop: &Laptop, program: &str) -> u32 {
     let all = laptop.processes_of("");
-    let mut found = all.iter().filter(|(_, line)| line.contains(program));
-    found
-        .next()
-        .unwrap_or_else(|| panic!("{program}: {all:?}"))
-        .0
+    let found = all.iter().find(|(_, line)| line.contains(program));
+    found.unwrap_or_else(|| panic!("{program}: {all:?}")).0
 }
 
 /// Kills the process whose arguments begin with this program's name.
@@ -135,11 +126,7 @@ async fn rows_until(laptop: &Laptop, wanted: impl Fn(&[Value]) -> bool) {
 
 /// Waits until nothing of the laptop's VMs runs any more.
 async fn nothing_runs(laptop: &Laptop) {
-    let end = Instant::now() + TEST_TIMEOUT;
-    while !processes(laptop).is_empty() {
-        assert!(Instant::now() < end, "{:?}", laptop.processes_of(""));
-        sleep(Duration::from_millis(50)).await;
-    }
+    until("nothing runs", || processes(laptop).is_empty()).await;
 }
 
 #[tokio::test]
@@ -276,12 +263,8 @@ async fn types_what_the_verb_reads(home: &Path) {
         assert!(shown.contains(&expected) && !shown.contains(UP), "{shown}");
     }
     let never = ["console", "laptop", "--until", "never", "--timeout", "1"];
-    refuses(
-        home,
-        &never,
-        "\"never\" has not appeared on the console after 1 s",
-    )
-    .await;
+    let why = "\"never\" has not appeared on the console after 1 s";
+    refuses(home, &never, why).await;
 }
 
 /// The address of `vnc` is a VNC server's.

@@ -13,14 +13,18 @@ use super::{
 };
 use crate::launcherctl::{Laptop, done, launcherctl, refused, signal};
 
+fn set_grace_period(laptop: &Laptop, seconds: u64) {
+    let manifest = laptop.path("vmi.json");
+    let mut vmi: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    vmi["spec"]["terminationGracePeriodSeconds"] = seconds.into();
+    std::fs::write(&manifest, vmi.to_string()).unwrap();
+}
+
 #[tokio::test]
 async fn a_guest_that_boots_is_asked_to_shut_down_until_it_is_down() {
     let (laptop, home, _stop) = laptop();
-    let mut vmi: Value =
-        serde_json::from_slice(&std::fs::read(laptop.path("vmi.json")).unwrap()).unwrap();
-    vmi["spec"]["terminationGracePeriodSeconds"] = 240.into();
-    std::fs::write(laptop.path("vmi.json"), vmi.to_string()).unwrap();
-    let disk = format!("rootdisk={}", laptop.path("guest.img").display());
+    set_grace_period(&laptop, 240);
+    let disk = laptop.root_disk();
     let manifest = laptop.path("vmi.json").display().to_string();
     let arguments = ["run", "--emulate", "--detach", "--disk", &disk, &manifest];
     done(&home, &arguments).await;
@@ -75,10 +79,7 @@ async fn a_stop_before_the_guest_is_started_is_no_failure_of_the_stop() {
 async fn a_second_stop_waits_and_only_force_forces() {
     let (laptop, home, _stop) = laptop();
     // Longer than all of this takes.
-    let manifest = laptop.path("vmi.json");
-    let mut vmi: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
-    vmi["spec"]["terminationGracePeriodSeconds"] = 120.into();
-    std::fs::write(&manifest, vmi.to_string()).unwrap();
+    set_grace_period(&laptop, 120);
     start_detached(&laptop).await;
     // A paused guest does not shut down.
     done(&home, &["pause"]).await;
