@@ -1,4 +1,4 @@
-//! Disk hotplug: which disks are attached or detached, and which CD-ROM media change or are ejected.
+//! Disk hotplug: which disks are attached or detached, which CD-ROM media are changed or ejected.
 //!
 //! | live | wanted | |
 //! |---|---|---|
