@@ -101,10 +101,10 @@ pub enum SocketOwner {
     Foreign,
 }
 
-/// Determines which process listens on `socket`. A daemon is a previous launcher's if its command
-/// line is exactly `command`, which names paths below the root that no other daemon has. (A daemon
-/// logs an error for a client that disconnects at once, so daemons that this launcher started are
-/// not checked.)
+/// Determines which process listens on `socket`: a daemon to take over, or one to replace. A daemon
+/// is a previous launcher's if its command line is exactly `command`, which names paths below the
+/// root that no other daemon has. (A daemon logs an error for a client that disconnects at once, so
+/// daemons that this launcher started are not checked.)
 ///
 /// # Errors
 /// The process cannot be determined.

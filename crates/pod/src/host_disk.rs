@@ -58,7 +58,7 @@ fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
     Ok(name)
 }
 
-/// A sparse image of the wanted size, if the file system has enough space.
+/// Creates a sparse disk image of the wanted size, if the file system has enough space.
 fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
     let field = "hostDisk.capacity";
     let capacity = disk

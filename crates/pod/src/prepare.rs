@@ -31,8 +31,8 @@ pub fn prepare(
     Ok(())
 }
 
-/// The same on a migration target, where ISO images are only as large as those of the source, whose
-/// content comes with the migration.
+/// Creates the disk images of a migration target. ISO images are only as large as those of the
+/// source: their content comes with the migration.
 ///
 /// # Errors
 /// Those of [`prepare`], or the status does not say how large an image is.

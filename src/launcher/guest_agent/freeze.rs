@@ -66,7 +66,8 @@ impl Freezer {
         self.thaw_timer.set(None)
     }
 
-    /// Freezes the guest's file systems. Schedules a thaw after `thaw_after`; zero means none.
+    /// Freezes the guest's file systems. Schedules a thaw after `thaw_after`
+    /// (`unfreezeTimeoutSeconds`); zero means none.
     ///
     /// # Errors
     /// The agent does not answer or refuses. Any frozen file systems are then thawed.

@@ -1,4 +1,4 @@
-//! Names of disks in the guest: `vda`, `sdb`, …. A name recorded in the status is used again;
+//! Names of disks in the guest, `<target dev='vda'>`. A name recorded in the status is used again;
 //! others take the first free one. The SCSI unit is the number of the name.
 
 use api::vmi::disks::Disk;

@@ -58,7 +58,7 @@ fn place_of(vmi: &Vmi, volume: &Volume) -> Place {
     }
 }
 
-/// The targets (`vda`) of the disks of the `live` domain that libvirt copies.
+/// The targets (`vda`) of the disks of the `live` domain that libvirt copies (`migrate_disks`).
 #[must_use]
 pub fn disks_to_copy(live: &DomainSpec, vmi: &Vmi) -> Vec<String> {
     let is_copied = |disk: &&Disk| {

@@ -85,6 +85,7 @@ impl TimeLimits {
         Some(Decision { action, why })
     }
 
+    /// Post-copy where it is allowed, else a longer downtime (VFIO) or a pause of the guest.
     fn help(&self) -> Action {
         if self.rules.can_post_copy() {
             return Action::StartPostCopy;
