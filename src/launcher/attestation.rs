@@ -112,6 +112,7 @@ impl Attestation {
         Self { libvirt, vm }
     }
 
+    /// `GetSEVInfo`: the node's keys, as JSON.
     pub async fn sev_info(&self) -> Result<String, SevError> {
         let read = |connection: &libvirt::Connection, _: &str| Ok(connection.sev_info()?);
         let params = self
@@ -121,7 +122,7 @@ impl Attestation {
         Ok(json(&platform_info(&params)))
     }
 
-    /// The guest's measurement, as JSON.
+    /// `GetLaunchMeasurement` (`virDomainGetLaunchSecurityInfo`): the guest's measurement, as JSON.
     ///
     /// # Errors
     /// libvirt's, such as for a guest without SEV, or unreadable firmware.

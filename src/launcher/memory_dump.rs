@@ -67,9 +67,9 @@ impl MemoryDump {
         admit::change(&self.libvirt, &self.vm, request, what, resume).await
     }
 
-    /// Starts a dump to `path` in the pod. Success means that it has started, is done, or that
-    /// another job prevents it: virt-handler asks again at each sync, and an error would end the
-    /// whole sync. The metadata have the dump's result.
+    /// `VirtualMachineMemoryDump`: starts a dump to `path` in the pod. Success means that it has
+    /// started, is done, or that another job prevents it: virt-handler asks again at each sync, and
+    /// an error would end the whole sync. The metadata have the dump's result.
     pub fn begin(self: &Arc<Self>, path: &str) {
         let Some(name) = Path::new(path)
             .file_name()
@@ -93,6 +93,7 @@ impl MemoryDump {
         tokio::spawn(self.clone().dump(self.root.path(path), job));
     }
 
+    /// Dumps (`virDomainCoreDumpWithFormat`), in the place of earlier dumps.
     async fn dump(self: Arc<Self>, path: PathBuf, job: Job) {
         tracing::info!("Starting memory dump");
         let what = "dumping the guest's memory";

@@ -61,7 +61,7 @@ impl DomainReads {
         }
     }
 
-    /// QEMU's version. Read once, as the first answer may have to wait until libvirt has probed
+    /// `GetQemuVersion`. Read once, as the first answer may have to wait until libvirt has probed
     /// QEMU.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl DomainReads {
             .await
     }
 
-    /// A picture of the guest's screen.
+    /// `GetScreenshot` (`virDomainScreenshot`): a picture of the guest's screen.
     ///
     /// # Errors
     /// libvirt's; no domain, or a domain without a screen.

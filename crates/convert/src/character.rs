@@ -41,7 +41,7 @@ pub(super) fn has_serial_console(input: &Input<'_>) -> bool {
         .unwrap_or(true)
 }
 
-/// The serial console, on a socket, and on demand with a log.
+/// The serial console, on a socket, and on demand with a log (`<log file>`).
 pub(super) fn console(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     if !has_serial_console(input) {
         return Ok(());

@@ -34,7 +34,7 @@ fn wanted_clock(wanted: &vmi::clock::Clock) -> Clock {
     clock
 }
 
-/// The timers of the VMI; each is present unless `present` is false.
+/// The timers of the VMI with `tickPolicy` and `track`; each is present unless `present` is false.
 fn timers(wanted: &vmi::clock::Timer) -> Vec<Timer> {
     let timer = |name, present: Option<bool>, tick_policy: &String, track: &String| Timer {
         name: String::from(name),

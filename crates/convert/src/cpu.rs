@@ -97,8 +97,9 @@ fn model(input: &Input<'_>, cpu: &mut Cpu) {
     cpu.model = model.into();
 }
 
-/// The features asked for. libvirt's named amd64 models still list `mpx`, which QEMU no longer has
-/// (<https://gitlab.com/libvirt/libvirt/-/issues/608>), so it is turned off unless it is asked for.
+/// `<feature policy='…'>` as asked for. libvirt's named amd64 models still list `mpx`, which QEMU
+/// no longer has (<https://gitlab.com/libvirt/libvirt/-/issues/608>), so it is turned off unless it
+/// is asked for.
 fn features(input: &Input<'_>, cpu: &mut Cpu) {
     let Some(wanted) = &input.vmi.spec.domain.cpu else {
         return;

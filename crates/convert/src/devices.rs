@@ -13,10 +13,10 @@ use domain::devices::{
 
 /// USB devices that can be redirected to a guest at a time.
 const REDIRECTED_USB_DEVICES: u32 = 4;
-/// Requests in flight to a virtiofs daemon.
+/// Requests in flight to a virtiofs daemon (its queue size).
 const VIRTIOFS_QUEUE: &str = "1024";
 
-/// TPM 2.0, emulated. A persistent one is a CRB device.
+/// TPM 2.0, emulated (vTPM). A persistent one is a CRB device.
 pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let wanted = input
         .vmi
@@ -75,8 +75,8 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
     Ok(())
 }
 
-/// The balloon, which also reports how much memory the guest uses. Without an element libvirt would
-/// add its default, so `none` is written too.
+/// The balloon, which also reports how much memory the guest uses (`<stats period>`). Without an
+/// element libvirt would add its default, so `none` is written too.
 pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let period = input.ctx.mem_balloon_stats_period;
     draft.domain.devices.ballooning = Some(

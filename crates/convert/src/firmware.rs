@@ -8,7 +8,7 @@ use domain::firmware::{
     AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios,
 };
 
-/// How long the boot menu waits, in milliseconds.
+/// How long the boot menu (`<bootmenu>`) waits, in milliseconds.
 const BOOT_MENU_TIMEOUT: u64 = 10_000;
 
 /// How the guest boots.
@@ -38,6 +38,7 @@ pub(super) fn os(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErro
     Ok(())
 }
 
+/// EFI, or `<bios>` with the serial console (`useSerial`).
 fn bootloader(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
     let Some(bootloader) = &firmware.bootloader else {
         return;
@@ -56,13 +57,13 @@ fn bootloader(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
     }
 }
 
-/// The launcher of this VMI does not run as root.
+/// The launcher of this VMI does not run as root (`runtimeUser`).
 fn runs_as_nonroot(vmi: &Vmi) -> bool {
     vmi.status.runtime_user != 0 || vmi.metadata.annotations.contains_key("kubevirt.io/nonroot")
 }
 
-/// Firmware that libvirt chooses, or the images that were chosen for the VMI. SEV-SNP and TDX
-/// guests have no persistent variables.
+/// Firmware that libvirt chooses, or the images (`<loader>`, `<nvram>`) that were chosen for the
+/// VMI. SEV-SNP and TDX guests have no persistent variables.
 fn efi(input: &Input<'_>, os: &mut Os) {
     let Some(chosen) = &input.ctx.efi_configuration else {
         return;
@@ -108,7 +109,8 @@ fn efi(input: &Input<'_>, os: &mut Os) {
     });
 }
 
-/// Kernel, initrd and command line; the latter also without a container for the former.
+/// `<kernel>`, `<initrd>` and `<cmdline>` (`kernelPath`, `initrdPath`, `kernelArgs`); the last also
+/// without a container for the others.
 fn kernel_boot(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
     let Some(boot) = &firmware.kernel_boot else {
         return;

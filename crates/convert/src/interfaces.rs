@@ -62,6 +62,7 @@ fn has_tap(input: &Input<'_>, iface: &Interface) -> bool {
         .is_some_and(|attachment| attachment == "tap")
 }
 
+/// Makes the card: model, `pciAddress`, `acpiIndex`, `macAddress`, and what is behind it.
 fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, ConvertError> {
     let mut card = Card {
         alias: Some(Alias::user(iface.name.clone())),
@@ -97,7 +98,7 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
     Ok(card)
 }
 
-/// vhost, with as many queues as vCPUs where multi-queue is on.
+/// vhost, with as many queues as vCPUs if `networkInterfaceMultiqueue` is on.
 fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     let multi_queue = input.vmi.spec.domain.devices.network_interface_multiqueue == Some(true);
     let queues = if multi_queue {
@@ -112,8 +113,8 @@ fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     })
 }
 
-/// A tap device that the pod has ready. Only a card that is booted from needs its ROM, and an
-/// encrypted guest must not load one.
+/// A tap device that the pod has ready, and the link's state. Only a card that is booted from
+/// needs its `<rom>`, and an encrypted guest must not load one.
 fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     card.r#type = String::from("ethernet");
     card.boot_order = iface.boot_order.map(|order| BootOrder { order });
@@ -127,7 +128,8 @@ fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     }
 }
 
-/// passt, connected by vhost-user, on the pod's interface that the VMI's status names.
+/// passt (`<backend type='passt'>`), connected by vhost-user, on the pod's interface that the VMI's
+/// status names.
 fn passt(
     input: &Input<'_>,
     index: usize,

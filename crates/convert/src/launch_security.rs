@@ -26,6 +26,7 @@ pub(super) fn launch_security(input: &Input<'_>, draft: &mut Draft) -> Result<()
     Ok(())
 }
 
+/// SEV with its `policy`, `session` and `dhCert`, else SNP, else TDX.
 fn amd64(wanted: &Wanted, qgs_socket: &str) -> Option<LaunchSecurity> {
     if let Some(sev) = &wanted.sev {
         return Some(LaunchSecurity {

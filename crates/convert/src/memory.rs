@@ -98,7 +98,7 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
     Ok(())
 }
 
-/// Hugepages, memory shared with virtiofsd and passt, and memfd, which either needs.
+/// `<hugepages>`, memory shared with virtiofsd and passt, and memfd, which either needs.
 pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let devices = &vmi.spec.domain.devices;

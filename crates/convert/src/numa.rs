@@ -80,7 +80,7 @@ fn guest_cells(used: &[(u32, &[u32])], shares: &Shares) -> Numa {
     }
 }
 
-/// The memory of each guest cell is taken from its host cell only.
+/// `<memnode>`: the memory of each guest cell is taken from its host cell only.
 fn memory_placement(used: &[(u32, &[u32])]) -> NumaTune {
     let mem_node = |(cell_id, (host, _)): (u32, &(u32, &[u32]))| MemNode {
         cell_id,

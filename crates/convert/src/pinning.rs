@@ -139,6 +139,7 @@ fn vcpus(
         .collect())
 }
 
+/// `<iothreadpin>` of the supplemental pool: a CPU for each thread.
 fn supplemental_iothreads(
     pool: &mut CpuPool,
     count: u32,
@@ -161,6 +162,7 @@ fn supplemental_iothreads(
     (1..=count).map(pin).collect()
 }
 
+/// `<emulatorpin>`: the CPUs of an isolated emulator thread.
 fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<String, ConvertError> {
     let wanted = if vmi.metadata.annotations.contains_key(EVEN_PARITY) && pinned.is_multiple_of(2) {
         2

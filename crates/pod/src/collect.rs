@@ -103,7 +103,7 @@ pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     ctx.use_virtio_transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
 }
 
-/// Fields that the options of the request decide.
+/// Fields that the options of the request decide. `logSerialConsole` of the VMI comes before them.
 pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context) {
     let cluster = options.cluster_config.unwrap_or_default();
     ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);
@@ -136,7 +136,8 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.grace_io_virtualization_enabled = cluster.grace_io_virtualization_enabled;
 }
 
-/// Not without a balloon, not where latency counts more than memory, not if the user says no.
+/// `freePageReporting`: not without a balloon, not where latency counts more than memory, not if
+/// the user says no.
 fn reports_free_pages(vmi: &Vmi) -> bool {
     let domain = &vmi.spec.domain;
     let has_balloon = domain.devices.autoattach_mem_balloon != Some(false);

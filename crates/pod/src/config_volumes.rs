@@ -19,7 +19,7 @@ const DEFAULT_LABEL: &str = "cfgdata";
 const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
 
 impl<'v> ConfigVolume<'v> {
-    /// `None`: the volume is of another kind.
+    /// The volume's files, and the image's label (`volumeLabel`). `None`: it is of another kind.
     pub fn iso_files(volume: &'v Volume) -> Option<Self> {
         let name = &volume.name;
         let iso = |source: &str, dir: &'static str, label: &'v str| Self {

@@ -97,7 +97,7 @@ fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
     Some(of(&claim.capacity)?.min(of(&claim.requests)?))
 }
 
-/// Part of the capacity that the file system needs for itself, 0 to 1.
+/// `filesystemOverhead`: the part of the capacity that the file system needs for itself, 0 to 1.
 fn overhead(text: Option<&String>) -> Option<f64> {
     text?
         .parse()

@@ -40,7 +40,8 @@ pub fn collect_migration_target(
 }
 
 /// Makes the overlay that tracks the changed blocks of the disk, where the source's is on another
-/// volume and does not come along. Everywhere else the source's overlay is there already.
+/// volume (`sourcePersistentStatePVCName`, `targetPersistentStatePVCName`) and does not come along.
+/// Everywhere else the source's overlay is there already.
 ///
 /// # Errors
 /// It cannot be made.

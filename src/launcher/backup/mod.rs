@@ -198,8 +198,8 @@ impl Backup {
         drop(lock(&self.served).take());
     }
 
-    /// Starts or ends a backup, or lets a server read it. Refuses a VMI without changed block
-    /// tracking, whatever the request.
+    /// `BackupVirtualMachine`: starts or ends a backup, or lets a server read it. Refuses a VMI
+    /// without changed block tracking, whatever the request.
     ///
     /// # Errors
     /// The request is refused, or libvirt's error.

@@ -125,6 +125,7 @@ impl Backup {
         begun
     }
 
+    /// Starts the backup in its directory, with the guest frozen unless `skipQuiesce`.
     async fn begin_in(
         self: &Arc<Self>,
         permit: &Permit,

@@ -66,8 +66,9 @@ impl Freezer {
         self.thaw_timer.set(None)
     }
 
-    /// Freezes the guest's file systems. Schedules a thaw after `thaw_after`
-    /// (`unfreezeTimeoutSeconds`); zero means none.
+    /// `FreezeVirtualMachine`: freezes the guest's file systems, by the agent's own command, not by
+    /// `virDomainFSFreeze`. Schedules a thaw after `thaw_after` (`unfreezeTimeoutSeconds`); zero
+    /// means none.
     ///
     /// # Errors
     /// The agent does not answer or refuses. Any frozen file systems are then thawed.
@@ -125,7 +126,7 @@ impl Freezer {
         Ok(())
     }
 
-    /// Thaws the guest's file systems.
+    /// `UnfreezeVirtualMachine`: thaws the guest's file systems.
     ///
     /// # Errors
     /// The agent does not answer or refuses. A scheduled thaw still happens.

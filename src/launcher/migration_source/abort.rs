@@ -26,7 +26,8 @@ pub(super) async fn requested(vm: &Vm) {
     let _ = changes.wait_for(is_requested).await;
 }
 
-/// Aborts libvirt's job, which may not have started yet. Returns whether libvirt has accepted.
+/// Aborts libvirt's job (`virDomainAbortJob`), which may not have started yet. Returns whether
+/// libvirt has accepted.
 // D-mig-2 (docs/differences.md).
 pub(super) async fn abort(domain: ChangeableDomain) -> bool {
     let abort = async {

@@ -18,8 +18,17 @@ use libvirt::{DiskCopy, Migration, XmlKind};
 /// The only supported compression.
 const ZSTD: &str = "zstd";
 
-/// Builds the parameters and the `VIR_MIGRATE_*` flags: auto-converge, post-copy, block migration,
-/// unsafe. Blocks, as it reads the domain.
+/// Builds the parameters and the `VIR_MIGRATE_*` flags. Blocks, as it reads the domain.
+///
+/// | `MigrationOptions` | libvirt |
+/// |---|---|
+/// | `AllowAutoConverge` | `VIR_MIGRATE_AUTO_CONVERGE` |
+/// | `AllowPostCopy` | `VIR_MIGRATE_POSTCOPY` |
+/// | `UnsafeMigration` | `VIR_MIGRATE_UNSAFE` |
+/// | `ParallelMigrationThreads` | `VIR_MIGRATE_PARALLEL` (multifd) |
+/// | `Compression` | `VIR_MIGRATE_PARAM_COMPRESSION` |
+/// | none: a block migration | `VIR_MIGRATE_NON_SHARED_INC` |
+/// | none: the guest is paused | `VIR_MIGRATE_PAUSED` |
 ///
 /// # Errors
 /// libvirt's error, or the XML for the target cannot be made.
@@ -61,6 +70,7 @@ pub(super) fn migration(
     })
 }
 
+/// The domain's XML on the target, below another root (`TargetRoot`, `TargetPorts`) if asked for.
 fn xml(
     domain: &libvirt::Domain,
     config: &pod::LauncherFlags,
@@ -109,7 +119,7 @@ fn moved_sizes(
     moved.map(|disk| size(&disk.target.device)).collect()
 }
 
-/// The socket that leads to the target's libvirt or to its QEMU.
+/// The socket of virt-handler's migration proxy that leads to the target's libvirt or to its QEMU.
 fn socket(config: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
     let uid = &vmi.metadata.uid;
     let name = match port {
@@ -149,6 +159,7 @@ fn bandwidth(quantity: &Quantity) -> Result<u64, MigrationError> {
     })
 }
 
+/// `Compression` as libvirt has it; an unknown method is none.
 fn compression(method: Option<&str>) -> Option<String> {
     match method {
         None | Some("" | "none") => None,

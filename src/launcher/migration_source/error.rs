@@ -45,7 +45,7 @@ pub enum MigrationError {
     },
 }
 
-/// The failure text for virt-handler: libvirt's, unless KubeVirt has a text of its own for that
+/// The `failureReason` for virt-handler: libvirt's, unless KubeVirt has a text of its own for that
 /// failure. An abort has one text, because libvirt's error for it depends on which side finishes
 /// first. libvirt's error has the format of its Go library, as in KubeVirt's metadata.
 // D-mig-8 (docs/differences.md).

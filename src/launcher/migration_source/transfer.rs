@@ -157,6 +157,8 @@ impl Transfer<'_> {
             .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
 
+    /// Carries out what the monitor decided (`virDomainMigrateStartPostCopy`,
+    /// `virDomainMigrateSetMaxDowntime`, `virDomainSuspend`).
     async fn perform(&self, Decision { action, why }: Decision) -> bool {
         tracing::info!(?action, %why, "Steering the migration");
         let (libvirt, permit) = (self.libvirt, self.job.permit());

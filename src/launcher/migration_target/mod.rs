@@ -94,7 +94,8 @@ impl MigrationTarget {
         .await
     }
 
-    /// Records that the migration to this pod has failed, if the VMI names this pod as its target.
+    /// `SignalTargetPodCleanup`: the migration to this pod has failed, if the VMI names this pod as
+    /// its target (`targetPod`).
     pub fn signal_cleanup(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let pod = &self.config.pod_name;

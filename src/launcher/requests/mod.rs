@@ -112,7 +112,7 @@ impl Requests {
         .await
     }
 
-    /// Lets the vCPUs run again.
+    /// `UnpauseVirtualMachine` (`virDomainResume`): lets the vCPUs run again.
     async fn unpause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
         let resume = move |domain: Option<ChangeableDomain>| {
@@ -131,6 +131,7 @@ impl Requests {
         Ok(())
     }
 
+    /// `ResetVirtualMachine` (`virDomainReset`).
     async fn reset(&self) -> Result<(), LauncherError> {
         let not_found = self.not_found();
         self.change(Request::Reset, "resetting the domain", |domain| {
@@ -139,7 +140,8 @@ impl Requests {
         .await
     }
 
-    /// Asks the guest to reboot: through its agent if connected, else by ACPI.
+    /// `SoftRebootVirtualMachine` (`virDomainReboot`): asks the guest to reboot, through its agent
+    /// if connected, else by ACPI.
     // D-vm-8 (docs/differences.md).
     async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         let what = "rebooting the guest";
@@ -174,8 +176,9 @@ impl Requests {
         self.libvirt.change(&permit, what, reboot).await
     }
 
-    /// Starts the grace period and asks the guest to shut down: through its agent if connected, and
-    /// by ACPI otherwise or if the agent refuses. The call waits for no turn: a change that hangs
+    /// `ShutdownVirtualMachine` (`virDomainShutdownFlags`): starts the grace period and asks the
+    /// guest to shut down, through its agent if connected, and by ACPI otherwise or if the agent
+    /// refuses. The call waits for no turn: a change that hangs
     /// must not keep virt-handler from killing the guest when its grace period is over.
     ///
     /// The call to the agent returns when the guest has ended, or after a minute (5 s if the agent
@@ -218,7 +221,7 @@ impl Requests {
         self.libvirt.change(&permit, what, shut_down).await
     }
 
-    /// Removes the definition, and counts the removal unless it is refused.
+    /// `DeleteVirtualMachine`: removes the definition, and counts the removal unless it is refused.
     async fn remove(&self) -> Result<(), LauncherError> {
         admit::first_read(&self.vm).await?;
         self.vm.admit(Request::Delete)?;

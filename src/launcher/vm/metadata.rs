@@ -15,7 +15,7 @@ pub(in crate::launcher) use backup::{Outcome, Quiesced};
 const DEFAULT_GRACE_PERIOD: i64 = 30;
 /// Failure reason of a memory dump that an earlier launcher had started.
 const DUMP_LOST: &str = "the launcher was restarted during the memory dump";
-/// KubeVirt's word for a migration's abort.
+/// KubeVirt's words for a migration's abort (`abortStatus`).
 const ABORTING: &str = "Aborting";
 const ABORTED: &str = "Succeeded";
 const ABORT_FAILED: &str = "Failed";
@@ -236,7 +236,8 @@ impl Metadata {
         migration.end_timestamp.get_or_insert_with(Time::now);
     }
 
-    /// Records that the guest's access credentials are set, or why they are not.
+    /// Records that the guest's access credentials are set, or why they are not: virt-handler's
+    /// condition `AccessCredentialsSynchronized`.
     pub fn access_credentials_applied(&mut self, failure: Option<String>) {
         self.0.access_credential = Some(AccessCredentialMetadata {
             succeeded: failure.is_none(),

@@ -47,13 +47,14 @@ impl VirtualMachineInstanceMigrationState {
 }
 
 impl super::Vmi {
-    /// Whether the migration copies disks too.
+    /// Whether the migration copies disks too, by `migrationMethod` or `migratedVolumes`.
     #[must_use]
     pub fn is_block_migration(&self) -> bool {
         self.status.migration_method == "BlockMigration" || !self.status.migrated_volumes.is_empty()
     }
 
-    /// Whether the VM moves to another cluster, or to another name or namespace of this one.
+    /// Whether the VM moves to another cluster (cross-cluster), or to another name or namespace of
+    /// this one: one side has a `syncAddress`.
     #[must_use]
     pub fn is_decentralized_migration(&self) -> bool {
         let state = self.status.migration_state.as_ref();

@@ -6,7 +6,7 @@ use super::Wanted;
 use crate::context::BlockDeviceProbe;
 use domain::disks::{BlockIo, Disk};
 
-/// Adds the block sizes to a disk that has its source.
+/// Adds the block sizes, and `discardGranularity`, to a disk that has its source.
 pub(super) fn apply(
     input: &Input<'_>,
     wanted: Wanted<'_>,

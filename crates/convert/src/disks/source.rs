@@ -210,7 +210,7 @@ impl Claim {
 }
 
 /// Changed block tracking: the guest writes through a qcow2 overlay that holds the bitmaps, while
-/// the data stays in the raw volume.
+/// the data stays in the raw volume (`<dataStore>`).
 fn tracked(disk: &mut Disk, overlay: &str, mut data: Claim) {
     image(disk, "qcow2", overlay.to_owned());
     if let Claim::Device { name, .. } = &mut data {

@@ -80,6 +80,7 @@ fn name(disk: &mut Disk, wanted: Wanted<'_>, bus: &DiskBus, names: &mut Names) {
     disk.target.bus = bus.clone();
 }
 
+/// `<driver>`: `cache`, `io`, and with `blockMultiQueue` one queue for each vCPU.
 fn driver(input: &Input<'_>, wanted: Wanted<'_>, bus: &DiskBus) -> DiskDriver {
     let mut driver = DiskDriver {
         name: String::from("qemu"),
@@ -129,7 +130,7 @@ fn plain_disk(
     discard_and_capacity(input, &wanted.disk.name, disk)
 }
 
-/// A disk that other guests write at the same time cannot be cached.
+/// A disk that other guests write at the same time (`<shareable>`) cannot be cached.
 fn share(wanted: Wanted<'_>, disk: &mut Disk) -> Result<(), ConvertError> {
     let driver = disk.driver.get_or_insert_default();
     match &driver.cache {
@@ -167,7 +168,7 @@ fn cdrom(target: &CdRomTarget, disk: &mut Disk) {
     disk.read_only = target.readonly.unwrap_or(true).then_some(ReadOnly {});
 }
 
-/// SCSI persistent reservations go through a helper on the node.
+/// `<reservations>`: SCSI persistent reservations go through the node's pr-helper.
 fn reservations(input: &Input<'_>) -> Reservations {
     Reservations {
         managed: YesNo::No,

@@ -78,7 +78,7 @@ fn pool_size(vmi: &Vmi) -> Result<u32, ConvertError> {
     }
 }
 
-/// How many threads the policy allows.
+/// How many threads `ioThreadsPolicy` allows.
 fn limit(vmi: &Vmi) -> Result<i64, ConvertError> {
     let spec = &vmi.spec.domain;
     match spec.io_threads_policy.as_deref() {

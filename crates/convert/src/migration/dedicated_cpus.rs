@@ -9,7 +9,8 @@ use crate::Context;
 use crate::context::Topology;
 use crate::premigration::cpus;
 
-/// Pins the guest to the CPUs of the target. A VMI without dedicated CPUs stays as it is.
+/// Pins the guest to the CPUs of the target (`targetCPUSet`, `targetNodeTopology`). A VMI without
+/// dedicated CPUs stays as it is.
 pub(super) fn pin_to_target_cpus(domain: &mut Element, vmi: &Vmi) -> Result<(), DocumentError> {
     let cpu = vmi.spec.domain.cpu.as_ref();
     if !cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement) {

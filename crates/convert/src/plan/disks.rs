@@ -1,4 +1,5 @@
-//! Disk hotplug: which disks are attached or detached, which CD-ROM media are changed or ejected.
+//! Disk hotplug and hot-unplug: which disks are attached or detached, which CD-ROM media are
+//! changed or ejected.
 //!
 //! | live | wanted | |
 //! |---|---|---|

@@ -260,6 +260,7 @@ fn absent(vmi: &Vmi) -> impl Iterator<Item = &VmiInterface> {
     interfaces.filter(|interface| interface.state == ABSENT)
 }
 
+/// Whether Multus has attached the network to the pod (`infoSource` of the status).
 fn is_attached_to_pod(vmi: &Vmi, name: &str) -> bool {
     vmi.status.interfaces.iter().any(|status| {
         let mut sources = status.info_source.split(SEPARATOR);

@@ -1,5 +1,5 @@
-//! Memory of a running domain: one virtio-mem device, of which the guest uses as much as is
-//! requested.
+//! Memory hotplug: a running domain has one virtio-mem device, of which the guest uses as much as
+//! is requested.
 //!
 //! libvirt: [memory devices](https://libvirt.org/formatdomain.html#memory-devices)
 

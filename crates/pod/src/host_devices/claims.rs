@@ -52,7 +52,7 @@ struct Attribute {
     string: Option<String>,
 }
 
-/// The device that the pod got for a request of a claim.
+/// The device that the pod got for a request of a claim (`resourceClaimName`) or its template.
 pub(super) fn find(
     root: &Root,
     vmi: &Vmi,

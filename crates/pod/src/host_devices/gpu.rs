@@ -86,7 +86,8 @@ fn with_asked_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     device
 }
 
-/// A virtual GPU with display options is a display, with a boot framebuffer, unless they say no.
+/// A virtual GPU with display options is a display, with a boot framebuffer (`ramFB`), unless they
+/// say no.
 fn with_vgpu_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     if let Some(options) = display(gpu).filter(|options| options.enabled != Some(false)) {
         device.display = ON.into();

@@ -42,7 +42,7 @@ impl Pool {
     }
 }
 
-/// The variable of a resource: upper case, with `_` for `/` and `.`.
+/// The variable of a resource (`deviceName`): upper case, with `_` for `/` and `.`.
 fn variable(prefix: &str, resource: &str) -> String {
     format!(
         "{prefix}_{}",

@@ -32,7 +32,7 @@ const MAX_MESSAGE: usize = 65_507;
 const OPTIONS_START: usize = 240;
 /// Longest hardware address that a message holds.
 const MAX_HARDWARE_ADDRESS: u8 = 16;
-/// Options that are open for any use (RFC 3942).
+/// Options that `privateOptions` may set (RFC 3942); others are left out.
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<u8> = 224..=254;
 
 /// The guest's lease.
@@ -256,8 +256,8 @@ fn ntp_servers(config: &Config) -> Result<Vec<Ipv4Addr>, NetworkError> {
     config.custom.ntp_servers.iter().map(parse).collect()
 }
 
-/// RFC 3442: length of the prefix, its octets as far as they count, gateway. The default route
-/// comes last, as it may need one of the others to reach its gateway.
+/// Option 121 (RFC 3442): length of the prefix, its octets as far as they count, gateway. The
+/// default gateway comes last, as it may need one of the other routes to be reached.
 fn route_octets(routes: &[Route]) -> Vec<u8> {
     let (mut bytes, mut default) = (Vec::new(), Vec::new());
     for route in routes {

@@ -107,6 +107,7 @@ fn plan_one(
     })
 }
 
+/// The guest's MAC address: `macAddress` of the VMI, else the pod link's.
 fn mac(interface: &Interface, link: &Link) -> Result<MacAddress, NetworkError> {
     let text = &interface.mac_address;
     if !text.is_empty() {

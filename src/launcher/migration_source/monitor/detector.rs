@@ -86,7 +86,8 @@ impl Detector {
         (record.remaining_bytes as f64 / bytes_per_ms) as u32
     }
 
-    /// Adds a record. Returns whether the migration is stalled.
+    /// Adds a record. Returns whether the migration is stalled. Then the patience shrinks by
+    /// `patienceWindowDecayFactor` each time that no better record came.
     pub fn is_stalled(&mut self, record: Record) -> bool {
         if !self.has_bandwidth() {
             return false;
@@ -101,6 +102,7 @@ impl Detector {
         }
     }
 
+    /// The progress window, `stallProgressTimeout`.
     fn window_ms(&self) -> u64 {
         self.options.stall_progress_timeout.saturating_mul(1000)
     }
@@ -130,6 +132,7 @@ impl Detector {
         }
     }
 
+    /// Whether the record is less than `stallMargin` below the smallest one before the window.
     fn begins_to_stall(&mut self, record: Record) -> bool {
         let Some(minimum) = self.minimum else {
             return false;
@@ -149,7 +152,7 @@ impl Detector {
         true
     }
 
-    /// Whether the record is at most slightly above the best one.
+    /// Whether the record is at most `stallMargin` above the best one.
     pub fn is_local_minimum(&self, record: Record) -> bool {
         let best = self.stall.as_ref().map_or(0, |stall| stall.best_bytes);
         record.remaining_bytes <= scaled(best, 1.0 + self.options.stall_margin)

@@ -60,7 +60,7 @@ pub struct Rules {
     pub acceptable_seconds: i64,
     /// `progressTimeout`: limit without progress, in seconds; 0 means none.
     pub progress_timeout: i64,
-    /// How long the guest may be paused at the end.
+    /// `maxDowntimeMs`: how long the guest may be paused at the end.
     pub max_downtime_ms: u64,
     /// `allowPostCopy`: the guest may run on the target before its memory is there.
     pub allow_post_copy: bool,
@@ -84,6 +84,7 @@ impl Rules {
         }
     }
 
+    /// Post-copy is decided by `allowPostCopy`; not with host devices (VFIO).
     fn can_post_copy(&self) -> bool {
         self.allow_post_copy && !self.has_vfio
     }

@@ -125,6 +125,9 @@ impl StallMonitor {
         None
     }
 
+    /// What helps a stalled migration: post-copy, else a longer downtime, up to
+    /// `precopyPossibleFactor` times the allowed one, else an abort. With `searchLocalMinima` it
+    /// waits for a local minimum.
     fn converge(&self) -> Option<(Action, Why)> {
         let downtime_ms = self.detector.downtime_ms(self.record);
         if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
@@ -165,7 +168,8 @@ impl StallMonitor {
         )
     }
 
-    /// Whether the rest can be transferred within the whole migration's limit.
+    /// Whether the rest can be transferred within the whole migration's limit, which is
+    /// `completionTimeoutFactor` times the completion timeout.
     fn ends_in_time(&self, downtime_ms: u32) -> bool {
         let left = self.longest_seconds().saturating_sub(self.sample.seconds());
         self.detector.has_bandwidth() && i64::from(downtime_ms) <= left.saturating_mul(1000)
@@ -189,7 +193,7 @@ impl StallMonitor {
         }
     }
 
-    /// Gives the switchover its time: QEMU may begin it later or never.
+    /// Gives the switchover its `switchoverTimeout`: QEMU may begin it later or never.
     fn extend_deadline(&mut self) {
         let timeout = i64::try_from(self.options.switchover_timeout).unwrap_or(i64::MAX);
         self.switchover_deadline = self.sample.seconds().saturating_add(timeout);
