@@ -137,7 +137,8 @@ impl Attestation {
         Ok(json(&self.libvirt.read(what, measure).await??))
     }
 
-    /// Gives the guest its secret before it first runs.
+    /// `InjectLaunchSecret` (`virDomainSetLaunchSecurityState`): gives the guest its secret before
+    /// it first runs.
     ///
     /// # Errors
     /// libvirt's.

@@ -42,7 +42,7 @@ impl Inspection {
         }
     }
 
-    /// Whether `GetVMStats` is on.
+    /// Whether `GetVMStats` is on (`--vm-stats-collector`).
     #[must_use]
     pub fn collects_vm_stats(&self) -> bool {
         self.config.vm_stats_collector

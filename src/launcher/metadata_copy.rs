@@ -14,7 +14,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The element's prefix in libvirt.
 const PREFIX: &str = "kubevirt";
 
-/// Writes one copy.
+/// Writes one copy (`virDomainSetMetadata`).
 ///
 /// # Errors
 /// libvirt's.

@@ -103,7 +103,7 @@ impl Link {
         })
     }
 
-    /// Sends one entry and returns virt-handler's answer.
+    /// Sends one entry (`HandleDomainEvent`, `HandleK8sEvent`) and returns virt-handler's answer.
     pub async fn send(&mut self, body: Body) -> Result<Response, LinkError> {
         let answer = async {
             match body {

@@ -30,7 +30,8 @@ const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Limit for a daemon to accept a connection. A slower one hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Interval of keepalive messages to a connected daemon. A daemon that hangs causes no event.
+/// Interval of keepalive messages (`virConnectSetKeepAlive`) to a connected daemon. A daemon that
+/// hangs causes no event.
 const KEEPALIVE_SECONDS: u16 = 15;
 /// Largest configuration file that is read. The one that libvirt installs, with all its comments,
 /// has 40 kB.

@@ -77,8 +77,8 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
     text
 }
 
-/// libvirt's log filters, if its debug log is wanted: the flag's, else by verbosity from 5 on
-/// (higher mutes fewer modules), else all of them for `LIBVIRT_DEBUG_LOGS`.
+/// libvirt's log filters, if its debug log is wanted: those of `--libvirt-log-filters`, else by
+/// verbosity from 5 on (higher mutes fewer modules), else all of them for `LIBVIRT_DEBUG_LOGS`.
 pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<String> {
     const FIRST: i64 = 5;
     const MUTED: [&str; 9] = [

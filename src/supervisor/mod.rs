@@ -49,7 +49,7 @@ use os::{lines, logging};
 use pod::LauncherFlags;
 use start::Outcome;
 
-/// Exit status of a launcher that cannot go on; the reference's panics use it too.
+/// Exit status (exit code) of a launcher that cannot go on; the reference's panics use it too.
 pub const FAILED: u8 = 2;
 
 /// Limit of concurrent blocking calls, each on a thread: libvirt's reads, one change, one kill, and

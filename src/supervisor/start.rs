@@ -229,7 +229,7 @@ async fn start_libvirt(
     Ok((backend, connection))
 }
 
-/// Waits for the sockets of all hook sidecars, at most `--qemu-timeout`.
+/// Waits for the sockets of all hook sidecars (`--hook-sidecars`), at most `--qemu-timeout`.
 async fn collect_sidecars(config: &LauncherFlags) -> Result<Sidecars, StartError> {
     let root = &config.root;
     let dir = root.path(HOOKS_DIR);

@@ -98,8 +98,8 @@ pub async fn end_start(
     timeout(limit, guest.start_ended()).await.unwrap_or(false)
 }
 
-/// Returns when QEMU has exited, and ends it within `grace` of the first signal. `signal` waits for
-/// the next signal's name.
+/// Returns when QEMU has exited, and ends it within `grace` (`--grace-period-seconds`) of the first
+/// signal. `signal` waits for the next signal's name.
 ///
 /// Without a readable pid file, libvirt reports the end.
 pub async fn follow(

@@ -16,6 +16,7 @@ pub(super) fn cpu(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
     Ok(())
 }
 
+/// `<topology>`, and `<vcpu>` with the vCPUs that can be plugged later.
 fn topology(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let enabled = input.cpu_topology;
     let max_sockets = input
@@ -76,7 +77,8 @@ fn is_host_model(model: &str) -> bool {
     matches!(model, "host-model" | "host-passthrough")
 }
 
-/// An emulated CPU of another architecture cannot be the host's: it gets all that QEMU can emulate.
+/// `<cpu mode='…'>`. An emulated CPU of another architecture cannot be the host's: it gets all that
+/// QEMU can emulate.
 fn model(input: &Input<'_>, cpu: &mut Cpu) {
     let wanted = input
         .vmi

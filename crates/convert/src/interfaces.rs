@@ -113,8 +113,8 @@ fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     })
 }
 
-/// A tap device that the pod has ready, and the link's state. Only a card that is booted from
-/// needs its `<rom>`, and an encrypted guest must not load one.
+/// A tap device that the pod has ready, and `<link state>`. Only a card that is booted from needs
+/// its `<rom>`, and an encrypted guest must not load one.
 fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     card.r#type = String::from("ethernet");
     card.boot_order = iface.boot_order.map(|order| BootOrder { order });

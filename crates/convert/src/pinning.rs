@@ -110,6 +110,7 @@ fn enabled_topology(input: &Input<'_>, cpu: &Cpu) -> Result<CpuTopology, Convert
     Ok(guest)
 }
 
+/// `<vcpupin>`: a host thread for each vCPU.
 fn vcpus(
     pool: &mut CpuPool,
     guest: CpuTopology,

@@ -83,12 +83,13 @@ impl Error {
         }
     }
 
-    /// The domain does not exist (any more).
+    /// The domain does not exist (any more): `VIR_ERR_NO_DOMAIN`.
     pub fn is_no_domain(&self) -> bool {
         self.code == code::NO_DOMAIN
     }
 
-    /// The domain is not in a state that allows the call: not running, already paused, …
+    /// The domain is not in a state that allows the call, such as not running:
+    /// `VIR_ERR_OPERATION_INVALID`.
     pub fn is_operation_invalid(&self) -> bool {
         self.code == code::OPERATION_INVALID
     }
@@ -103,7 +104,8 @@ impl Error {
         self.code == code::DEVICE_MISSING
     }
 
-    /// The guest agent is not connected, does not answer, or has left a command unanswered.
+    /// The guest agent is not connected, does not answer, or has left a command unanswered
+    /// (`VIR_ERR_AGENT_UNRESPONSIVE`).
     pub fn is_agent_silent(&self) -> bool {
         matches!(
             self.code,

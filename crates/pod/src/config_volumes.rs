@@ -1,4 +1,4 @@
-//! ISO images of ConfigMaps, Secrets, downward API fields, the service account and sysprep.
+//! ISO images of ConfigMaps, Secrets, `downwardAPI` fields, the `serviceAccount` and sysprep.
 
 use super::iso::{self, Tree};
 use super::safe_path::{Dir, optional};

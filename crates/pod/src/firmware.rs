@@ -39,7 +39,8 @@ const SNP: Candidates = &[("OVMF.amdsev.fd", "")];
 const TDX: Candidates = &[("OVMF.inteltdx.fd", "")];
 const TDX_SECURE_BOOT: Candidates = &[("OVMF.inteltdx.secboot.fd", "")];
 
-/// The firmware images of an EFI guest; `None` if the VMI asks for none.
+/// The firmware images of an EFI guest; `None` if the VMI asks for none. With
+/// `--firmware-auto-selection` libvirt chooses those with secure boot.
 pub(super) fn choose(
     cfg: &LauncherFlags,
     vmi: &Vmi,

@@ -77,9 +77,9 @@ fn refused(path: &Path, reason: String) -> PodError {
     }
 }
 
-/// What QEMU reads in an image, under the limits that a hostile one needs. `qemu-img` gets the open
-/// file, never a name: a name could mean another file by now, or a protocol (`json:`, `nbd:`); and
-/// it gets the format, so that it does not probe.
+/// What QEMU reads in an image, under the limits that a hostile one needs (`--disk-memory-limit`).
+/// `qemu-img` gets the open file, never a name: a name could mean another file by now, or a
+/// protocol (`json:`, `nbd:`); and it gets the format, so that it does not probe.
 fn info(cfg: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodError> {
     let limits = Limits {
         memory: cfg.disk_memory_limit,

@@ -1,5 +1,5 @@
-//! `virt-probe`: probes a guest through its agent, for the kubelet. virt-controller writes the
-//! command line.
+//! `virt-probe`: probes a guest through its agent, for the kubelet (readiness and liveness probes).
+//! virt-controller writes the command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -44,8 +44,8 @@ impl CpuHotplug {
     }
 }
 
-/// Plugs or unplugs vCPUs; [`plan::cpus`] decides how many. Fewer sockets are not refused here:
-/// libvirt asks the guest.
+/// Plugs or unplugs vCPUs and pins them (`virDomainPinVcpuFlags`, `virDomainPinEmulator`);
+/// [`plan::cpus`] decides how many. Fewer sockets are not refused here: libvirt asks the guest.
 fn set_cpus(domain: &ChangeableDomain, cpus: &Cpus) -> Result<(), LauncherError> {
     domain.set_vcpus(cpus.count)?;
     for (vcpu, host_cpus) in &cpus.vcpu_pins {

@@ -1,4 +1,5 @@
-//! Hotplug and unplug: attaches disks and network interfaces, and asks the guest to release them.
+//! Hotplug and unplug (`virDomainAttachDeviceFlags`, `virDomainDetachDeviceFlags`): attaches disks
+//! and network interfaces, and asks the guest to release them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -31,8 +31,9 @@ impl HostDevices {
         Arc::new(Self { libvirt, vm, pod })
     }
 
-    /// Starts attaching the devices that the VMI has and the domain lacks. A failure is logged and
-    /// does not stop the others; virt-handler asks again at its next sync.
+    /// `HotplugHostDevices`: starts attaching the devices that the VMI has and the domain lacks
+    /// (`plan::host_devices`). A failure is logged and does not stop the others; virt-handler asks
+    /// again at its next sync.
     ///
     /// # Errors
     /// Another job runs, or there is no domain.

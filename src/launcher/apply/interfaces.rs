@@ -122,7 +122,7 @@ fn apply(
     attached.chain(detached).chain(updated).collect()
 }
 
-/// Makes one change. Returns the failure, if any.
+/// Makes one change (a link's by `virDomainUpdateDeviceFlags`). Returns the failure, if any.
 fn run(
     verb: &'static str,
     InterfaceChange { interface, why }: &InterfaceChange,

@@ -15,7 +15,8 @@ use libvirt::XmlKind;
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 impl Backup {
-    /// Redefines a checkpoint for the disks that still have its bitmap.
+    /// Redefines a checkpoint (`virDomainCheckpointCreateXML`) for the disks that still have its
+    /// bitmap.
     ///
     /// # Errors
     /// libvirt's error, or no disk has a usable bitmap ([`LauncherError::is_checkpoint_invalid`]).

@@ -1,4 +1,5 @@
-//! Sets the guest's clock by its agent (`guest-set-time`): the clock stands still during a pause.
+//! Sets the guest's clock by its agent (`guest-set-time`, `virDomainSetTime`): the clock stands
+//! still during a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

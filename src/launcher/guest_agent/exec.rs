@@ -1,4 +1,5 @@
-//! Runs a command in the guest: `guest-exec`, then `guest-exec-status` until it has ended.
+//! Runs a command in the guest, for an exec probe too: `guest-exec`, then `guest-exec-status` until
+//! it has ended.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -35,8 +35,8 @@ impl Knowledge {
         Ok(())
     }
 
-    /// Queries several kinds in one call. The call fails if libvirt or the agent does not know one
-    /// of them; each is then queried alone. Returns the unknown kinds.
+    /// Queries several kinds in one call (`virDomainGetGuestInfo`). The call fails if libvirt or
+    /// the agent does not know one of them; each is then queried alone. Returns the unknown kinds.
     // D-agent-2 (docs/differences.md).
     pub(super) fn poll_guest_info(
         &self,

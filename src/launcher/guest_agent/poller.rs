@@ -200,7 +200,8 @@ fn is_silence(error: &LauncherError) -> bool {
     }
 }
 
-/// libvirt keeps the timeout with the domain, across restarts of agent and daemon.
+/// libvirt keeps the timeout (`virDomainAgentSetResponseTimeout`) with the domain, across restarts
+/// of agent and daemon.
 pub(super) async fn set_response_timeout(libvirt: &Arc<LibvirtDomain>) {
     let set = libvirt.agent_call("setting the agent's timeout", POLL_TIMEOUT, |domain| {
         Ok(domain.set_agent_timeout(RESPONSE_TIMEOUT)?)

@@ -80,7 +80,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// All polls are due now.
+    /// All polls are due now. Flags such as `--qemu-agent-sys-interval` have their intervals.
     pub fn begin(config: &LauncherFlags, now: Instant) -> Self {
         let entries = [
             (Poll::System, config.qemu_agent_sys_interval),

@@ -26,8 +26,11 @@ const ZSTD: &str = "zstd";
 /// | `AllowPostCopy` | `VIR_MIGRATE_POSTCOPY` |
 /// | `UnsafeMigration` | `VIR_MIGRATE_UNSAFE` |
 /// | `ParallelMigrationThreads` | `VIR_MIGRATE_PARALLEL` (multifd) |
-/// | `Compression` | `VIR_MIGRATE_PARAM_COMPRESSION` |
+/// | `Compression` | `VIR_MIGRATE_COMPRESSED` |
+/// | `Bandwidth` | `VIR_MIGRATE_PARAM_BANDWIDTH` |
 /// | none: a block migration | `VIR_MIGRATE_NON_SHARED_INC` |
+/// | none: the disks to copy | `VIR_MIGRATE_PARAM_MIGRATE_DISKS`, `VIR_MIGRATE_PARAM_DISKS_URI` |
+/// | none: the domain there | `VIR_MIGRATE_PARAM_DEST_XML` |
 /// | none: the guest is paused | `VIR_MIGRATE_PAUSED` |
 ///
 /// # Errors

@@ -56,7 +56,8 @@ impl MigrationSource {
         })
     }
 
-    /// Starts the migration, unless it has started before. The metadata get its result.
+    /// `MigrateVirtualMachine`: starts the migration (a node's evacuation comes as one, too),
+    /// unless it has started before. The metadata get its result.
     ///
     /// # Errors
     /// The migration must not start now, or it has ended already.

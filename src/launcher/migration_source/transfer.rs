@@ -102,7 +102,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Asks libvirt for the progress. The caller makes one query at a time. It has no time limit.
+    /// Asks libvirt for the progress (`virDomainGetJobStats`). The caller makes one query at a
+    /// time. It has no time limit.
     fn sample(&self, is_iteration: bool) -> JoinHandle<Seen> {
         let domain = self.domain.clone();
         spawn_blocking(move || Seen {

@@ -92,6 +92,7 @@ async fn job_ended(libvirt: &LibvirtDomain) {
     tracing::warn!("The incoming migration is still in progress; it is reported as over");
 }
 
+/// Whether the job is over (`virDomainGetJobInfo`).
 async fn is_job_over(libvirt: &LibvirtDomain) -> bool {
     let asked = libvirt.read("asking for the migration's job", |connection, name| {
         let domain = connection.lookup(name)?;

@@ -45,8 +45,9 @@ impl Killer {
         }
     }
 
-    /// Forces the guest off. QEMU gets `patience` to write its caches, then SIGKILL. Waits for no
-    /// other change: a start that hangs is killed too. A missing domain is not an error.
+    /// `KillVirtualMachine` (`virDomainDestroyFlags`): forces the guest off. QEMU gets `patience`
+    /// to write its caches, then SIGKILL. Waits for no other change: a start that hangs is killed
+    /// too. A missing domain is not an error.
     ///
     /// # Errors
     /// libvirt's; [`LauncherError::Slow`] if it takes too long.
@@ -93,7 +94,7 @@ impl Killer {
     }
 }
 
-/// Signals `begins` when libvirt is about to end QEMU.
+/// Signals `begins` when libvirt is about to end QEMU (`VIR_DOMAIN_DESTROY_GRACEFUL`).
 fn destroy(
     domain: Option<ChangeableDomain>,
     starting: bool,

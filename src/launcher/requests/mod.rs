@@ -98,7 +98,8 @@ impl Requests {
         admit::change(&self.libvirt, &self.vm, request, what, work).await
     }
 
-    /// Stops the vCPUs, until [`Self::unpause`]: no sync resumes them.
+    /// `PauseVirtualMachine` (`virDomainSuspend`): stops the vCPUs, until [`Self::unpause`]:
+    /// no sync resumes them.
     async fn pause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
         self.change(Request::Pause, "pausing the domain", move |domain| {
@@ -228,7 +229,8 @@ impl Requests {
         self.removals.count(self.delete(Request::Delete)).await
     }
 
-    /// Undefines the domain. Keeps its NVRAM file, which may be on a volume of the VMI.
+    /// Undefines the domain (`virDomainUndefineFlags`). Keeps its NVRAM file, which may be on a
+    /// volume of the VMI (`VIR_DOMAIN_UNDEFINE_KEEP_NVRAM`).
     async fn delete(&self, request: Request) -> Result<(), LauncherError> {
         self.change(request, "removing the definition", |domain| {
             let Some(domain) = domain else { return Ok(()) };
@@ -255,7 +257,8 @@ impl Requests {
     }
 }
 
-/// Blocks until the guest is shut off or its agent fails to do so; then tries ACPI.
+/// Blocks until the guest is shut off (`VIR_DOMAIN_SHUTDOWN_GUEST_AGENT`) or its agent fails to do
+/// so; then tries ACPI (`VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN`).
 fn shut_down_by_agent(domain: &ChangeableDomain, button: Shutdown, call: AgentShutdown) {
     let asked = domain.shutdown(Shutdown::Agent);
     drop(call);

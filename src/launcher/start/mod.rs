@@ -281,7 +281,7 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
     }
 }
 
-/// Defines the domain, with free pcie-root-ports for hotplug.
+/// Defines the domain (`virDomainDefineXMLFlags`), with free pcie-root-ports for hotplug.
 fn define(
     connection: &Connection,
     permit: &Permit,
@@ -318,8 +318,9 @@ fn undo(domain: &ChangeableDomain, why: LauncherError) -> LauncherError {
     why
 }
 
-/// Whether the vCPUs start paused: for the user (`startStrategy: Paused`), or until virt-handler
-/// has pinned the emulator (`isolateEmulatorThread`) and syncs again.
+/// Whether the vCPUs start paused (`VIR_DOMAIN_START_PAUSED`): for the user (`startStrategy:
+/// Paused`), or until virt-handler has pinned the emulator (`isolateEmulatorThread`) and syncs
+/// again.
 fn starts_paused(vmi: &Vmi) -> bool {
     let cpu = vmi.spec.domain.cpu.as_ref();
     let isolated =

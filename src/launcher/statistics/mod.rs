@@ -69,7 +69,7 @@ impl Statistics {
         }
     }
 
-    /// The domain's statistics.
+    /// `GetDomainStats`, for virt-handler's metrics (`kubevirt_vmi_*`).
     ///
     /// # Errors
     /// There is no running domain, or libvirt does not answer in time.
@@ -97,6 +97,7 @@ impl Statistics {
         Ok(stats)
     }
 
+    /// Reads the statistics (`virDomainListGetStats`), again while they have gaps.
     async fn read_stats(&self, what: &'static str) -> Result<DomainStats, LauncherError> {
         let aliases = self.device_aliases();
         let mut tries = 0..=GAP_RETRIES;
@@ -139,6 +140,7 @@ impl Statistics {
         .await
     }
 
+    /// Measures (`virDomainStartDirtyRateCalc`) and waits for the result.
     async fn measure_dirty_rate(&self, what: &'static str) -> Result<i64, LauncherError> {
         if self.vm.snapshot().job_blocks_reads() {
             return Err(LauncherError::Busy { what });

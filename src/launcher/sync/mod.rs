@@ -69,8 +69,8 @@ impl Syncs {
         })
     }
 
-    /// Changes the domain to match the VMI. A sync that comes while another one runs waits for it
-    /// and then uses the newest VMI; waiting syncs share one run.
+    /// `SyncVirtualMachine`: changes the domain to match the VMI. A sync that comes while another
+    /// one runs waits for it and then uses the newest VMI; waiting syncs share one run.
     ///
     /// # Errors
     /// The first failure. [`LauncherError::Slow`] if the sync takes longer than virt-handler waits:

@@ -1,4 +1,5 @@
-//! The state of the guest agent's channel, and when virt-handler sees it connected.
+//! The state of the guest agent's channel, and when virt-handler sees it connected (its condition
+//! `AgentConnected`).
 //!
 //! ```text
 //!   away ──connects──► new ──its first answers, or no time left for them──► known

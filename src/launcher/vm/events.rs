@@ -40,6 +40,7 @@ pub(in crate::launcher) enum IoError {
 }
 
 impl PendingEvents {
+    /// Notes what the state does not show later: I/O error (`VIR_DOMAIN_EVENT_ID_IO_ERROR`), panic.
     fn note(&mut self, event: &Event) {
         self.changed = true;
         match event {

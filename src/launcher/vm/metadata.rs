@@ -166,7 +166,7 @@ impl Metadata {
         }
     }
 
-    /// Records how the guest's memory is transferred: `PreCopy`, `PostCopy` or `Paused`.
+    /// Records how the guest's memory is transferred (`mode`): `PreCopy`, `PostCopy` or `Paused`.
     pub fn migration_mode(&mut self, mode: &str) {
         if let Some(migration) = self.migration_in_progress() {
             mode.clone_into(&mut migration.mode);
@@ -230,7 +230,7 @@ impl Metadata {
         });
     }
 
-    /// The domain has arrived and the migration is over.
+    /// The domain has arrived and the migration is over (`endTimestamp`).
     pub fn migration_in_ended(&mut self) {
         let migration = self.0.migration.get_or_insert_default();
         migration.end_timestamp.get_or_insert_with(Time::now);

@@ -23,6 +23,7 @@ pub(in crate::launcher) fn words(state: DomainState) -> (LifeCycle, Reason) {
     }
 }
 
+/// Reasons of a paused domain (`VIR_DOMAIN_PAUSED_IOERROR` and others).
 fn while_paused(reason: PausedReason) -> Reason {
     match reason {
         PausedReason::User => Reason::User,
@@ -42,6 +43,7 @@ fn while_paused(reason: PausedReason) -> Reason {
     }
 }
 
+/// Reasons of a domain that is off (`VIR_DOMAIN_SHUTOFF_CRASHED` and others).
 fn while_off(reason: ShutoffReason) -> Reason {
     match reason {
         ShutoffReason::Shutdown => Reason::Shutdown,

@@ -238,7 +238,7 @@ fn driver(disk: &mut Disk) -> &mut DiskDriver {
     disk.driver.get_or_insert_default()
 }
 
-/// A writable overlay in front of something that is not written.
+/// A writable overlay in front of something that is not written (`<backingStore>`).
 fn overlay(input: &Input<'_>, name: &str, format: String, backing: Claim, disk: &mut Disk) {
     image(disk, "qcow2", input.paths.ephemeral_overlay(name));
     driver(disk).discard = DiscardMode::Unmap;

@@ -15,7 +15,7 @@ use domain::disks::{
 };
 use domain::{PciAddress, PciAddressError};
 
-/// The disk, still without its source.
+/// The disk with its `<boot order>`, still without its source.
 pub(super) fn target(
     input: &Input<'_>,
     wanted: Wanted<'_>,

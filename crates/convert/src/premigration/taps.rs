@@ -1,5 +1,5 @@
 //! Tap devices that an older source has numbered (`tap1`): this pod's are named after a hash of the
-//! network's name.
+//! network's name (`--upgrade-ordinal-ifaces`).
 
 use super::PreMigrationError;
 use api::link_names::{PRIMARY_LINK, hashed_link, tap};

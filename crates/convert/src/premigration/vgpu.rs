@@ -1,4 +1,4 @@
-//! The vGPU: the mediated device of this pod in place of the source's.
+//! The vGPU: the mediated device of this pod in place of the source's (`--vgpu-dedicated-hook`).
 
 use super::{Context, PreMigrationError};
 use domain::xml::tree::Element;

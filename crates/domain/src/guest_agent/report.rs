@@ -37,7 +37,7 @@ impl GuestAgentInfo {
         let timezone = self.timezone.as_ref();
         serde_json::to_string(&Document {
             guest_agent_version: &self.agent.version,
-            // By these commands virt-handler decides whether the agent is supported.
+            // By these (`supportedCommands`) virt-handler decides whether the agent is supported.
             supported_commands: &self.agent.commands,
             hostname: &self.hostname,
             os: Os::of(&self.os),

@@ -255,7 +255,7 @@ fn secret_data(
     })
 }
 
-/// SSH keys that are to be propagated the given way, numbered from 0.
+/// SSH keys (`public-keys`) that are to be propagated the given way, numbered from 0.
 fn ssh_keys(
     cfg: &LauncherFlags,
     vmi: &Vmi,

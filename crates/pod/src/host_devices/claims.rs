@@ -52,7 +52,8 @@ struct Attribute {
     string: Option<String>,
 }
 
-/// The device that the pod got for a request of a claim (`resourceClaimName`) or its template.
+/// The device that the pod got for a request of a claim (`claimName`, `requestName`): of the claim
+/// `resourceClaimName`, or made from a template.
 pub(super) fn find(
     root: &Root,
     vmi: &Vmi,

@@ -11,8 +11,8 @@ use crate::network::request::Network;
 /// Names that the pod's link of `network` may have, the likeliest first. None if the network has no
 /// link in the pod.
 ///
-/// `networks` are all of the VMI, `pod_interface_name` is the interface's in the VMI's status, or
-/// empty.
+/// `networks` are all of the VMI, `pod_interface_name` is the interface's in the VMI's status
+/// (`podInterfaceName`), or empty.
 pub fn pod_links(
     networks: &[Network],
     network: &Network,

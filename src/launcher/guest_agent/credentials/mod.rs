@@ -120,7 +120,8 @@ impl Credentials {
         }
     }
 
-    /// Sets all credentials that it can. Returns the first failure.
+    /// Sets all credentials that it can; passwords by `virDomainSetUserPassword`. Returns the first
+    /// failure.
     async fn apply(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         // The poller may not have set the timeout yet; without it the calls below have no limit.
         set_response_timeout(&self.libvirt).await;
@@ -156,7 +157,8 @@ impl Credentials {
         first
     }
 
-    /// Sets the keys by the agent's command for them. If the agent lacks it, writes the file.
+    /// Sets the keys by the agent's command for them (`virDomainAuthorizedSSHKeysSet`). If the
+    /// agent lacks it, writes the file.
     async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<(), LauncherError> {
         let (name, given) = (user.to_owned(), keys.clone());
         let what = "setting a user's SSH keys";

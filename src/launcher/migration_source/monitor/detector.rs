@@ -71,7 +71,8 @@ impl Detector {
         self.bandwidth != 0.0
     }
 
-    /// Milliseconds to transfer the rest; 0 while the bandwidth is unknown.
+    /// Milliseconds to transfer the rest, by the bandwidth's average (`ewmaAlpha`); 0 while that is
+    /// unknown.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

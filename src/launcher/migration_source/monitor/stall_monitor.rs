@@ -8,7 +8,7 @@ use api::migration_options::StallDetectorOptions;
 use super::detector::{Detector, Record};
 use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
 
-/// QEMU's default downtime limit. A migration starts with it, unless the VM's limit is lower.
+/// QEMU's default downtime limit. A migration starts with it, unless `maxDowntimeMs` is lower.
 const INITIAL_DOWNTIME_MS: u64 = 300;
 
 #[derive(Debug)]

@@ -85,7 +85,8 @@ impl TimeLimits {
         Some(Decision { action, why })
     }
 
-    /// Post-copy where it is allowed, else a longer downtime (VFIO) or a pause of the guest.
+    /// Post-copy where `allowPostCopy` lets it, else a longer downtime (VFIO) or a pause of the
+    /// guest.
     fn help(&self) -> Action {
         if self.rules.can_post_copy() {
             return Action::StartPostCopy;
