@@ -27,9 +27,9 @@ impl DomainReads {
         }
     }
 
-    /// The domain as virt-handler may see it; `None` while it is being started. If a running job
-    /// may block libvirt's reads, or libvirt does not answer in time, it is the last reported
-    /// domain with the current metadata.
+    /// `GetDomain`: the domain as virt-handler may see it; `None` while it is being started. If a
+    /// running job may block libvirt's reads, or libvirt does not answer in time, it is the last
+    /// reported domain with the current metadata.
     ///
     /// # Errors
     /// libvirt's, unless a domain was reported before, or the domain is still arriving.
@@ -61,8 +61,8 @@ impl DomainReads {
         }
     }
 
-    /// `GetQemuVersion`. Read once, as the first answer may have to wait until libvirt has probed
-    /// QEMU.
+    /// `GetQemuVersion`: QEMU's version. Read once, as the first answer may have to wait until
+    /// libvirt has probed QEMU.
     ///
     /// # Errors
     /// libvirt's.

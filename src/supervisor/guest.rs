@@ -12,7 +12,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for QEMU to exit after SIGTERM at the end of the grace period, 15 s before the kubelet
 /// kills the pod.
 const KILL_PATIENCE: Duration = Duration::from_secs(8);
-/// Limit for the sidecars to answer Shutdown.
+/// Limit for the sidecars to answer the Shutdown hook.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct LauncherGuest {

@@ -98,7 +98,7 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
     Ok(card)
 }
 
-/// vhost, with as many queues as vCPUs if `networkInterfaceMultiqueue` is on.
+/// vhost-net, with as many queues as vCPUs if `networkInterfaceMultiqueue` is on.
 fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     let multi_queue = input.vmi.spec.domain.devices.network_interface_multiqueue == Some(true);
     let queues = if multi_queue {

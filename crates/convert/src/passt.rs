@@ -1,4 +1,4 @@
-//! `<portForward>` of interfaces with the passt binding.
+//! `<portForward>` (port forwarding) of interfaces with the passt binding.
 
 use api::vmi::interfaces::Interface;
 use domain::YesNo;

@@ -17,7 +17,7 @@ const MAX_SECRET_BYTES: u64 = 1 << 20;
 /// The credentials for the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessCredentials {
-    /// All lines of `authorized_keys` of each user in `qemuGuestAgent.users`.
+    /// SSH keys: all lines of `authorized_keys` of each user in `qemuGuestAgent.users`.
     pub ssh_keys: BTreeMap<String, Vec<String>>,
     /// The password of each user.
     pub passwords: BTreeMap<String, String>,

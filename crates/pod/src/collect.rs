@@ -103,7 +103,7 @@ pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     ctx.use_virtio_transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
 }
 
-/// Fields that the options of the request decide. `logSerialConsole` of the VMI comes before them.
+/// Fields that the options of the request decide; `logSerialConsole` of the VMI wins over them.
 pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context) {
     let cluster = options.cluster_config.unwrap_or_default();
     ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);

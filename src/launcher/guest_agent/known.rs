@@ -45,7 +45,8 @@ impl Knowledge {
         }
     }
 
-    /// The guest's information, from memory. A new agent gets a moment for its first answers.
+    /// The guest's information, from memory (`GetGuestInfo`, `GetUsers`, `GetFilesystems`). A new
+    /// agent gets a moment for its first answers.
     pub async fn info(&self) -> GuestAgentInfo {
         self.reads.note();
         first_answers::wait(&self.vm).await;

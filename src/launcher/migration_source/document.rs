@@ -18,7 +18,8 @@ use libvirt::{DiskCopy, Migration, XmlKind};
 /// The only supported compression.
 const ZSTD: &str = "zstd";
 
-/// Builds the parameters and the `VIR_MIGRATE_*` flags. Blocks, as it reads the domain.
+/// Builds the parameters and the `VIR_MIGRATE_*` flags: auto-converge, post-copy, block migration,
+/// unsafe. Blocks, as it reads the domain.
 ///
 /// | `MigrationOptions` | libvirt |
 /// |---|---|

@@ -162,8 +162,8 @@ impl Start {
         }
     }
 
-    /// Blocks until the domain runs. A kill during libvirt's start ends QEMU; before and after that
-    /// start this function ends the guest.
+    /// Blocks until the domain runs (`virDomainCreateWithFlags`). A kill during libvirt's start
+    /// ends QEMU; before and after that start this function ends the guest.
     // D-vm-2 (docs/differences.md).
     fn define_and_start(
         &self,
@@ -211,7 +211,8 @@ impl Start {
         Ok(())
     }
 
-    /// Passes the open `/dev/iommu` to libvirt, for host devices with this `fdgroup` (iommufd).
+    /// Passes the open `/dev/iommu` to libvirt (`virDomainFDAssociate`), for host devices with this
+    /// `fdgroup` (iommufd).
     fn associate_iommufd(&self, domain: &ChangeableDomain) -> Result<(), LauncherError> {
         if let Some(descriptor) = self.pod.iommufd()? {
             domain.associate_fds(convert::IOMMUFD_GROUP, &[descriptor.as_fd()])?;
@@ -318,9 +319,9 @@ fn undo(domain: &ChangeableDomain, why: LauncherError) -> LauncherError {
     why
 }
 
-/// Whether the vCPUs start paused (`VIR_DOMAIN_START_PAUSED`): for the user (`startStrategy:
-/// Paused`), or until virt-handler has pinned the emulator (`isolateEmulatorThread`) and syncs
-/// again.
+/// Whether the vCPUs start paused (`VIR_DOMAIN_START_PAUSED`): for the user
+/// (`startStrategy: Paused`), or until virt-handler has pinned the emulator
+/// (`isolateEmulatorThread`) and syncs again.
 fn starts_paused(vmi: &Vmi) -> bool {
     let cpu = vmi.spec.domain.cpu.as_ref();
     let isolated =

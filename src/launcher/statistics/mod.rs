@@ -122,7 +122,8 @@ impl Statistics {
         document.map_or_else(HashMap::new, |document| aliases(&document.spec))
     }
 
-    /// How fast the guest writes to its memory, in MiB/s. Takes a second or more.
+    /// `GetDomainDirtyRateStats`: how fast the guest writes to its memory, in MiB/s. Takes a second
+    /// or more.
     ///
     /// # Errors
     /// There is no running domain, or it could not be measured in time.

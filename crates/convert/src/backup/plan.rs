@@ -1,4 +1,5 @@
-//! From a running domain's disks to the XML of a backup.
+//! From a running domain's disks to the XML of a backup: full or incremental, push or pull (with
+//! scratch files).
 
 use api::backup::BackupVolumeInfo;
 use domain::YesNo;

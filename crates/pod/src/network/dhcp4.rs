@@ -21,8 +21,8 @@ use crate::network::vif_cache::Route;
 
 /// UDP port of DHCPv4 servers.
 pub const SERVER_PORT: u16 = 67;
-/// How long the guest may use its address, in seconds: 999 days. It is the guest's as long as the
-/// pod lives.
+/// How long the guest may use its address (lease time), in seconds: 999 days. It is the guest's as
+/// long as the pod lives.
 const LEASE_SECONDS: u32 = 999 * 24 * 3600;
 /// Shortest message, for clients from the days of BOOTP: 300 bytes with the headers of UDP and IP.
 const MIN_MESSAGE: usize = 272;
@@ -257,7 +257,7 @@ fn ntp_servers(config: &Config) -> Result<Vec<Ipv4Addr>, NetworkError> {
 }
 
 /// Option 121 (RFC 3442): length of the prefix, its octets as far as they count, gateway. The
-/// default gateway comes last, as it may need one of the other routes to be reached.
+/// default route (default gateway) comes last, as it may need one of the others to reach it.
 fn route_octets(routes: &[Route]) -> Vec<u8> {
     let (mut bytes, mut default) = (Vec::new(), Vec::new());
     for route in routes {

@@ -125,9 +125,9 @@ impl StallMonitor {
         None
     }
 
-    /// What helps a stalled migration: post-copy, else a longer downtime, up to
-    /// `precopyPossibleFactor` times the allowed one, else an abort. With `searchLocalMinima` it
-    /// waits for a local minimum.
+    /// What helps a stalled migration: with `allowWorkloadDisruption` post-copy or a long downtime;
+    /// else the allowed downtime, or an abort where the expected one is above
+    /// `precopyPossibleFactor` times that. `searchLocalMinima` waits for a local minimum.
     fn converge(&self) -> Option<(Action, Why)> {
         let downtime_ms = self.detector.downtime_ms(self.record);
         if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
