@@ -5,7 +5,7 @@ use tonic::{Request, Response, Status};
 use api::proto::cmd::info::cmd_info_server::CmdInfo;
 use api::proto::cmd::info::{CmdInfoRequest, CmdInfoResponse};
 
-/// Answers virt-handler's first call.
+/// Answers virt-handler's first call, with `supportedCmdVersions`.
 pub(super) struct Info;
 
 #[tonic::async_trait]

@@ -19,7 +19,7 @@ use api::proto::notify::v1::notify_client::NotifyClient;
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response};
 use os::grpc;
 
-/// The notify service's version.
+/// The notify service's version, which must be one of virt-handler's `supportedNotifyVersions`.
 const VERSION: u32 = 1;
 /// Limit of each of virt-handler's answers, as in the reference.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

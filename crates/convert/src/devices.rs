@@ -75,8 +75,9 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
     Ok(())
 }
 
-/// The balloon, which also reports how much memory the guest uses (`<stats period>`). Without an
-/// element libvirt would add its default, so `none` is written too.
+/// The balloon, which also reports how much memory the guest uses (`<stats period>`,
+/// `MemBalloonStatsPeriod`). Without an element libvirt would add its default, so `none` is written
+/// too.
 pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let period = input.ctx.mem_balloon_stats_period;
     draft.domain.devices.ballooning = Some(

@@ -46,8 +46,8 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
     Ok(())
 }
 
-/// The display: the one that the VMI names, bochs for EFI where the cluster wants it, or the
-/// architecture's (`video` in `arch.rs`).
+/// The display: the one that the VMI names, bochs for EFI where the cluster wants it
+/// (`BochsDisplayForEFIGuests`), or the architecture's (`video` in `arch.rs`).
 fn video_model(input: &Input<'_>) -> (String, Option<u64>) {
     let spec = &input.vmi.spec.domain;
     let bootloader = spec

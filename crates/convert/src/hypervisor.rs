@@ -2,8 +2,8 @@
 
 use super::{Arch, ConvertError, Draft, Input};
 
-/// KVM, the Microsoft hypervisor, or QEMU's own translator where neither is there and emulation is
-/// allowed, or where the guest's architecture is not the host's.
+/// KVM, the Microsoft hypervisor (`--hypervisor`), or QEMU's own translator where neither is there
+/// and `--allow-emulation` is given, or where the guest's architecture is not the host's.
 pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let ctx = input.ctx;
     let domain = &mut draft.domain;
@@ -32,7 +32,7 @@ fn unavailable(device: &str) -> ConvertError {
     )
 }
 
-/// The guest's architecture is known and not the host's, and that is allowed.
+/// The guest's architecture is known and not the host's, with `--allow-cross-arch-emulation`.
 fn is_foreign(input: &Input<'_>) -> bool {
     let (guest, host) = (&input.vmi.spec.architecture, &input.ctx.host_architecture);
     input.ctx.allow_cross_arch_emulation && !guest.is_empty() && !host.is_empty() && guest != host

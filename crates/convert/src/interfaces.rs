@@ -54,6 +54,7 @@ fn refusal(index: usize, field: &str, reason: impl Into<Reason>) -> ConvertError
     )
 }
 
+/// Whether `interfaceDomainAttachment` of the request names a tap device for it.
 fn has_tap(input: &Input<'_>, iface: &Interface) -> bool {
     input
         .ctx

@@ -10,8 +10,8 @@ fn entry(name: &'static str, value: &str) -> SysInfoEntry {
     }
 }
 
-/// UUID and serial number of the VMI's firmware, the cluster's name of the product, and the
-/// chassis.
+/// UUID and serial number of the VMI's firmware, the cluster's name of the product
+/// (`VirtualMachineSMBios`), and the chassis.
 pub(super) fn sysinfo(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let spec = &input.vmi.spec.domain;
     let mut system = Vec::new();

@@ -103,7 +103,8 @@ pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     ctx.use_virtio_transitional = vmi.spec.domain.devices.use_virtio_transitional == Some(true);
 }
 
-/// Fields that the options of the request decide; `logSerialConsole` of the VMI wins over them.
+/// Fields that the options of the request decide; `logSerialConsole` of the VMI wins over
+/// `SerialConsoleLogDisabled`.
 pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context) {
     let cluster = options.cluster_config.unwrap_or_default();
     ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);
@@ -136,8 +137,8 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.grace_io_virtualization_enabled = cluster.grace_io_virtualization_enabled;
 }
 
-/// `freePageReporting`: not without a balloon, not where latency counts more than memory, not if
-/// the user says no.
+/// `freePageReporting` (the cluster has `FreePageReportingDisabled`): not without a balloon, not
+/// where latency counts more than memory, not if the user says no.
 fn reports_free_pages(vmi: &Vmi) -> bool {
     let domain = &vmi.spec.domain;
     let has_balloon = domain.devices.autoattach_mem_balloon != Some(false);

@@ -96,7 +96,8 @@ impl Metadata {
             .get_or_insert_with(Time::now);
     }
 
-    /// The pod is being deleted; virt-handler should ask the guest to shut down.
+    /// `markedForGracefulShutdown`: the pod is being deleted; virt-handler should ask the guest to
+    /// shut down.
     pub fn mark_for_graceful_shutdown(&mut self) {
         self.grace().marked_for_graceful_shutdown = Some(true);
     }

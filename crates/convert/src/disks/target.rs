@@ -181,8 +181,8 @@ fn reservations(input: &Input<'_>) -> Reservations {
     }
 }
 
-/// Discarded blocks reach the volume unless it is preallocated; capacity and file system overhead
-/// of the claim are for a later resize.
+/// Discarded blocks reach the volume unless it is one of `PreallocatedVolumes`; capacity and file
+/// system overhead of the claim are for a later resize.
 fn discard_and_capacity(
     input: &Input<'_>,
     volume: &String,
