@@ -179,8 +179,8 @@ impl Requests {
 
     /// `ShutdownVirtualMachine` (`virDomainShutdownFlags`): starts the grace period and asks the
     /// guest to shut down, through its agent if connected, and by ACPI otherwise or if the agent
-    /// refuses. The call waits for no turn: a change that hangs
-    /// must not keep virt-handler from killing the guest when its grace period is over.
+    /// refuses. The call waits for no turn: a change that hangs must not keep virt-handler from
+    /// killing the guest when its grace period is over.
     ///
     /// The call to the agent returns when the guest has ended, or after a minute (5 s if the agent
     /// is silent), so it runs in the background. virt-handler repeats its request, which sends ACPI
