@@ -79,7 +79,14 @@ impl Knowledge {
 
     /// Records the agent's version and commands. virt-handler asks for them when it gets a
     /// document, but no document contains them. So a change sends the last document again.
+    ///
+    /// While file systems are frozen, the agent disables most commands, without which virt-handler
+    /// takes it for one that is not supported. So the commands known before stay.
     pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
+        let is_frozen = self.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen);
+        if is_frozen && lock(&self.known).agent.version == agent.version {
+            return;
+        }
         let known = |known: &mut Known| std::mem::replace(&mut known.agent, agent.clone());
         if self.learn(known) == agent {
             return;

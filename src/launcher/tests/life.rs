@@ -1,7 +1,7 @@
 //! The domain's life: what is reported, refused and awaited.
 
 use super::*;
-use domain::guest_agent::AgentInfo;
+use domain::guest_agent::{AgentInfo, Command, FreezeStatus};
 use libvirt::{CrashedDetail, LifecycleEvent};
 
 #[test]
@@ -373,5 +373,29 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
         test.act(Action::Pause).await.unwrap();
         let next = test.handler.next().await;
         assert_eq!(next, "MODIFIED Paused", "the same again is no news");
+    });
+}
+
+#[test]
+fn commands_that_a_frozen_guests_agent_disables_stay_known() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let info = |enabled: bool| AgentInfo {
+            version: "10.0.2".into(),
+            commands: vec![Command {
+                name: "guest-info".into(),
+                enabled,
+            }],
+        };
+        let (vm, known) = (&test.launcher.vm, &test.launcher.guest.known);
+        for (status, answer, expected) in [
+            (FreezeStatus::Thawed, true, true),
+            (FreezeStatus::Frozen, false, true),
+            (FreezeStatus::Thawed, false, false),
+        ] {
+            vm.report_guest(|guest| guest.fs_freeze_status = Some(status));
+            known.learn_agent(info(answer));
+            assert_eq!(known.info().await.agent, info(expected), "{status:?}");
+        }
     });
 }

@@ -31,7 +31,7 @@ pub struct AgentInfo {
 pub struct Command {
     /// Its name, such as `guest-ping`.
     pub name: String,
-    /// Whether the guest's administrator allows it.
+    /// Whether the agent allows it: its administrator, and frozen file systems, can disable it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enabled: bool,
 }
