@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.car
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat programs install image image-tree clean
+.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat compat-cluster programs install image image-tree clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -94,6 +94,17 @@ compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.
 	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr MANUALS=no
 	compat/run --launcher container/compat.toml $(SCENARIOS)
 	compat/compare target/compat/results/virt-launcher-rust
+
+# CLUSTER_DIR names the folder with Kubernetes' and KubeVirt's programs; without it, this says what is missing.
+compat-cluster: ## a real cluster with this launcher and KubeVirt's, see compat/README.md (CLUSTER_DIR=DIR SCENARIOS="…")
+	@compat/run-cluster check
+	@$(MAKE) --no-print-directory guest
+	BINARIES=none scripts/image-tree
+	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr MANUALS=no
+	compat/run-cluster up --launcher compat/launchers/kubevirt.toml --launcher container/compat.toml
+	compat/run-cluster run $(SCENARIOS); compat/run-cluster down
+	compat/compare $(CLUSTER_DIR)/results/virt-launcher-rust --reference $(CLUSTER_DIR)/results/kubevirt-v1.9.0 \
+		--junit $(CLUSTER_DIR)/results/junit.xml
 
 # What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit
 # target keeps that flag away from build scripts and proc macros.

@@ -65,9 +65,7 @@ class ExportServer:
             "VOLUME_MAP_URI": "/map",
         }
         with open(f"{folder}/{PROGRAM}.log", "a") as log:
-            self.process = subprocess.Popen(
-                [*self.enter, program()], env=environment, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen([*self.enter, program()], env=environment, stdout=log, stderr=log)
 
     def __enter__(self):
         return self

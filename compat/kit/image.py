@@ -44,7 +44,7 @@ class Image:
             os.symlink(target, self.top + path)
         if not launcher.rootfs:
             self.adapt_to_debian()
-        self.set_owners()
+        set_owners(self.top)
 
     def adapt_to_debian(self):
         """What KubeVirt's image has and this machine's packages lack."""
@@ -77,20 +77,21 @@ class Image:
                 return layer + path
         raise FileNotFoundError(f"{path} in the image of {self.launcher.name}")
 
-    def set_owners(self):
-        """What copying has lost: mode and owner of libvirt's hooks, and the monitor's file capability."""
-        hooks = self.top + "/etc/libvirt/hooks"
-        for path in (hooks, hooks + "/qemu"):
-            if os.path.exists(path):
-                os.chmod(path, 0o755)
-                os.chown(path, USER, USER)
-        monitor = self.top + MONITOR
-        if os.path.islink(monitor):  # a capability of its own needs a file of its own
-            program = os.path.join(os.path.dirname(monitor), os.readlink(monitor))
-            os.unlink(monitor)
-            shutil.copy2(program, monitor)
-        if os.path.exists(monitor):
-            os.setxattr(monitor, "security.capability", NET_BIND_SERVICE)
+
+def set_owners(tree):
+    """What copying into an image's folder has lost: mode and owner of libvirt's hooks, the monitor's file capability."""
+    hooks = tree + "/etc/libvirt/hooks"
+    for path in (hooks, hooks + "/qemu"):
+        if os.path.exists(path):
+            os.chmod(path, 0o755)
+            os.chown(path, USER, USER)
+    monitor = tree + MONITOR
+    if os.path.islink(monitor):  # a capability of its own needs a file of its own
+        program = os.path.join(os.path.dirname(monitor), os.readlink(monitor))
+        os.unlink(monitor)
+        shutil.copy2(program, monitor)
+    if os.path.exists(monitor):
+        os.setxattr(monitor, "security.capability", NET_BIND_SERVICE)
 
 
 def is_qemu(entry):

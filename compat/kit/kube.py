@@ -1,11 +1,13 @@
 """A small client of the API server."""
 
+import functools
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
 
-from kit.settings import API_SERVER
+from kit.settings import API_SERVER, CERTIFICATES, CLIENT
 
 KUBEVIRT = "/apis/kubevirt.io/v1"
 CONFLICT_RETRIES = 30
@@ -17,13 +19,26 @@ class ApiError(Exception):
         self.code = code
 
 
+@functools.cache
+def tls():
+    """Of a cluster's API server; the kit's own one speaks HTTP."""
+    if not API_SERVER.startswith("https:"):
+        return None
+    context = ssl.create_default_context(cafile=f"{CERTIFICATES}/ca.crt")
+    context.load_cert_chain(f"{CERTIFICATES}/{CLIENT}.crt", f"{CERTIFICATES}/{CLIENT}.key")
+    return context
+
+
+def open_url(path, timeout, **options):
+    request = urllib.request.Request(API_SERVER + path, **options)
+    return urllib.request.urlopen(request, timeout=timeout, context=tls())
+
+
 def call(method, path, body=None, content_type="application/json", timeout=10):
     data = json.dumps(body).encode() if body is not None else None
-    request = urllib.request.Request(
-        API_SERVER + path, data=data, method=method, headers={"Content-Type": content_type}
-    )
+    headers = {"Content-Type": content_type}
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with open_url(path, timeout, data=data, method=method, headers=headers) as response:
             return json.loads(response.read())
     except urllib.error.HTTPError as error:
         raise ApiError(method, path, error.code, error.read()) from None

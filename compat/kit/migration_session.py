@@ -269,4 +269,4 @@ class MigrationSession(Runner):
 
 
 if __name__ == "__main__":
-    MigrationSession(sys.argv[1:3]).run_all(registry.choose(sys.argv[3:], nodes=2))
+    MigrationSession(sys.argv[1:3]).run_all(registry.choose(sys.argv[3:], registry.TWO_NODES))

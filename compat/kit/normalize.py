@@ -10,7 +10,14 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 REPORTED_LEVELS = ("error", "warning", "raw", "fatal", "panic")
 # Of virt-handler's log, what is about the machine and not about the launcher.
 # Conflicts of two writers are part of optimistic locking.
-UNRELATED = ("device plugin", "multipath", "node-labeller", "TLS handshake", "the object has been modified")
+UNRELATED = (
+    "device plugin",
+    "failed to load the certificate",
+    "multipath",
+    "node-labeller",
+    "TLS handshake",
+    "the object has been modified",
+)
 
 
 def plain(text):
@@ -18,7 +25,7 @@ def plain(text):
     text = re.sub(r"\bproc/\d+", "proc/<pid>", text)
     text = re.sub(r"/proc/self/fd/\d+", "/proc/self/fd/<n>", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:<port>", text)
-    text = re.sub(r"\b(hp-volume|virt-launcher-[a-z0-9-]+)-[0-9a-f]{5}\b", r"\1-<id>", text)
+    text = re.sub(r"\b(hp-volume|virt-launcher-[a-z0-9-]+)-[0-9a-z]{5}\b", r"\1-<id>", text)
     return re.sub(r"0x[0-9a-f]{4,}", "<ptr>", text)
 
 

@@ -3,10 +3,8 @@
 import json
 import threading
 import time
-import urllib.request
 
 from kit import conditions, kube
-from kit.settings import API_SERVER
 
 
 class Recorder:
@@ -21,11 +19,11 @@ class Recorder:
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
-        url = (
-            f"{API_SERVER}{kube.vmi_path(self.namespace)}?watch=true&resourceVersion=0"
+        path = (
+            f"{kube.vmi_path(self.namespace)}?watch=true&resourceVersion=0"
             f"&fieldSelector=metadata.name%3D{self.name}"
         )
-        with urllib.request.urlopen(url, timeout=3600) as response:
+        with kube.open_url(path, 3600) as response:
             for line in response:
                 if self.stopped:
                     return
@@ -78,5 +76,11 @@ class Recorder:
     def events(self):
         """The Kubernetes events about it, in order."""
         items = kube.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
-        mine = [event for event in items if event["involvedObject"].get("name") == self.name]
+        uids = {obj["metadata"].get("uid") for _, _, obj in self.versions}
+        mine = [
+            event
+            for event in items
+            if event["involvedObject"].get("name") == self.name
+            and event["involvedObject"].get("uid") in (*uids, None)
+        ]
         return sorted(mine, key=lambda event: event.get("firstTimestamp") or "")

@@ -4,7 +4,8 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-ONE_NODE = (
+ONE_NODE, TWO_NODES, CLUSTER = "one node", "two nodes", "cluster"
+MODULES = (
     "start",
     "lifecycle",
     "shutdown",
@@ -18,8 +19,27 @@ ONE_NODE = (
     "backup",
     "virt_handler_restart",
     "stress",
+    "migration",
+    "migration_devices",
+    "migration_storage",
+    "migration_failures",
+    "growth",
+    "cluster_life",
+    "cluster_migration",
+    "cluster_faults",
 )
-TWO_NODES = ("migration", "migration_devices", "migration_storage", "migration_failures", "growth")
+# Scenarios of one node that a cluster can run as they are.
+ALSO_IN_A_CLUSTER = (
+    "paused_start",
+    "lifecycle",
+    "shutdown",
+    "poweroff",
+    "shutdown_ignored",
+    "shutdown_ignored_without_agent",
+    "grace_period_zero",
+    "deleted_during_boot",
+    "guest_information",
+)
 
 
 @dataclass
@@ -28,7 +48,7 @@ class Scenario:
     does: str
     expects: str
     run: Callable  # (session, result) -> VM, or None
-    nodes: int
+    place: str
     default: bool
     lacks: Callable  # () -> why it cannot run here, or None
 
@@ -36,13 +56,13 @@ class Scenario:
 SCENARIOS = {}
 
 
-def scenario(does, expects, nodes=1, default=True, lacks=lambda: None):
+def scenario(does, expects, place=ONE_NODE, default=True, lacks=lambda: None):
     """Registers a scenario. `does`: what happens; `expects`: what virt-handler must show, as the reference does.
     Those that are not `default` run only by their names. `lacks`: what the machine lacks for it, or None."""
 
     def register(function):
         SCENARIOS[function.__name__] = Scenario(
-            function.__name__, does, expects, function, nodes, default, lacks
+            function.__name__, does, expects, function, place, default, lacks
         )
         return function
 
@@ -51,14 +71,18 @@ def scenario(does, expects, nodes=1, default=True, lacks=lambda: None):
 
 def load():
     """Imports all of them, and returns them by name."""
-    for module in ONE_NODE + TWO_NODES:
+    for module in MODULES:
         importlib.import_module(f"scenarios.{module}")
     return SCENARIOS
 
 
-def choose(names, nodes):
+def runs_in(each, place):
+    return each.place == place or (place == CLUSTER and each.name in ALSO_IN_A_CLUSTER)
+
+
+def choose(names, place):
     """Those with these names; all default ones where there are no names. KeyError with a name that does not exist."""
-    every = {name: s for name, s in load().items() if s.nodes == nodes}
+    every = {name: each for name, each in load().items() if runs_in(each, place)}
     if names:
         return [every[name] for name in names]
-    return [s for s in every.values() if s.default]
+    return [each for each in every.values() if each.default]

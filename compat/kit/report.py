@@ -2,6 +2,7 @@
 
 import json
 import os
+from xml.etree import ElementTree
 
 from kit import comparison, conditions, registry
 
@@ -139,10 +140,8 @@ def text(reference, variants, names):
                 yield f"    failed: {', '.join(each.failed(name))}"
         for variant in variants:
             yield f"  {variant.name}: {verdict(reference, variant, name)}"
-            for each in differences(reference, variant, name) or []:
-                yield f"    {each.where}: {each.what}".rstrip(": ")
-                yield f"      {reference.name}: {comparison.shown(each.reference)}"
-                yield f"      {variant.name}: {comparison.shown(each.other)}"
+            for line in details(reference, variant, name):
+                yield "    " + line
             if lacking := without_timeline(reference, variant, name):
                 yield f"    conditions over time: not compared, no timeline of {' and '.join(lacking)}"
         yield ""
@@ -179,9 +178,40 @@ def migrations(reference, variants, names):
     yield row(["---"] * len(columns))
     known = registry.load()
     for name in names:
-        if name in known and known[name].nodes == 2:
+        if name in known and known[name].place == registry.TWO_NODES:
             cells = [each.migrations(name) for each in [reference, *variants]]
             yield row([f"`{name}`", *cells, *(verdict(reference, v, name) for v in variants)])
+
+
+def junit(reference, variants, names):
+    """A JUnit document: a suite for each variant, a case for each scenario; what differs is its failure."""
+    document = ElementTree.Element("testsuites")
+    for variant in variants:
+        suite = ElementTree.SubElement(document, "testsuite", name=variant.name)
+        for name in names:
+            seconds = variant.records.get(name, {}).get("seconds", 0)
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=variant.name, name=name, time=str(seconds)
+            )
+            found = verdict(reference, variant, name)
+            if found == "not compared":
+                ElementTree.SubElement(case, "skipped", message=variant.summary(name))
+            elif found != "equal":
+                failure = ElementTree.SubElement(case, "failure", message=found)
+                failure.text = "\n".join(details(reference, variant, name))
+        suite.set("tests", str(len(names)))
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+    ElementTree.indent(document)
+    return ElementTree.tostring(document, encoding="unicode", xml_declaration=True)
+
+
+def details(reference, variant, name):
+    """Every difference, in lines."""
+    for each in differences(reference, variant, name) or []:
+        yield f"{each.where}: {each.what}".rstrip(": ")
+        yield f"  {reference.name}: {comparison.shown(each.reference)}"
+        yield f"  {variant.name}: {comparison.shown(each.other)}"
 
 
 def row(cells):

@@ -5,10 +5,10 @@ import socket
 import ssl
 
 from kit import settings
-from kit.virt_handler import CONSOLE_PORT, METRICS_PORT, VMSTATS_PORT
+from kit.virt_handler import METRICS_PORT, VMSTATS_PORT
 
 
-def connect(address, port, certificate="client", timeout=30):
+def connect(address, port, certificate=settings.CLIENT, timeout=30):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -25,8 +25,8 @@ def request(
     body=None,
     *,
     address=settings.NODE_ADDRESS,
-    port=CONSOLE_PORT,
-    certificate="client",
+    port=settings.REST_PORT,
+    certificate=settings.CLIENT,
     accept="*/*",
     timeout=30,
 ):
@@ -61,7 +61,7 @@ def join_chunks(data):
 
 
 def vmi_path(namespace, name, subresource):
-    return f"/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{subresource}"
+    return f"{settings.REST_ROOT}/namespaces/{namespace}/virtualmachineinstances/{name}/{subresource}"
 
 
 def metrics(address=settings.NODE_ADDRESS):

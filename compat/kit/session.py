@@ -13,6 +13,7 @@ from kit.image import Image
 from kit.result import Result
 from kit.runner import Runner
 from kit.virt_handler import VirtHandler, label_node
+from kit.vm import VM
 from kit.wait import until
 
 FEATURE_GATES = ("VMStatsCollector", "Root")
@@ -39,6 +40,9 @@ class Session(Runner):
         self.controller = Controller()
         until("the node's label kubevirt.io/schedulable", lambda: is_schedulable(settings.NODE_NAME), 30)
 
+    def vm(self, name, **options):
+        return VM(self, name, **options)
+
     def new_result(self, name):
         return Result(self, name)
 
@@ -61,4 +65,4 @@ def is_schedulable(node):
 
 
 if __name__ == "__main__":
-    Session(sys.argv[1]).run_all(registry.choose(sys.argv[2:], nodes=1))
+    Session(sys.argv[1]).run_all(registry.choose(sys.argv[2:], registry.ONE_NODE))

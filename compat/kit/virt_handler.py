@@ -12,7 +12,7 @@ from kit.container import Container
 from kit.wait import until
 
 PROGRAM = "/usr/bin/virt-handler"
-METRICS_PORT, CONSOLE_PORT, VMSTATS_PORT = 8443, 8186, 8187
+METRICS_PORT, VMSTATS_PORT = 8443, 8187
 START_TIMEOUT = 60  # seconds
 STOP_TIMEOUT = 30
 LABELLER_TIMEOUT = 120
@@ -39,7 +39,7 @@ class VirtHandler:
             "--port",
             str(METRICS_PORT),
             "--console-server-port",
-            str(CONSOLE_PORT),
+            str(settings.CONSOLE_PORT),
             "--vmstats-server-port",
             str(VMSTATS_PORT),
             "--max-metric-requests",
@@ -70,7 +70,7 @@ class VirtHandler:
         if self.process.poll() is not None:
             raise RuntimeError(f"virt-handler ended with {self.process.returncode}, see {self.log}")
         try:
-            socket.create_connection((settings.NODE_ADDRESS, CONSOLE_PORT), 1).close()
+            socket.create_connection((settings.NODE_ADDRESS, settings.CONSOLE_PORT), 1).close()
         except OSError:
             return False
         return True

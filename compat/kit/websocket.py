@@ -17,7 +17,7 @@ class WebSocket:
     """`text`: what has come so far; `closed`: why nothing more comes, or None."""
 
     def __init__(self, path, address=settings.NODE_ADDRESS, timeout=10):
-        self.connection = rest.connect(address, rest.CONSOLE_PORT, timeout=timeout)
+        self.connection = rest.connect(address, settings.REST_PORT, timeout=timeout)
         key = base64.b64encode(os.urandom(16)).decode()
         self.connection.sendall(
             (

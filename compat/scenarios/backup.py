@@ -10,7 +10,6 @@ from kit.attachment_pod import AttachmentPod
 from kit.normalize import plain
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 from kit.volume_hotplug import attach, detach
 
 VOLUME = "backup-target"
@@ -27,7 +26,7 @@ def tracked(vmi):
     "changedBlockTracking Enabled; backupStatus completed with checkpoint and volumes; images with the right content",
 )
 def backup_push(session, result):
-    vm = VM(session, "backup-push", change=tracked, state=("cbt",))
+    vm = session.vm("backup-push", change=tracked, state=("cbt",))
     boot(result, vm)
     result.step("changedBlockTracking Enabled", tracking_enabled, vm)
     pod = AttachmentPod(session.image, VOLUME, session.folder + "/attachment-pod.log", size=0)
@@ -53,7 +52,7 @@ def backup_push(session, result):
     "a backup in pull mode is started and aborted", "backupStatus runs, then completed; the guest runs on"
 )
 def backup_pull(session, result):
-    vm = VM(session, "backup-pull", change=tracked, state=("cbt",))
+    vm = session.vm("backup-pull", change=tracked, state=("cbt",))
     boot(result, vm)
     result.step("changedBlockTracking Enabled", tracking_enabled, vm)
     pod = AttachmentPod(session.image, VOLUME, session.folder + "/attachment-pod.log", size=0)
@@ -76,7 +75,7 @@ def backup_pull(session, result):
     lacks=export_server.lacks,
 )
 def backup_export(session, result):
-    vm = VM(session, "backup-export", change=tracked, state=("cbt",))
+    vm = session.vm("backup-export", change=tracked, state=("cbt",))
     boot(result, vm)
     result.step("changedBlockTracking Enabled", tracking_enabled, vm)
     pod = AttachmentPod(session.image, VOLUME, session.folder + "/attachment-pod.log", size=0)

@@ -10,7 +10,6 @@ from kit.kube import phase
 from kit.normalize import plain, status
 from kit.registry import scenario
 from kit.steps import boot, end_after_final_phase, end_by_deletion
-from kit.vm import VM
 from kit.wait import until
 
 
@@ -22,7 +21,7 @@ def kill(pids):
 
 @scenario("SIGKILL to QEMU", "Failed")
 def qemu_killed(session, result):
-    vm = VM(session, "qemu-killed")
+    vm = session.vm("qemu-killed")
     boot(result, vm)
     result.step("kill", lambda: kill(vm.pod.pids("qemu-system")))
     result.step("final phase", vm.final_phase)
@@ -32,7 +31,7 @@ def qemu_killed(session, result):
 
 @scenario("SIGKILL to virt-launcher; its monitor ends the rest", "Failed; the pod ends")
 def launcher_killed(session, result):
-    vm = VM(session, "launcher-killed")
+    vm = session.vm("launcher-killed")
     boot(result, vm)
     result.step(
         "kill", lambda: kill([pid for pid, name, _, _ in vm.pod.container.tree() if name == "virt-launcher"])
@@ -45,7 +44,7 @@ def launcher_killed(session, result):
 
 @scenario("SIGKILL to the whole pod", "Failed")
 def pod_killed(session, result):
-    vm = VM(session, "pod-killed")
+    vm = session.vm("pod-killed")
     boot(result, vm)
     result.step("kill", vm.pod.signal, signal.SIGKILL)
     result.step("pod ended", vm.pod_ended)
@@ -59,7 +58,7 @@ def pod_killed(session, result):
     "another virtqemud; pause and unpause work again; the guest runs on",
 )
 def daemon_killed(session, result):
-    vm = VM(session, "daemon-killed")
+    vm = session.vm("daemon-killed")
     boot(result, vm)
     result.step("kill", lambda: bool(kill(vm.pod.pids("virtqemud"))))
     result.step("another virtqemud", lambda: bool(until("virtqemud", lambda: vm.pod.pids("virtqemud"), 15)))
@@ -80,7 +79,7 @@ def panic(session, result):
     def change(vmi):
         vmi["spec"]["domain"]["devices"]["panicDevices"] = [{"model": "isa"}]
 
-    vm = VM(session, "panic", change=change)
+    vm = session.vm("panic", change=change)
     boot(result, vm)
     vm.console().send("echo c >/proc/sysrq-trigger\n")
     result.step("final phase", vm.final_phase, 40)
@@ -93,8 +92,7 @@ def panic(session, result):
     "condition Synchronized is False with the reason; the VMI can be deleted",
 )
 def missing_disk(session, result):
-    vm = VM(
-        session,
+    vm = session.vm(
         "missing-disk",
         change=lambda vmi: objects.add_disk(
             vmi, "none", {"hostDisk": {"path": "/nowhere/disk.img", "type": "Disk"}}
@@ -116,7 +114,7 @@ def missing_firmware(session, result):
         vmi["spec"]["domain"]["firmware"]["bootloader"] = {"efi": {"secureBoot": False}}
         vmi["spec"]["domain"]["features"]["smm"] = {"enabled": True}
 
-    vm = VM(session, "missing-firmware", change=change, ovmf="/nowhere")
+    vm = session.vm("missing-firmware", change=change, ovmf="/nowhere")
 
     def refused():
         vm.wait(
@@ -156,7 +154,7 @@ def disk_full(session, result):
             },
         )
 
-    vm = VM(session, "disk-full", change=change, tmpfs_claims={"small": "24m"})
+    vm = session.vm("disk-full", change=change, tmpfs_claims={"small": "24m"})
     boot(result, vm)
     mark = vm.recorder.mark()
     vm.shell("true")

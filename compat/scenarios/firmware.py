@@ -3,7 +3,6 @@
 from kit.normalize import status
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 
 
 def uefi(vmi, secure_boot=False, **efi):
@@ -16,7 +15,7 @@ def uefi(vmi, secure_boot=False, **efi):
 
 @scenario("UEFI", "Running, AgentConnected")
 def efi(session, result):
-    vm = VM(session, "efi", change=uefi)
+    vm = session.vm("efi", change=uefi)
     boot(result, vm, agent_timeout=90)
     result.record("running_status", status(vm.latest))
     end_by_deletion(result, vm)
@@ -29,7 +28,7 @@ def secure_boot(session, result):
         uefi(vmi, secure_boot=True)
         vmi["spec"]["domain"]["devices"]["tpm"] = {}
 
-    vm = VM(session, "secure-boot", change=change)
+    vm = session.vm("secure-boot", change=change)
     boot(result, vm, agent_timeout=120)
     result.step("guest: Secure Boot", vm.shell, "dmesg | grep -ci 'secure boot enabled'")
     result.step("guest: TPM", vm.shell, "cat /sys/class/tpm/tpm0/tpm_version_major")
@@ -58,7 +57,7 @@ def persistent_state(session, result):
             }
         )
 
-    vm = VM(session, "persistent-state", change=change, state=("swtpm", "nvram"))
+    vm = session.vm("persistent-state", change=change, state=("swtpm", "nvram"))
     boot(result, vm, agent_timeout=120)
     result.step("guest: TPM", vm.shell, "cat /sys/class/tpm/tpm0/tpm_version_major")
     result.step(

@@ -3,7 +3,7 @@
 from kit import kube
 from kit.kube import condition
 from kit.migration_session import MigratingVM
-from kit.registry import scenario
+from kit.registry import TWO_NODES, scenario
 from kit.steps import end_by_deletion
 from scenarios.migration import boot, migrate, status_at_the_target
 
@@ -28,7 +28,7 @@ def condition_is_gone(vm, kind):
 @scenario(
     "a guest with 1 CPU of at most 4 gets 3, by a migration",
     "condition HotVCPUChange goes, currentCPUTopology has 3 sockets, and libvirt has 3 virtual CPUs",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_more_cpus(session, result):
     def change(vmi):
@@ -54,7 +54,7 @@ def migrate_more_cpus(session, result):
 @scenario(
     "a guest with 256 MiB of at most 512 gets 384, by a migration",
     "condition HotMemoryChange goes, status.memory has what was asked for and what the guest has, and so has the guest",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_more_memory(session, result):
     def change(vmi):

@@ -5,7 +5,6 @@ import time
 from kit.normalize import without_times
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 
 
 @scenario(
@@ -13,7 +12,7 @@ from kit.vm import VM
     "guestOSInfo in the status; guestosinfo, userlist, filesystemlist",
 )
 def guest_information(session, result):
-    vm = VM(session, "guest-information")
+    vm = session.vm("guest-information")
     boot(result, vm)
 
     def os_info():
@@ -35,7 +34,7 @@ def guest_information(session, result):
     "the command's exit status and output; 0 or not for a ping; an event for a ping that fails",
 )
 def probes(session, result):
-    vm = VM(session, "probes")
+    vm = session.vm("probes")
     boot(result, vm)
     result.step("command that succeeds", probe, vm, "--command", "/bin/echo", "--", "two words", "another")
     result.step(
@@ -77,7 +76,7 @@ def probe(vm, *arguments):
     "exit status 0; fsFreezeStatus frozen, then none",
 )
 def freezer(session, result):
-    vm = VM(session, "freezer")
+    vm = session.vm("freezer")
     boot(result, vm)
     mark = vm.recorder.mark()
     result.step("freeze", freeze, vm, "--freeze")
@@ -129,7 +128,7 @@ def access_credentials(session, result):
         "keys": {"first": KEY.format("A", "first"), "second": KEY.format("B", "second")},
         "passwords": {"guest": "s3cret"},
     }
-    vm = VM(session, "access-credentials", change=change, secrets=secrets)
+    vm = session.vm("access-credentials", change=change, secrets=secrets)
     result.step("phase Running", vm.running, required=True)
     result.step("guest up on the console", vm.guest_up)
     vm.shell("mkdir -p /root /home/guest; chown 1000:1000 /home/guest; cp /etc/shadow /run/shadow.before")

@@ -6,7 +6,6 @@ from kit.normalize import status
 from kit.pod_network import PodNetwork, make_bridge
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 from scenarios.network import (
     GUEST_LINKS,
     TAP_PLUGIN,
@@ -26,8 +25,7 @@ NETWORK = {"multus": {"networkName": "default/blue"}}
 def interface_hotplug(session, result):
     with PodNetwork("nicplug", host=10) as network:
         make_bridge("net-blue", ["10.20.0.1/24"])
-        vm = VM(
-            session,
+        vm = session.vm(
             "interface-hotplug",
             change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
             network=network.name,
@@ -127,7 +125,7 @@ def link_state(session, result):
             interface(vmi, "default", "masquerade", {"pod": {}})
             interface(vmi, "blue", TAP_PLUGIN, NETWORK, state="down")
 
-        vm = VM(session, "link-state", change=change, network=network.name)
+        vm = session.vm("link-state", change=change, network=network.name)
         boot(result, vm)
         result.step("guest: links", vm.shell, "ip link set eth1 up; sleep 1; " + GUEST_LINKS)
         for name, state in (("blue", "up"), ("default", "down"), ("default", "up")):

@@ -6,7 +6,6 @@ from kit import settings
 from kit.normalize import status, without_times
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 
 
 @scenario(
@@ -14,7 +13,7 @@ from kit.vm import VM
     "each answer 202; conditions Paused and AgentConnected and fsFreezeStatus follow; the guest boots again",
 )
 def lifecycle(session, result):
-    vm = VM(session, "lifecycle")
+    vm = session.vm("lifecycle")
     boot(result, vm)
     result.step("guest up", lambda: vm.shell("true") is not None)
     pause(result, vm)

@@ -8,7 +8,6 @@ from kit import rest
 from kit.comparison import flat
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 
 SCRAPES = 4  # the dirty rate comes with a later one
 SCRAPE_INTERVAL = 3  # seconds
@@ -50,7 +49,7 @@ SECTIONS = (
     "the reference's metrics with their labels; vmstats with every section that the guest agent knows",
 )
 def metrics(session, result):
-    vm = VM(session, "metrics")
+    vm = session.vm("metrics")
     boot(result, vm)
     time.sleep(5)  # the launcher's statistics may be some seconds old
     result.step("metrics", metric_labels, vm)

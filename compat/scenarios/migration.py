@@ -9,7 +9,7 @@ from kit.kube import condition, phase
 from kit.migration import TARGET_LABEL
 from kit.migration_session import MigratingVM
 from kit.normalize import plain, status, without_times
-from kit.registry import scenario
+from kit.registry import TWO_NODES, scenario
 from kit.steps import end_by_deletion
 from kit.wait import until
 
@@ -123,7 +123,7 @@ def status_at_the_target(result, vm):
 @scenario(
     "a running guest goes to the other node, its disk is shared; then back",
     "Succeeded both times; the guest goes on; pause and unpause work on the target; the source's pod ends with 0",
-    nodes=2,
+    place=TWO_NODES,
 )
 def precopy(session, result):
     vm = MigratingVM(session, "precopy")
@@ -181,7 +181,7 @@ def precopy(session, result):
 @scenario(
     "local disks are copied: a container disk, cloud-init and an empty disk",
     "Succeeded; the guest reads at the target what it wrote at the source",
-    nodes=2,
+    place=TWO_NODES,
 )
 def block(session, result):
     def change(vmi):
@@ -244,7 +244,7 @@ def no_userfaultfd():
 @scenario(
     "over its time at once, post-copy allowed",
     "mode PostCopy; Succeeded; the guest goes on",
-    nodes=2,
+    place=TWO_NODES,
     lacks=no_userfaultfd,
 )
 def postcopy(session, result):
@@ -273,7 +273,7 @@ def postcopy(session, result):
 @scenario(
     "over its time at once, workload disruption allowed, post-copy not",
     "mode Paused: the guest is paused for the rest; Succeeded; the guest goes on",
-    nodes=2,
+    place=TWO_NODES,
 )
 def paused_copy(session, result):
     vm = MigratingVM(session, "paused-copy", change=one_connection)
@@ -298,7 +298,11 @@ def paused_copy(session, result):
     return vm
 
 
-@scenario("a guest that its user has paused", "Succeeded; still paused; unpause works on the target", nodes=2)
+@scenario(
+    "a guest that its user has paused",
+    "Succeeded; still paused; unpause works on the target",
+    place=TWO_NODES,
+)
 def paused_guest(session, result):
     vm = MigratingVM(session, "paused-guest")
     boot(result, vm)

@@ -6,7 +6,7 @@ import time
 from kit import sidecar
 from kit.migration_session import MigratingVM
 from kit.pod_network import POD_GATEWAY
-from kit.registry import scenario
+from kit.registry import TWO_NODES, scenario
 from kit.remote_node import RemoteNetwork
 from kit.steps import end_by_deletion
 from scenarios.migration import boot, migrate, status_at_the_target
@@ -23,7 +23,7 @@ printf '%s' "$4" | sed 's#\\(name=.product.>\\)None<#\\1{PRODUCT}<#'
 @scenario(
     "a guest with the pod's network by masquerade, and a secondary one by a tap whose link is refreshed",
     "the interface has the target pod's address; pings both ways at the target; the guest's link went down and up",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_pod_network(session, result):
     def change(vmi):
@@ -78,7 +78,7 @@ def changes_since(vm, before):
 @scenario(
     "a guest with a dedicated CPU; the target's pod has another one",
     "targetCPUSet and targetNodeTopology; the virtual CPU is pinned to the pod's CPU at the source, and at the target",
-    nodes=2,
+    place=TWO_NODES,
     lacks=lambda: None if (os.cpu_count() or 1) > 1 else "this machine has one CPU",
 )
 def migrate_dedicated_cpus(session, result):
@@ -103,7 +103,7 @@ def migrate_dedicated_cpus(session, result):
 @scenario(
     "a guest whose domain a hook sidecar changes",
     "the guest has the sidecar's change at both nodes; the hook is called on both; the sidecars end with status 0",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_with_sidecar(session, result):
     def change(vmi):

@@ -6,7 +6,7 @@ from kit.kube import phase
 from kit.migration import TARGET_LABEL
 from kit.migration_session import MigratingVM
 from kit.normalize import plain
-from kit.registry import scenario
+from kit.registry import TWO_NODES, scenario
 from kit.steps import end_by_deletion
 from kit.wait import until
 from scenarios.migration import TickReader, boot, guest_went_on, place, record_ended
@@ -28,7 +28,7 @@ def succeeds_again(session, result, vm, reader):
 @scenario(
     "a slow migration is cancelled; the next one succeeds",
     "abortStatus Succeeded, the guest goes on at the source, the target's pod ends; then Succeeded",
-    nodes=2,
+    place=TWO_NODES,
 )
 def cancel(session, result):
     vm = MigratingVM(session, "cancel")
@@ -67,7 +67,7 @@ def cancel(session, result):
 @scenario(
     "SIGKILL to the target's pod in the middle; the next migration succeeds",
     "Failed, the guest goes on at the source; then Succeeded",
-    nodes=2,
+    place=TWO_NODES,
 )
 def target_killed(session, result):
     vm = MigratingVM(session, "target-killed")
@@ -97,7 +97,7 @@ def seconds_to_end(pod, pid, since):
     "SIGKILL to the source's pod in the middle",
     "the target's QEMU, which holds half a guest, ends; virt-handler leaves such a VMI alone as long as it counts as "
     "migrating; it can be deleted",
-    nodes=2,
+    place=TWO_NODES,
 )
 def source_killed(session, result):
     vm = MigratingVM(session, "source-killed")

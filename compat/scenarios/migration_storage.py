@@ -6,7 +6,7 @@ import time
 
 from kit import kube
 from kit.migration_session import CLAIMS, MigratingVM, shared_folder
-from kit.registry import scenario
+from kit.registry import TWO_NODES, scenario
 from kit.remote_node import RemoteAttachmentPod
 from kit.steps import end_by_deletion
 from kit.volume_hotplug import attach, detach
@@ -20,7 +20,7 @@ TRACKERS = "/apis/backup.kubevirt.io/v1alpha1/namespaces/default/virtualmachineb
 @scenario(
     "a guest with a hotplugged volume on a shared claim; then the volume is detached at the target",
     "the guest reads at the target what it wrote at the source; volume phases; the volume is gone from the target's pod",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_hotplugged_volume(session, result):
     volume, here = "hotplugged", session.nodes[0]
@@ -76,7 +76,7 @@ def migrate_hotplugged_volume(session, result):
 @scenario(
     "a guest whose disk is tracked, with a full backup before and an incremental one at the target",
     "changedBlockTracking goes to Initializing and back to Enabled, the tracker asks for its checkpoint, and the increment is small",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_tracked_blocks(session, result):
     name, target = "migrate-tracked", backup.VOLUME
@@ -164,7 +164,7 @@ def tracking_states(vm, mark):
 @scenario(
     "a guest whose UEFI variables are on a shared claim",
     "Succeeded; the variables' file in the claim, and the mark of a migration",
-    nodes=2,
+    place=TWO_NODES,
 )
 def migrate_persistent_state(session, result):
     name = "migrate-state"

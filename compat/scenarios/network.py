@@ -20,7 +20,6 @@ from kit.pod_network import (
 )
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 
 KIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Asks the guest's own DHCP client for every option by name, and prints what its script gets in its environment.
@@ -136,8 +135,7 @@ def guest_network(vm, link="eth0"):
 )
 def masquerade(session, result):
     with PodNetwork("masquerade") as network:
-        vm = VM(
-            session,
+        vm = session.vm(
             "masquerade",
             change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
             network=network.name,
@@ -187,7 +185,7 @@ def masquerade_dual_stack(session, result):
             )
             vmi["spec"]["hostname"], vmi["spec"]["subdomain"] = "guest-host", "sub"
 
-        vm = VM(session, "dual-stack", change=change, network=network.name)
+        vm = session.vm("dual-stack", change=change, network=network.name)
         boot(result, vm)
         result.step("interface with addresses", guest_addresses, vm)
         result.step("guest: network", guest_network, vm)
@@ -215,8 +213,7 @@ def masquerade_dual_stack(session, result):
 )
 def bridge(session, result):
     with PodNetwork("bridge", host=6) as network:
-        vm = VM(
-            session,
+        vm = session.vm(
             "bridge",
             change=lambda vmi: interface(vmi, "default", "bridge", {"pod": {}}),
             network=network.name,
@@ -248,7 +245,7 @@ def secondary_bridges(session, result):
             for name in ("blue", "red"):
                 interface(vmi, name, "bridge", {"multus": {"networkName": f"default/{name}"}})
 
-        vm = VM(session, "secondary-bridges", change=change, network=network.name)
+        vm = session.vm("secondary-bridges", change=change, network=network.name)
         boot(result, vm)
         result.step("interfaces with addresses", guest_addresses, vm, "ipAddress", 2)
         result.step("guest: links", vm.shell, GUEST_LINKS)
@@ -282,7 +279,7 @@ def several_networks(session, result):
             )
             interface(vmi, "red", TAP_PLUGIN, {"multus": {"networkName": "default/red"}})
 
-        vm = VM(session, "several-networks", change=change, network=network.name)
+        vm = session.vm("several-networks", change=change, network=network.name)
         boot(result, vm)
         result.step("interface with addresses", guest_addresses, vm)
         result.step("guest: links", vm.shell, GUEST_LINKS)
@@ -300,8 +297,7 @@ def several_networks(session, result):
 def missing_pod_link(session, result):
     with PodNetwork("nolink", host=8) as network:
         network.unplug("eth0")
-        vm = VM(
-            session,
+        vm = session.vm(
             "missing-pod-link",
             change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
             network=network.name,

@@ -5,7 +5,6 @@ import time
 from kit import kube, tiny_guest
 from kit.registry import scenario
 from kit.steps import boot, end_after_final_phase, end_by_deletion
-from kit.vm import VM
 
 
 def delete_timed(result, vm):
@@ -16,7 +15,7 @@ def delete_timed(result, vm):
 
 @scenario("the VMI is deleted; the guest obeys the power button", "Succeeded, then gone")
 def shutdown(session, result):
-    vm = VM(session, "shutdown")
+    vm = session.vm("shutdown")
     boot(result, vm)
     end_by_deletion(result, vm)
     return vm
@@ -24,7 +23,7 @@ def shutdown(session, result):
 
 @scenario("the guest powers itself off", "Succeeded; the pod ends with status 0")
 def poweroff(session, result):
-    vm = VM(session, "poweroff")
+    vm = session.vm("poweroff")
     boot(result, vm)
     vm.console().send("poweroff\n")
     result.step("final phase", vm.final_phase, 40)
@@ -37,7 +36,7 @@ def poweroff(session, result):
     "the guest agent shuts the guest down: Succeeded within the grace period of 10 s",
 )
 def shutdown_ignored(session, result):
-    vm = VM(session, "shutdown-ignored", grace=10)
+    vm = session.vm("shutdown-ignored", grace=10)
     boot(result, vm)
     result.step("guest ignores the button", vm.shell, "touch /run/ignore-power")
     delete_timed(result, vm)
@@ -49,7 +48,7 @@ def shutdown_ignored(session, result):
 
 @scenario("the same in a guest without an agent", "killed at the end of the grace period: Failed")
 def shutdown_ignored_without_agent(session, result):
-    vm = VM(session, "without-agent", grace=10)
+    vm = session.vm("without-agent", grace=10)
     boot(result, vm)
     result.step(
         "guest ignores the button, no agent",
@@ -63,7 +62,7 @@ def shutdown_ignored_without_agent(session, result):
 
 @scenario("the VMI is deleted with a grace period of 0", "killed at once")
 def grace_period_zero(session, result):
-    vm = VM(session, "grace-zero", grace=0)
+    vm = session.vm("grace-zero", grace=0)
     boot(result, vm)
     delete_timed(result, vm)
     return vm
@@ -74,7 +73,7 @@ def grace_period_zero(session, result):
     "killed at the end of its grace period of 10 s",
 )
 def deleted_during_boot(session, result):
-    vm = VM(session, "deleted-early", grace=10)
+    vm = session.vm("deleted-early", grace=10)
     result.step("phase Running", vm.running, required=True)
     delete_timed(result, vm)
     return vm
@@ -82,7 +81,7 @@ def deleted_during_boot(session, result):
 
 @scenario("the pod is deleted, and not the VMI", "virt-handler shuts the guest down; Succeeded")
 def pod_deleted(session, result):
-    vm = VM(session, "pod-deleted")
+    vm = session.vm("pod-deleted")
     boot(result, vm)
     session.controller.terminate(vm.record)
     result.step("final phase", vm.final_phase)
@@ -92,7 +91,7 @@ def pod_deleted(session, result):
 
 def tiny_vm(session, name):
     """A VM with the tiny guest, which is up."""
-    vm = VM(session, name, disk=tiny_guest.write("/run/tiny-guest.img"))
+    vm = session.vm(name, disk=tiny_guest.write("/run/tiny-guest.img"))
     vm.running()
     if not vm.console().expect(tiny_guest.UP, 60):
         raise TimeoutError(f"{tiny_guest.UP!r} did not come")

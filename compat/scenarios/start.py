@@ -6,7 +6,6 @@ from kit import objects, rest
 from kit.normalize import status
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 from kit.websocket import WebSocket
 
 GENERATED = ("seed", "cd", "sec")  # volumes whose images the launcher makes
@@ -25,7 +24,7 @@ def many_disks(vmi):
     "Running, AgentConnected, volume sizes, console, VNC and a picture; memory of the pod's programs",
 )
 def start(session, result):
-    vm = VM(session, "start", change=many_disks)
+    vm = session.vm("start", change=many_disks)
     result.step("phase Running", vm.running, required=True)
     result.step("guest up on the console", vm.guest_up)
     result.step("AgentConnected", vm.agent_connected)
@@ -100,7 +99,7 @@ def paused_start(session, result):
     def change(vmi):
         vmi["spec"]["startStrategy"] = "Paused"
 
-    vm = VM(session, "paused-start", change=change)
+    vm = session.vm("paused-start", change=change)
     result.step("phase Running", vm.running, required=True)
     result.step(
         "condition Paused", lambda: vm.has_condition("Paused", since=0) and vm.condition("Paused")["reason"]
@@ -118,11 +117,11 @@ def paused_start(session, result):
     "a VMI is deleted, and another one of the same name is created at once", "the second one is Running"
 )
 def recreate(session, result):
-    first = VM(session, "recreate", grace=5)
+    first = session.vm("recreate", grace=5)
     boot(result, first)
     end_by_deletion(result, first)
     first.recorder.stopped = True
-    second = VM(session, "recreate", grace=5)
+    second = session.vm("recreate", grace=5)
 
     def runs(vmi):
         return (
@@ -141,7 +140,7 @@ def root_mode(session, result):
     def change(vmi):
         vmi["status"]["runtimeUser"] = 0
 
-    vm = VM(session, "root-mode", change=change, root=True)
+    vm = session.vm("root-mode", change=change, root=True)
     boot(result, vm)
     result.step("QEMU's user", lambda: sorted({owner(pid) for pid in vm.pod.pids("qemu-system")}))
     result.record("running_status", status(vm.latest))

@@ -9,7 +9,7 @@ from collections import Counter
 from kit import kube
 from kit.registry import scenario
 from kit.virt_handler import json_lines
-from kit.vm import FINAL, VM
+from kit.vm import FINAL
 from scenarios.shutdown import tiny_vm
 
 CALLERS = 6
@@ -45,7 +45,7 @@ def repeat(session, result, count, one):
 )
 def many_stops(session, result):
     def one(session, index):
-        vm = VM(session, f"exit{index}", grace=index % 3)
+        vm = session.vm(f"exit{index}", grace=index % 3)
         vm.running()
         if index % 3 == 2:
             vm.agent_connected()
@@ -106,7 +106,7 @@ def deletion(vm, pod_end, handler_log):
 @scenario("12 VMs are deleted while calls come in", "every launcher ends with status 0", default=False)
 def stops_under_calls(session, result):
     def one(session, index):
-        vm, stop = VM(session, f"calls{index}", grace=index % 2), threading.Event()
+        vm, stop = session.vm(f"calls{index}", grace=index % 2), threading.Event()
 
         def calls():
             while not stop.is_set():

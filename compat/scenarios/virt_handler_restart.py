@@ -8,7 +8,6 @@ import time
 from kit.normalize import plain
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 
 
 @scenario(
@@ -16,7 +15,7 @@ from kit.vm import VM
     "each time pause and unpause work again, and nothing is written to the VMI without a change; Succeeded at the end",
 )
 def virt_handler_restart(session, result):
-    vm = VM(session, "handler-restart")
+    vm = session.vm("handler-restart")
     boot(result, vm)
     qemu = vm.pod.pids("qemu-system")
     written = []

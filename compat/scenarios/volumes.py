@@ -12,7 +12,6 @@ from kit.image import USER
 from kit.normalize import status
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
-from kit.vm import VM
 from kit.volume_hotplug import attach, detach
 from kit.wait import until
 
@@ -23,7 +22,7 @@ from kit.wait import until
     "volume phases up to Ready and back, the target, and what the guest sees",
 )
 def disk_hotplug(session, result):
-    vm = VM(session, "disk-hotplug")
+    vm = session.vm("disk-hotplug")
     boot(result, vm)
     result.step("guest: disks", vm.shell, "disks")
     log = session.folder + "/attachment-pod.log"
@@ -83,7 +82,7 @@ def loop_device(path, size=64 << 20):
     "volume phases up to MemoryDumpCompleted with file name and times; an ELF file of the guest's memory",
 )
 def memory_dump(session, result):
-    vm = VM(session, "memory-dump")
+    vm = session.vm("memory-dump")
     boot(result, vm)
     for attempt in ("", ", again"):
         pod = AttachmentPod(session.image, "dump", session.folder + "/attachment-pod.log", size=0)
@@ -187,7 +186,7 @@ def container_disk(session, result):
         vmi["spec"]["volumes"][0] = {"name": "rootdisk", "containerDisk": {"image": "registry/guest:1"}}
         vmi["status"]["volumeStatus"][0] = {"name": "rootdisk", "target": ""}
 
-    vm = VM(session, "container-disk", change=change)
+    vm = session.vm("container-disk", change=change)
     boot(result, vm)
     result.step("guest: disks", vm.shell, "disks")
     result.step("guest: writes", vm.shell, "echo x >/data/x && sync && cat /data/x")

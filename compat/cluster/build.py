@@ -1,0 +1,133 @@
+"""Makes the images of the cluster and puts them into its nodes. What has not changed is not made again."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from cluster import images, kubevirt
+from cluster.images import REGISTRY, Image
+from kit.image import MONITOR, USER, set_owners
+
+PAUSE = f"{REGISTRY}/pause:1"
+GUEST = f"{REGISTRY}/guest:1"
+PAUSE_SOURCE = """#include <signal.h>
+#include <unistd.h>
+static void end(int number) { _exit(0); }
+int main(void) { signal(SIGTERM, end); signal(SIGINT, end); for (;;) pause(); }
+"""
+# What virt-handler calls in its own image, and the launcher's lacks.
+HANDLER_TOOLS = ("/usr/sbin/nft",)
+
+
+class Builder:
+    """`base`: the folder that `make image-tree` fills; every image stands on it."""
+
+    def __init__(self, folder, base):
+        self.folder, self.base = folder, base
+        self.work = folder.make("images")
+
+    def components(self, guest):
+        """All images but the launchers'."""
+        base = self.layer("base", self.base)
+        yield Image(PAUSE, [self.layer("pause", self.pause())], "/pause")
+        yield Image(GUEST, [self.layer("guest", self.container_disk(guest))])
+        for name in kubevirt.IMAGES:
+            programs = {f"/usr/bin/{name}": self.folder / f"kubevirt/{name}"}
+            user = "1001"
+            if name == "virt-handler":
+                programs["/usr/bin/virt-chroot"] = self.folder / "kubevirt/virt-chroot"
+                programs.update(with_libraries(HANDLER_TOOLS, self.base))
+                user = "0"
+            layer = self.layer(name, self.tree(name, programs))
+            yield Image(kubevirt.image(name), [base, layer], f"/usr/bin/{name}", user)
+
+    def launcher(self, launcher, tag):
+        """A launcher's image."""
+        tree = self.tree(f"launcher-{launcher.name}", launcher.files)
+        for source in launcher.trees:
+            shutil.copytree(source, tree, symlinks=True, dirs_exist_ok=True)
+        for path, target in launcher.links.items():
+            os.makedirs(os.path.dirname(tree + path), exist_ok=True)
+            os.symlink(target, tree + path)
+        set_owners(tree)
+        layer = self.layer(f"launcher-{launcher.name}", tree)
+        base = self.layer("base", launcher.rootfs or self.base)
+        return Image(kubevirt.image("virt-launcher", tag), [base, layer], MONITOR)
+
+    def pause(self):
+        tree = self.tree("pause", {})
+        subprocess.run(
+            ["gcc", "-O2", "-static", "-x", "c", "-", "-o", f"{tree}/pause"],
+            input=PAUSE_SOURCE,
+            text=True,
+            check=True,
+        )
+        return tree
+
+    def container_disk(self, guest):
+        tree = self.tree("guest", {"/disk/guest.img": guest})
+        os.chown(f"{tree}/disk", USER, USER)
+        os.chown(f"{tree}/disk/guest.img", USER, USER)
+        return tree
+
+    def tree(self, name, files):
+        """An empty folder with these files: path in it -> file here."""
+        tree = f"{self.work}/trees/{name}"
+        shutil.rmtree(tree, ignore_errors=True)
+        os.makedirs(tree)
+        for path, source in files.items():
+            os.makedirs(os.path.dirname(tree + path), exist_ok=True)
+            shutil.copy2(source, tree + path)
+        return tree
+
+    def layer(self, name, tree):
+        """Packed anew where anything in the folder has another size or time than when it was packed."""
+        archive, mark = f"{self.work}/{name}.layer.tar", f"images/{name}.layer"
+        state = fingerprint(tree)
+        known = json.loads(self.folder.read(mark) or "{}")
+        if known.get("state") == state and os.path.exists(archive):
+            return images.Layer(archive, known["digest"], known["size"])
+        layer = images.layer(tree, archive)
+        self.folder.write(mark, json.dumps({"state": state, "digest": layer.digest, "size": layer.size}))
+        return layer
+
+    def load(self, node, image):
+        """Into a node, unless it has exactly this image."""
+        listed = node.run(["ctr", "-n", "k8s.io", "images", "ls", f"name=={image.name}"])
+        if image.digest in listed:
+            return
+        archive = f"{self.work}/{node.name}.tar"
+        image.write(archive)
+        node.run(["ctr", "-n", "k8s.io", "images", "import", archive], timeout=300)
+        by_digest = f"{image.name.rpartition(':')[0]}@{image.digest}"
+        node.run(["ctr", "-n", "k8s.io", "images", "tag", "--force", image.name, by_digest])
+        os.unlink(archive)
+
+
+def with_libraries(programs, base):
+    """Path in the image -> file here, of programs of this machine and the shared libraries that `base` lacks."""
+    files = {}
+    for program in programs:
+        files[program] = program
+        for line in subprocess.run(
+            ["ldd", program], capture_output=True, text=True, check=True
+        ).stdout.splitlines():
+            found = re.search(r"=> (/\S+)", line)
+            if found and not os.path.exists(f"{base}/usr/lib/x86_64-linux-gnu/{os.path.basename(found[1])}"):
+                files[f"/usr/lib/x86_64-linux-gnu/{os.path.basename(found[1])}"] = os.path.realpath(found[1])
+    return files
+
+
+def fingerprint(tree):
+    """Changes with any name, owner or mode, and with the size or time of a file."""
+    state = hashlib.sha256()
+    for folder, folders, files in os.walk(tree):
+        folders.sort()
+        for name in [".", *sorted(files)]:
+            entry = os.lstat(os.path.join(folder, name))
+            content = "" if name == "." else f"{entry.st_size} {entry.st_mtime_ns}"
+            state.update(f"{folder}/{name} {entry.st_mode} {entry.st_uid} {content}\n".encode())
+    return state.hexdigest()

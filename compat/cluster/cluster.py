@@ -1,0 +1,117 @@
+"""The cluster as a whole: up from nothing or from a kept state, and down."""
+
+import json
+import os
+import signal
+import time
+
+from cluster import build, kubevirt, pki
+from cluster.machine import NODES, ControlPlane, Node
+from kit.wait import until
+
+READY_TIMEOUT = 180  # seconds
+AVAILABLE_TIMEOUT = 900
+SETTLE_SECONDS = 15  # until virt-operator has begun
+# The launcher that a node starts with: in each node another image may have this tag.
+OWN_TAG = "own"
+RESOURCE = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt"
+
+
+class Cluster:
+    def __init__(self, folder):
+        self.folder = folder
+        self.control_plane = ControlPlane(folder)
+        self.nodes = {name: Node(folder, name, self.control_plane) for name in NODES}
+
+    def up(self, base, guest, launchers):
+        """`launchers`: node -> launcher, which is the image with the tag "own" there. Both nodes also have each launcher's
+        image with its name as the tag."""
+        pki.make(self.folder, NODES)
+        builder = build.Builder(self.folder, base)
+        say("images")
+        components = list(builder.components(guest))
+        say("control plane")
+        self.control_plane.start()
+        until("the API server", lambda: self.raw("/readyz") == "ok", READY_TIMEOUT, 1)
+        for name, node in self.nodes.items():
+            say(name)
+            node.start()
+            until(
+                "containerd",
+                lambda node=node: "TYPE" in node.run(["ctr", "plugins", "ls"], check=False),
+                READY_TIMEOUT,
+            )
+            own = builder.launcher(launchers[name], OWN_TAG)
+            for image in [
+                *components,
+                own,
+                *(builder.launcher(each, each.name) for each in launchers.values()),
+            ]:
+                builder.load(node, image)
+            until(f"{name} Ready", lambda name=name: self.is_ready(name), READY_TIMEOUT, 1)
+        self.kubectl("label", "node", "node01", "node-role.kubernetes.io/control-plane=", "--overwrite")
+        say("KubeVirt")
+        self.apply(kubevirt.manifests(self.folder, OWN_TAG))
+        until("the KubeVirt resource", self.apply_settings, READY_TIMEOUT, 2)
+        until("KubeVirt Available", self.is_available, AVAILABLE_TIMEOUT, 2)
+
+    def is_ready(self, node):
+        found = self.get(f"/api/v1/nodes/{node}")
+        return conditions(found).get("Ready") == "True"
+
+    def is_available(self):
+        found = conditions(self.get(RESOURCE))
+        return found.get("Available") == "True" and found.get("Progressing") == "False"
+
+    def set_launcher(self, tag):
+        """As an operator does: virt-operator rolls the image out, the workload updater migrates the VMs."""
+        variable = f"VIRT_LAUNCHER_IMAGE={kubevirt.image('virt-launcher', tag)}"
+        self.kubectl("-n", "kubevirt", "set", "env", "deployment/virt-operator", variable)
+        time.sleep(SETTLE_SECONDS)
+        until("KubeVirt Available", self.is_available, AVAILABLE_TIMEOUT, 2)
+        return True
+
+    def pause_api_server(self, seconds):
+        """Nobody gets an answer of it for this time, and its connections stay."""
+        pids = self.control_plane.processes("kube-apiserver")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    def apply_settings(self):
+        """False until the API server knows the type."""
+        try:
+            self.apply(json.dumps(kubevirt.SETTINGS))
+        except RuntimeError:
+            return False
+        return True
+
+    def apply(self, text):
+        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
+
+    def raw(self, path):
+        """The answer to a GET; empty where there is none."""
+        return self.kubectl("get", "--raw", path, check=False)
+
+    def get(self, path):
+        """The object; an empty one where there is none."""
+        return json.loads(self.raw(path) or "{}")
+
+    def kubectl(self, *arguments, **options):
+        kubeconfig = f"--kubeconfig={self.folder / 'pki/admin.kubeconfig'}"
+        return self.control_plane.run([self.folder / "bin/kubectl", kubeconfig, *arguments], **options)
+
+    def down(self):
+        for node in self.nodes.values():
+            node.stop()
+        self.control_plane.stop()
+
+
+def conditions(found):
+    return {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
+
+
+def say(text):
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
