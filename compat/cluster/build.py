@@ -9,7 +9,7 @@ import subprocess
 
 from cluster import images, kubevirt
 from cluster.images import REGISTRY, Image
-from kit.image import MONITOR, USER, set_owners
+from kit.image import MONITOR, USER, lay, set_owners
 
 PAUSE = f"{REGISTRY}/pause:1"
 GUEST = f"{REGISTRY}/guest:1"
@@ -44,18 +44,19 @@ class Builder:
             layer = self.layer(name, self.tree(name, programs))
             yield Image(kubevirt.image(name), [base, layer], f"/usr/bin/{name}", user)
 
-    def launcher(self, launcher, tag):
-        """A launcher's image."""
-        tree = self.tree(f"launcher-{launcher.name}", launcher.files)
-        for source in launcher.trees:
-            shutil.copytree(source, tree, symlinks=True, dirs_exist_ok=True)
-        for path, target in launcher.links.items():
-            os.makedirs(os.path.dirname(tree + path), exist_ok=True)
-            os.symlink(target, tree + path)
+    def launcher(self, launcher, *tags):
+        """A launcher's image, once for each tag."""
+        name = f"launcher-{launcher.name}"
+        tree = self.tree(name, {})
+        lay(launcher, tree)
         set_owners(tree)
-        layer = self.layer(f"launcher-{launcher.name}", tree)
-        base = self.layer("base", launcher.rootfs or self.base)
-        return Image(kubevirt.image("virt-launcher", tag), [base, layer], MONITOR)
+        base = (
+            self.layer(f"{name}-rootfs", launcher.rootfs)
+            if launcher.rootfs
+            else self.layer("base", self.base)
+        )
+        layers = [base, self.layer(name, tree)]
+        return [Image(kubevirt.image("virt-launcher", tag), layers, MONITOR) for tag in tags]
 
     def pause(self):
         tree = self.tree("pause", {})

@@ -7,6 +7,7 @@ import time
 
 from cluster import build, kubevirt, pki
 from cluster.machine import NODES, ControlPlane, Node
+from kit.kube import is_true
 from kit.wait import until
 
 READY_TIMEOUT = 180  # seconds
@@ -29,7 +30,10 @@ class Cluster:
         pki.make(self.folder, NODES)
         builder = build.Builder(self.folder, base)
         say("images")
-        components = list(builder.components(guest))
+        components, named, own = list(builder.components(guest)), [], {}
+        for name, launcher in launchers.items():
+            by_name, own[name] = builder.launcher(launcher, launcher.name, OWN_TAG)
+            named.append(by_name)
         say("control plane")
         self.control_plane.start()
         until("the API server", lambda: self.raw("/readyz") == "ok", READY_TIMEOUT, 1)
@@ -41,12 +45,7 @@ class Cluster:
                 lambda node=node: "TYPE" in node.run(["ctr", "plugins", "ls"], check=False),
                 READY_TIMEOUT,
             )
-            own = builder.launcher(launchers[name], OWN_TAG)
-            for image in [
-                *components,
-                own,
-                *(builder.launcher(each, each.name) for each in launchers.values()),
-            ]:
+            for image in [*components, *named, own[name]]:
                 builder.load(node, image)
             until(f"{name} Ready", lambda name=name: self.is_ready(name), READY_TIMEOUT, 1)
         self.kubectl("label", "node", "node01", "node-role.kubernetes.io/control-plane=", "--overwrite")
@@ -56,12 +55,17 @@ class Cluster:
         until("KubeVirt Available", self.is_available, AVAILABLE_TIMEOUT, 2)
 
     def is_ready(self, node):
-        found = self.get(f"/api/v1/nodes/{node}")
-        return conditions(found).get("Ready") == "True"
+        return is_true(self.get(f"/api/v1/nodes/{node}"), "Ready")
 
     def is_available(self):
-        found = conditions(self.get(RESOURCE))
-        return found.get("Available") == "True" and found.get("Progressing") == "False"
+        """The conditions alone are as old as a kept state: virt-api has to answer, and every pod to be ready."""
+        found, pods = self.get(RESOURCE), self.get("/api/v1/namespaces/kubevirt/pods").get("items", [])
+        return (
+            bool(self.raw("/apis/subresources.kubevirt.io/v1"))
+            and is_true(found, "Available")
+            and not is_true(found, "Progressing")
+            and all(is_true(pod, "Ready") for pod in pods if pod["status"]["phase"] != "Succeeded")
+        )
 
     def set_launcher(self, tag):
         """As an operator does: virt-operator rolls the image out, the workload updater migrates the VMs."""
@@ -72,13 +76,15 @@ class Cluster:
         return True
 
     def pause_api_server(self, seconds):
-        """Nobody gets an answer of it for this time, and its connections stay."""
+        """Stops it for this time: nobody gets an answer, and its connections stay."""
         pids = self.control_plane.processes("kube-apiserver")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        try:
+            time.sleep(seconds)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def apply_settings(self):
         """False until the API server knows the type."""
@@ -107,10 +113,6 @@ class Cluster:
         for node in self.nodes.values():
             node.stop()
         self.control_plane.stop()
-
-
-def conditions(found):
-    return {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
 
 
 def say(text):

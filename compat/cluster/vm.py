@@ -68,11 +68,14 @@ class Pods:
         selector = urllib.parse.quote(f"vm.kubevirt.io/name={self.vm.name}")
         path = f"{pods_path(self.vm.namespace)}?watch=true&labelSelector={selector}"
         while not self.stopped:
-            with kube.open_url(path, 3600) as response:
-                for line in response:
-                    self.see(json.loads(line))
-                    if self.stopped:
-                        return
+            try:
+                with kube.open_url(path, 3600) as response:
+                    for line in response:
+                        self.see(json.loads(line))
+                        if self.stopped:
+                            return
+            except OSError:  # the API server is away
+                time.sleep(1)
 
     def see(self, event):
         pod = event["object"]

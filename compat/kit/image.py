@@ -34,14 +34,7 @@ class Image:
         )
         shutil.rmtree(self.top, ignore_errors=True)
         os.makedirs(self.top)
-        for tree in launcher.trees:
-            shutil.copytree(tree, self.top, symlinks=True, dirs_exist_ok=True)
-        for path, source in launcher.files.items():
-            replace(self.top + path)
-            shutil.copy2(source, self.top + path)
-        for path, target in launcher.links.items():
-            replace(self.top + path)
-            os.symlink(target, self.top + path)
+        lay(launcher, self.top)
         if not launcher.rootfs:
             self.adapt_to_debian()
         set_owners(self.top)
@@ -76,6 +69,18 @@ class Image:
             if os.path.exists(layer + path):
                 return layer + path
         raise FileNotFoundError(f"{path} in the image of {self.launcher.name}")
+
+
+def lay(launcher, folder):
+    """What the description names, into a folder: its files win over its trees, its links over both."""
+    for tree in launcher.trees:
+        shutil.copytree(tree, folder, symlinks=True, dirs_exist_ok=True)
+    for path, source in launcher.files.items():
+        replace(folder + path)
+        shutil.copy2(source, folder + path)
+    for path, target in launcher.links.items():
+        replace(folder + path)
+        os.symlink(target, folder + path)
 
 
 def set_owners(tree):

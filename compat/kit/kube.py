@@ -102,5 +102,10 @@ def condition(vmi, kind):
     return next((c for c in conditions if c["type"] == kind), None)
 
 
+def is_true(obj, kind):
+    """Whether the object has this condition with the status True."""
+    return (condition(obj, kind) or {}).get("status") == "True"
+
+
 def phase(vmi):
     return (vmi.get("status") or {}).get("phase")

@@ -198,10 +198,9 @@ def kubelet_probes(session, result):
     vm = session.vm("kubelet-probes", change=change)
     boot(result, vm)
     result.step("guest: touch", vm.shell, "touch /tmp/ready")
-    ready = lambda vmi: (kube.condition(vmi, "Ready") or {}).get("status") == "True"  # noqa: E731
-    result.step("Ready", vm.wait, "Ready", ready, 60)
+    result.step("Ready", vm.wait, "Ready", lambda vmi: kube.is_true(vmi, "Ready"), 60)
     result.step("guest: rm", vm.shell, "rm /tmp/ready")
-    result.step("not Ready", vm.wait, "not Ready", lambda vmi: not ready(vmi), 60)
+    result.step("not Ready", vm.wait, "not Ready", lambda vmi: not kube.is_true(vmi, "Ready"), 60)
     result.step("why", lambda: without_times(vm.condition("Ready")))
     result.step("agent ends", vm.shell, "touch /run/no-agent; killall qemu-ga")
     result.step("final phase", vm.final_phase, 180)
