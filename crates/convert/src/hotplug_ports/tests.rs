@@ -116,7 +116,7 @@ fn placeholders_come_last_and_are_removed_without_a_trace() {
 
 #[test]
 fn bus_0_is_never_overfilled() {
-    // The last index there is leaves no room at all.
+    // No controller fits above the highest possible index.
     for (last, controllers) in [("28", 4), ("4294967295", 1)] {
         let controller = format!("<controller type='pci' index='{last}'/>");
         let xml = format!("<domain><devices>{controller}</devices></domain>");

@@ -227,8 +227,8 @@ impl<'a> SupervisedVm<'a> {
         Ok((LauncherProcess::new(self.vmi, child, events), sidecars))
     }
 
-    /// Waits until the guest runs: that of the VMI, or the one that is to come by a migration.
-    /// `false` if none comes.
+    /// Waits until the guest runs, started from the VMI or received by a migration. `false` if a
+    /// migration does not arrive.
     async fn start(&self, launcher: &mut LauncherProcess<'_>) -> Result<bool, CtlError> {
         launcher.connect(&self.dir.cmd_socket()).await?;
         if self.args.incoming {

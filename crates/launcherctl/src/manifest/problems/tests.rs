@@ -35,7 +35,7 @@ spec:
     assert_eq!(found.len(), starts.len(), "{found:#?}");
     for start in starts {
         let there = found.iter().any(|line| {
-            // For something missing, the line is that of the part that should have it.
+            // A missing field is reported at the line of its parent.
             line.split_once(": ").is_some_and(|(_, rest)| {
                 start
                     .split_once(": ")

@@ -38,7 +38,7 @@ pub(super) enum Check {
     /// The function returns the wrong field below the value, and the problem.
     Below(fn(&Value) -> Option<(&'static str, String)>),
     /// Only one value has this text, number or any object in the field. In the message, `{value}`
-    /// is what is there twice, and `{other}` the path of the first.
+    /// is the repeated value, and `{other}` the path of its first use.
     Unique(&'static str, &'static str),
     /// Its name is in the list at the path; `{value}` in the message is the name.
     Named(&'static str, &'static str),

@@ -133,7 +133,7 @@ fn name(result: &CheckResult) -> String {
     }
 }
 
-/// JUnit's element for what is not passed, with the reason.
+/// The JUnit element of a check that failed or was skipped, with the reason.
 fn not_passed(result: &CheckResult) -> Option<(&'static str, &str)> {
     match &result.outcome {
         Outcome::Passed => None,

@@ -113,7 +113,7 @@ impl Side {
     /// Checks that the guest is not migrating already.
     ///
     /// # Errors
-    /// It is.
+    /// A migration runs, or the launcher does not answer.
     pub async fn check_not_migrating(&self) -> Result<(), CtlError> {
         let domain = self.client.domain().await?;
         if is_migrating(domain.as_ref()) {
