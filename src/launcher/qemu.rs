@@ -83,14 +83,6 @@ pub(super) mod tests {
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work)
-    }
-
     /// A process with libvirt's arguments for `ns_vm`, which exits when its input ends, and its pid
     /// file.
     pub(crate) fn process(dir: &Path) -> (Child, PathBuf) {
@@ -108,46 +100,39 @@ pub(super) mod tests {
         (child, file)
     }
 
-    #[test]
+    #[tokio::test]
     // D-sup-1 (docs/differences.md).
-    fn end_of_the_process_is_seen() {
+    async fn end_of_the_process_is_seen() {
         let dir = tempfile::tempdir().unwrap();
-        block_on(async {
-            let (mut child, file) = process(dir.path());
-            let qemu = Qemu::find(&file, "ns_vm").unwrap();
-            assert_eq!(u32::try_from(qemu.pid()).unwrap(), child.id());
-            qemu.terminate().unwrap();
-            qemu.ended().await;
-            child.wait().unwrap();
-            assert!(qemu.terminate().is_err());
-        });
+        let (mut child, file) = process(dir.path());
+        let qemu = Qemu::find(&file, "ns_vm").unwrap();
+        assert_eq!(u32::try_from(qemu.pid()).unwrap(), child.id());
+        qemu.terminate().unwrap();
+        qemu.ended().await;
+        child.wait().unwrap();
+        assert!(qemu.terminate().is_err());
     }
 
-    #[test]
-    fn process_of_another_domain_is_not_taken_for_it() {
+    #[tokio::test]
+    async fn process_of_another_domain_is_not_taken_for_it() {
         let dir = tempfile::tempdir().unwrap();
-        block_on(async {
-            let (mut child, file) = process(dir.path());
-            for other in ["ns_other", "ns_v", "s_vm", ""] {
-                let error = Qemu::find(&file, other).unwrap_err().to_string();
-                assert!(error.ends_with(&format!("does not run {other}")), "{error}");
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-            assert!(Qemu::find(&file, "ns_vm").is_err(), "it is gone");
-        });
+        let (mut child, file) = process(dir.path());
+        for other in ["ns_other", "ns_v", "s_vm", ""] {
+            let error = Qemu::find(&file, other).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("does not run {other}")), "{error}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Qemu::find(&file, "ns_vm").is_err(), "it is gone");
     }
 
-    #[test]
-    fn pid_file_must_hold_a_number() {
+    #[tokio::test]
+    async fn pid_file_must_hold_a_number() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         for text in ["", "abc", "0", "-1"] {
             std::fs::write(&file, text).unwrap();
-            assert!(
-                block_on(async { Qemu::find(&file, "") }).is_err(),
-                "{text:?}"
-            );
+            assert!(Qemu::find(&file, "").is_err(), "{text:?}");
         }
         assert_eq!(
             Qemu::find(&dir.path().join("absent"), "")

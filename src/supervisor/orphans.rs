@@ -244,8 +244,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn processes_are_killed_also_those_that_come_late() {
+    #[tokio::test]
+    async fn processes_are_killed_also_those_that_come_late() {
         let sleeps: Vec<_> = (0..3)
             .map(|_| {
                 let sleep = std::process::Command::new("/bin/sleep").arg("600").spawn();
@@ -265,11 +265,7 @@ mod tests {
             let late = usize::checked_sub(lists.get(), 8);
             all.iter().copied().take(late.unwrap_or(0)).collect()
         };
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(kill_all(list, forbid));
+        kill_all(list, forbid).await;
         for mut sleep in sleeps {
             let status = sleep.wait().unwrap();
             assert_eq!(status.signal(), Some(9));

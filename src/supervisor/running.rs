@@ -171,7 +171,6 @@ async fn define(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::launcher::Agent;
     use std::cell::Cell;
@@ -190,7 +189,7 @@ mod tests {
 
     /// The result of [`wait_until_started`] after these snapshots, if it returns. The first
     /// `timers` timers never end, the next one ends at once.
-    fn outcome(snapshots: &[Phase], timers: u32) -> Option<Result<(), StartError>> {
+    async fn outcome(snapshots: &[Phase], timers: u32) -> Option<Result<(), StartError>> {
         let left = Cell::new(timers);
         let begin_timer = || {
             let is_endless = left.get() > 0;
@@ -207,10 +206,7 @@ mod tests {
         for phase in snapshots {
             state.send_replace(snapshot(*phase));
             let once = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context)));
-            polled = tokio::runtime::Builder::new_current_thread()
-                .build()
-                .unwrap()
-                .block_on(once);
+            polled = once.await;
         }
         match polled {
             Poll::Ready(outcome) => Some(outcome),
@@ -218,31 +214,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_domain_must_be_defined_in_time() {
+    #[tokio::test]
+    async fn a_domain_must_be_defined_in_time() {
         let preparing = [Phase::Preparing];
-        assert!(outcome(&preparing, 1).is_none());
+        assert!(outcome(&preparing, 1).await.is_none());
         assert!(matches!(
-            outcome(&preparing, 0),
+            outcome(&preparing, 0).await,
             Some(Err(StartError::NoDomain))
         ));
     }
 
-    #[test]
-    fn a_definition_is_started_for_as_long_as_libvirt_takes() {
+    #[tokio::test]
+    async fn a_definition_is_started_for_as_long_as_libvirt_takes() {
         let starting = Phase::Starting;
-        assert!(outcome(&[starting], 0).is_none());
+        assert!(outcome(&[starting], 0).await.is_none());
         let running = Phase::Running;
-        assert!(matches!(outcome(&[starting, running], 0), Some(Ok(()))));
+        assert!(matches!(
+            outcome(&[starting, running], 0).await,
+            Some(Ok(()))
+        ));
     }
 
-    #[test]
-    fn a_start_that_fails_may_be_repeated_for_as_long_again() {
+    #[tokio::test]
+    async fn a_start_that_fails_may_be_repeated_for_as_long_again() {
         let starting = Phase::Starting;
         let failed = Phase::StartFailed;
-        assert!(outcome(&[starting, failed, starting, failed], 2).is_none());
+        assert!(
+            outcome(&[starting, failed, starting, failed], 2)
+                .await
+                .is_none()
+        );
         assert!(matches!(
-            outcome(&[starting, failed], 1),
+            outcome(&[starting, failed], 1).await,
             Some(Err(StartError::NoDomain))
         ));
     }

@@ -14,35 +14,32 @@ const VMI: &[u8] = br#"{"metadata": {"name": "test-vmi", "namespace": "default"}
 /// Time left in the request, for tests that do not depend on it.
 const LONG: Duration = Duration::from_secs(60);
 
-fn applied_within(limit: Duration, plugins: &Value) -> Result<Applied, PluginError> {
+async fn applied_within(limit: Duration, plugins: &Value) -> Result<Applied, PluginError> {
     let pipeline = Pipeline::from_json(plugins.to_string().as_bytes())
         .unwrap()
         .evaluated_by(env!("CARGO_BIN_EXE_cel-evaluator").into());
     let vmi = Bytes::from_static(VMI);
-    let apply = pipeline.apply(
-        DOMAIN.into(),
-        &vmi,
-        InvocationContext::Boot,
-        os::time::deadline(limit),
-    );
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(apply)
+    pipeline
+        .apply(
+            DOMAIN.into(),
+            &vmi,
+            InvocationContext::Boot,
+            os::time::deadline(limit),
+        )
+        .await
 }
 
-fn applied(plugins: Value) -> Result<Applied, PluginError> {
-    applied_within(LONG, &plugins)
+async fn applied(plugins: Value) -> Result<Applied, PluginError> {
+    applied_within(LONG, &plugins).await
 }
 
-fn apply(plugins: Value) -> Result<String, PluginError> {
-    applied(plugins).map(|applied| applied.xml)
+async fn apply(plugins: Value) -> Result<String, PluginError> {
+    applied(plugins).await.map(|applied| applied.xml)
 }
 
 /// The text of the error, with its causes.
-fn refusal(plugins: Value) -> String {
-    chain(&apply(plugins).unwrap_err())
+async fn refusal(plugins: Value) -> String {
+    chain(&apply(plugins).await.unwrap_err())
 }
 
 fn plugin(name: &str, hooks: Value) -> Value {
@@ -53,12 +50,13 @@ fn titled(title: &str) -> Value {
     json!({"cel": {"expression": format!("Domain{{Title: {title:?}}}")}})
 }
 
-#[test]
-fn plugins_apply_by_name_and_hooks_as_declared() {
+#[tokio::test]
+async fn plugins_apply_by_name_and_hooks_as_declared() {
     let xml = apply(json!([
         plugin("beta", json!([titled("from-beta")])),
         plugin("alpha", json!([titled("from-alpha")]))
     ]))
+    .await
     .unwrap();
     assert!(
         xml.contains("from-beta") && !xml.contains("from-alpha"),
@@ -68,12 +66,13 @@ fn plugins_apply_by_name_and_hooks_as_declared() {
         "p",
         json!([titled("first"), titled("second")])
     )]))
+    .await
     .unwrap();
     assert!(xml.contains("second") && !xml.contains("first"), "{xml}");
 }
 
-#[test]
-fn a_plugin_is_read_as_virt_handler_writes_it() {
+#[tokio::test]
+async fn a_plugin_is_read_as_virt_handler_writes_it() {
     let list = json!([{
         "metadata": {"name": "p", "creationTimestamp": null, "resourceVersion": "7"},
         "spec": {
@@ -89,39 +88,42 @@ fn a_plugin_is_read_as_virt_handler_writes_it() {
         },
         "status": {},
     }]);
-    assert!(apply(list).unwrap().contains("<title>set</title>"));
+    assert!(apply(list).await.unwrap().contains("<title>set</title>"));
 }
 
-#[test]
-fn modified_by_names_the_plugins_that_changed_the_domain() {
+#[tokio::test]
+async fn modified_by_names_the_plugins_that_changed_the_domain() {
     let same = json!({"cel": {"expression": "Domain{}"}});
     let plugins = json!([
         plugin("b", json!([same])),
         plugin("c", json!([titled("1"), titled("2")])),
         plugin("a", json!([titled("0")]))
     ]);
-    assert_eq!(applied(plugins).unwrap().modified_by, ["a", "c"]);
+    assert_eq!(applied(plugins).await.unwrap().modified_by, ["a", "c"]);
 }
 
-#[test]
-fn plugins_and_hooks_apply_when_their_conditions_hold() {
-    let with = |outer: &str, inner: &str| {
+#[tokio::test]
+async fn plugins_and_hooks_apply_when_their_conditions_hold() {
+    let with = async |outer: &str, inner: &str| {
         let hook = json!({"condition": inner, "cel": {"expression": r#"Domain{Title: "set"}"#}});
-        apply(json!([{"metadata": {"name": "p"}, "spec": {"condition": outer, "domainHooks": [hook]}}])).unwrap().contains("set")
+        apply(json!([{"metadata": {"name": "p"}, "spec": {"condition": outer, "domainHooks": [hook]}}]))
+            .await
+            .unwrap()
+            .contains("set")
     };
-    assert!(with("", "") && with("true", r#"vmi.Namespace == "default""#));
-    assert!(!with("false", "true") && !with("true", r#"vmi.Namespace == "wrong""#));
+    assert!(with("", "").await && with("true", r#"vmi.Namespace == "default""#).await);
+    assert!(!with("false", "true").await && !with("true", r#"vmi.Namespace == "wrong""#).await);
 }
 
-#[test]
-fn a_failing_condition_fails_whatever_the_strategy() {
+#[tokio::test]
+async fn a_failing_condition_fails_whatever_the_strategy() {
     let bad = json!({"metadata": {"name": "p"}, "spec": {"condition": "invalid!!!", "failureStrategy": "Ignore", "domainHooks": [titled("x")]}});
     assert!(matches!(
-        apply(json!([bad])).unwrap_err(),
+        apply(json!([bad])).await.unwrap_err(),
         PluginError::Condition { hook: None, .. }
     ));
     let bad = json!({"metadata": {"name": "p"}, "spec": {"domainHooks": [{"condition": "1", "failureStrategy": "Ignore"}]}});
-    let error = refusal(json!([bad]));
+    let error = refusal(json!([bad])).await;
     assert!(
         error
             .starts_with("plugin p hook 0 condition evaluation failed: condition must return bool"),
@@ -129,8 +131,8 @@ fn a_failing_condition_fails_whatever_the_strategy() {
     );
 }
 
-#[test]
-fn failure_strategy_of_the_hook_then_of_the_plugin_then_fail() {
+#[tokio::test]
+async fn failure_strategy_of_the_hook_then_of_the_plugin_then_fail() {
     for (plugin, hook, fails) in [
         ("", "Fail", true),
         ("", "Ignore", false),
@@ -141,7 +143,8 @@ fn failure_strategy_of_the_hook_then_of_the_plugin_then_fail() {
         let bad = json!({"failureStrategy": hook, "cel": {"expression": "invalid!!! expression"}});
         let result = apply(
             json!([{"metadata": {"name": "p"}, "spec": {"failureStrategy": plugin, "domainHooks": [bad, titled("after")]}}]),
-        );
+        )
+        .await;
         match result {
             Ok(xml) => assert!(!fails && xml.contains("after"), "{plugin:?} {hook:?}"),
             Err(error) => {
@@ -153,15 +156,15 @@ fn failure_strategy_of_the_hook_then_of_the_plugin_then_fail() {
     }
 }
 
-#[test]
+#[tokio::test]
 // D-hook-8 (docs/differences.md).
-fn a_mutation_that_renames_the_domain_is_refused() {
+async fn a_mutation_that_renames_the_domain_is_refused() {
     for (expression, expected) in [
         (r#"Domain{Name: "other"}"#, "the domain's name was changed"),
         (r#"Domain{UUID: ""}"#, "the domain's UUID was changed"),
     ] {
         let hooks = json!([{"cel": {"expression": expression}}]);
-        let error = refusal(json!([plugin("p", hooks)]));
+        let error = refusal(json!([plugin("p", hooks)])).await;
         assert!(error.contains(expected), "{expression}: {error}");
     }
 }
@@ -180,11 +183,13 @@ fn endless(depth: usize) -> String {
     })
 }
 
-#[test]
-fn an_expression_that_takes_too_long_is_ended_at_the_requests_deadline() {
+#[tokio::test]
+async fn an_expression_that_takes_too_long_is_ended_at_the_requests_deadline() {
     let start = Instant::now();
     let plugins = json!([{"spec": {"condition": endless(8)}}]);
-    let error = applied_within(Duration::from_millis(800), &plugins).unwrap_err();
+    let error = applied_within(Duration::from_millis(800), &plugins)
+        .await
+        .unwrap_err();
     let error = chain(&error);
     assert!(
         error.contains("the expression has no result after 800 ms"),
@@ -193,16 +198,16 @@ fn an_expression_that_takes_too_long_is_ended_at_the_requests_deadline() {
     assert!(start.elapsed() < LONG / 2);
 }
 
-#[test]
+#[tokio::test]
 // D-hook-7 (docs/differences.md).
-fn an_expression_that_takes_too_much_memory_or_stack_ends_its_process_and_nothing_else() {
+async fn an_expression_that_takes_too_much_memory_or_stack_ends_its_process_and_nothing_else() {
     let deep = format!("0{} == 0", "+0".repeat(20_000));
     for (expression, expected) in [
         (doubled(), "memory allocation of"),
         (deep, "has overflowed its stack"),
     ] {
         let hook = json!({"condition": expression, "cel": {"expression": "Domain{}"}});
-        let error = refusal(json!([plugin("p", json!([hook]))]));
+        let error = refusal(json!([plugin("p", json!([hook]))])).await;
         let begins =
             "plugin p hook 0 condition evaluation failed: the expression cannot be evaluated: ";
         assert!(error.starts_with(begins), "{error}");
@@ -213,40 +218,43 @@ fn an_expression_that_takes_too_much_memory_or_stack_ends_its_process_and_nothin
 
         let mutation = format!("Domain{{Title: string({expression})}}");
         let hook = json!({"failureStrategy": "Ignore", "cel": {"expression": mutation}});
-        let xml = apply(json!([plugin("p", json!([hook, titled("after")]))])).unwrap();
+        let xml = apply(json!([plugin("p", json!([hook, titled("after")]))]))
+            .await
+            .unwrap();
         assert!(xml.contains("<title>after</title>"), "{xml}");
     }
 }
 
-#[test]
-fn a_result_that_is_too_large_is_refused() {
+#[tokio::test]
+async fn a_result_that_is_too_large_is_refused() {
     let long = (0..22).fold("'abcd'".to_owned(), |text, _| {
         format!("[{text}].map(x, x + x)[0]")
     });
     let error = refusal(json!([plugin(
         "p",
         json!([{"cel": {"expression": format!("Domain{{Title: {long}}}")}}])
-    )]));
+    )]))
+    .await;
     assert!(error.contains("it wrote more than"), "{error}");
 }
 
-#[test]
-fn brackets_are_refused_beyond_a_depth_and_the_error_is_short() {
-    let error = refusal(json!([{"spec": {"condition": "(".repeat(50_000)}}]));
+#[tokio::test]
+async fn brackets_are_refused_beyond_a_depth_and_the_error_is_short() {
+    let error = refusal(json!([{"spec": {"condition": "(".repeat(50_000)}}])).await;
     assert!(
         error.contains("Recursion limit of 96") && error.len() < 10_000,
         "{error}"
     );
 }
 
-#[test]
-fn what_authors_write_at_most_is_evaluated() {
+#[tokio::test]
+async fn what_authors_write_at_most_is_evaluated() {
     for condition in [
         format!("{}true{}", "(".repeat(90), ")".repeat(90)),
         format!("0{} == 0", "+0".repeat(2_000)),
         endless(3),
     ] {
         let plugins = json!([{"spec": {"condition": condition, "domainHooks": [titled("set")]}}]);
-        assert!(apply(plugins).unwrap().contains("<title>set</title>"));
+        assert!(apply(plugins).await.unwrap().contains("<title>set</title>"));
     }
 }

@@ -26,25 +26,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn lines(text: &[u8]) -> Vec<String> {
+    async fn lines(text: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
-        tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap()
-            .block_on(for_each(text, |line| lines.push(line.to_owned())));
+        for_each(text, |line| lines.push(line.to_owned())).await;
         lines
     }
 
-    #[test]
-    fn lines_come_one_by_one_the_last_one_too() {
-        assert_eq!(lines(b"one\r\n\ntwo\nthree"), ["one", "", "two", "three"]);
-        assert_eq!(lines(b"\xff\n"), ["\u{fffd}"]);
+    #[tokio::test]
+    async fn lines_come_one_by_one_the_last_one_too() {
+        assert_eq!(
+            lines(b"one\r\n\ntwo\nthree").await,
+            ["one", "", "two", "three"]
+        );
+        assert_eq!(lines(b"\xff\n").await, ["\u{fffd}"]);
     }
 
-    #[test]
-    fn a_line_without_end_comes_in_parts() {
+    #[tokio::test]
+    async fn a_line_without_end_comes_in_parts() {
         let max = usize::try_from(MAX_LINE_BYTES).unwrap();
         let parts: Vec<usize> = lines(&vec![b'x'; 3 * max + 1])
+            .await
             .iter()
             .map(String::len)
             .collect();

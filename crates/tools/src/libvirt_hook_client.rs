@@ -149,40 +149,36 @@ mod tests {
     use super::*;
     use tokio::net::UnixListener;
 
-    fn asked(serve: impl AsyncFnOnce(UnixStream)) -> Result<Vec<u8>, HookError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+    async fn asked(serve: impl AsyncFnOnce(UnixStream)) -> Result<Vec<u8>, HookError> {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
-        runtime.block_on(async {
-            let listener = UnixListener::bind(&socket).unwrap();
-            let server = async {
-                let (stream, _) = listener.accept().await.unwrap();
-                serve(stream).await;
-            };
-            tokio::join!(ask(&socket, b"<domain/>"), server).0
-        })
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            serve(stream).await;
+        };
+        tokio::join!(ask(&socket, b"<domain/>"), server).0
     }
 
-    #[test]
-    fn the_answer_comes_though_this_half_does_not_end() {
+    #[tokio::test]
+    async fn the_answer_comes_though_this_half_does_not_end() {
         let answer = asked(async |mut stream| {
             let mut document = [0; 9];
             stream.read_exact(&mut document).await.unwrap();
             assert_eq!(&document, b"<domain/>");
             stream.write_all(b"<domain a=''/>").await.unwrap();
-        });
+        })
+        .await;
         assert_eq!(answer.unwrap(), b"<domain a=''/>");
     }
 
-    #[test]
-    fn no_answer_is_a_failure() {
+    #[tokio::test]
+    async fn no_answer_is_a_failure() {
         let answer = asked(async |mut stream| {
             let mut document = [0; 9];
             stream.read_exact(&mut document).await.unwrap();
-        });
+        })
+        .await;
         assert!(matches!(answer, Err(HookError::Refused)));
     }
 

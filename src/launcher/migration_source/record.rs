@@ -177,13 +177,6 @@ mod tests {
         });
     }
 
-    fn run<T>(test: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.unwrap().block_on(test)
-    }
-
     fn uid(event: &MigrationEvent) -> Option<&str> {
         match event.event.as_ref()? {
             Event::Began(began) => Some(&began.uid),
@@ -191,56 +184,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn events_come_once_and_in_their_order() {
-        run(async {
-            let record = MigrationRecord::default();
-            record.step("before all");
-            assert!(record.is_empty());
-            began(&record, "m-1");
-            record.step("transfer");
-            let (last, events) = record.after(0).await;
-            assert_eq!((events.len(), uid(&events[0])), (2, Some("m-1")));
-            let (newer, ()) = tokio::join!(record.after(last), async { record.ended(None, None) });
-            assert!(matches!(
-                newer.1[..],
-                [MigrationEvent {
-                    event: Some(Event::Ended(_)),
-                    ..
-                }]
-            ));
-            began(&record, "m-2");
-            let (_, events) = record.after(newer.0).await;
-            assert_eq!((events.len(), uid(&events[0])), (1, Some("m-2")));
-        });
+    #[tokio::test]
+    async fn events_come_once_and_in_their_order() {
+        let record = MigrationRecord::default();
+        record.step("before all");
+        assert!(record.is_empty());
+        began(&record, "m-1");
+        record.step("transfer");
+        let (last, events) = record.after(0).await;
+        assert_eq!((events.len(), uid(&events[0])), (2, Some("m-1")));
+        let (newer, ()) = tokio::join!(record.after(last), async { record.ended(None, None) });
+        assert!(matches!(
+            newer.1[..],
+            [MigrationEvent {
+                event: Some(Event::Ended(_)),
+                ..
+            }]
+        ));
+        began(&record, "m-2");
+        let (_, events) = record.after(newer.0).await;
+        assert_eq!((events.len(), uid(&events[0])), (1, Some("m-2")));
     }
 
-    #[test]
-    fn a_long_migration_keeps_its_beginning_its_decisions_and_its_end() {
-        run(async {
-            let record = MigrationRecord::default();
-            began(&record, "m-1");
-            record.decision(Action::Suspend, "late".into(), true);
-            for _ in 0..10 * MAX_EVENTS {
-                record.sample(&JobStats::default(), Mode::PreCopy, false);
-            }
-            record.ended(Some("no".into()), None);
-            let (_, events) = record.after(0).await;
-            assert!(events.len() <= MAX_EVENTS && events.len() > MAX_EVENTS / 4);
-            assert_eq!(uid(&events[0]), Some("m-1"));
-            let is = |event: &MigrationEvent, wanted: fn(&Event) -> bool| {
-                event.event.as_ref().is_some_and(wanted)
-            };
-            assert!(is(&events[1], |it| matches!(it, Event::Decision(_))));
-            assert!(is(events.last().unwrap(), |it| matches!(
-                it,
-                Event::Ended(_)
-            )));
-            for _ in 0..2 * MAX_EVENTS {
-                record.decision(Action::Abort, "again".into(), false);
-            }
-            let (_, events) = record.after(0).await;
-            assert_eq!((events.len(), uid(&events[0])), (MAX_EVENTS, Some("m-1")));
-        });
+    #[tokio::test]
+    async fn a_long_migration_keeps_its_beginning_its_decisions_and_its_end() {
+        let record = MigrationRecord::default();
+        began(&record, "m-1");
+        record.decision(Action::Suspend, "late".into(), true);
+        for _ in 0..10 * MAX_EVENTS {
+            record.sample(&JobStats::default(), Mode::PreCopy, false);
+        }
+        record.ended(Some("no".into()), None);
+        let (_, events) = record.after(0).await;
+        assert!(events.len() <= MAX_EVENTS && events.len() > MAX_EVENTS / 4);
+        assert_eq!(uid(&events[0]), Some("m-1"));
+        let is = |event: &MigrationEvent, wanted: fn(&Event) -> bool| {
+            event.event.as_ref().is_some_and(wanted)
+        };
+        assert!(is(&events[1], |it| matches!(it, Event::Decision(_))));
+        assert!(is(events.last().unwrap(), |it| matches!(
+            it,
+            Event::Ended(_)
+        )));
+        for _ in 0..2 * MAX_EVENTS {
+            record.decision(Action::Abort, "again".into(), false);
+        }
+        let (_, events) = record.after(0).await;
+        assert_eq!((events.len(), uid(&events[0])), (MAX_EVENTS, Some("m-1")));
     }
 }

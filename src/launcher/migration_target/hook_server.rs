@@ -223,91 +223,73 @@ mod tests {
         }
     }
 
-    fn play(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(test);
+    #[tokio::test]
+    async fn the_newest_target_answers_a_document_in_pieces_and_the_server_ends() {
+        let bed = Bed::new();
+        bed.serve("ns2");
+        bed.serve("ns3");
+        let (first, second) = XML.split_at(40);
+        let answer = bed.ask(&[first, second]).await;
+        assert!(answer.contains(r#"file="/pods/ns3/disk.img""#), "{answer}");
+        while bed.socket().exists() {
+            tokio::task::yield_now().await;
+        }
+        // Another preparation now is not an error.
+        bed.serve("ns4");
+        assert!(!bed.socket().exists());
     }
 
-    #[test]
-    fn the_newest_target_answers_a_document_in_pieces_and_the_server_ends() {
-        play(async {
-            let bed = Bed::new();
-            bed.serve("ns2");
-            bed.serve("ns3");
-            let (first, second) = XML.split_at(40);
-            let answer = bed.ask(&[first, second]).await;
-            assert!(answer.contains(r#"file="/pods/ns3/disk.img""#), "{answer}");
-            while bed.socket().exists() {
-                tokio::task::yield_now().await;
-            }
-            // Another preparation now is not an error.
-            bed.serve("ns4");
-            assert!(!bed.socket().exists());
-        });
+    #[tokio::test]
+    async fn a_document_that_cannot_be_used_gets_no_answer_and_the_next_one_does() {
+        let bed = Bed::new();
+        bed.serve("ns2");
+        assert_eq!(bed.ask(&["<domain><a></domain>"]).await, "");
+        let stream = UnixStream::connect(bed.socket()).await.unwrap();
+        drop(stream);
+        assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
     }
 
-    #[test]
-    fn a_document_that_cannot_be_used_gets_no_answer_and_the_next_one_does() {
-        play(async {
-            let bed = Bed::new();
-            bed.serve("ns2");
-            assert_eq!(bed.ask(&["<domain><a></domain>"]).await, "");
-            let stream = UnixStream::connect(bed.socket()).await.unwrap();
-            drop(stream);
-            assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
-        });
+    #[tokio::test]
+    async fn connections_that_bring_nothing_keep_no_document_waiting() {
+        let bed = Bed::new();
+        bed.serve("ns2");
+        let mut held = Vec::new();
+        for sent in ["", "<domain>", XML.trim_end().trim_end_matches('>')] {
+            let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            held.push(stream);
+        }
+        let mut byte = [0];
+        let answer = tokio::select! {
+            biased;
+            answer = bed.ask(&[XML]) => answer,
+            _ = held[0].read(&mut byte) => panic!("the silent connection was waited for"),
+        };
+        assert!(answer.contains("/pods/ns2/"), "{answer}");
+        for mut stream in held {
+            assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
+        }
     }
 
-    #[test]
-    fn connections_that_bring_nothing_keep_no_document_waiting() {
-        play(async {
-            let bed = Bed::new();
-            bed.serve("ns2");
-            let mut held = Vec::new();
-            for sent in ["", "<domain>", XML.trim_end().trim_end_matches('>')] {
-                let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
-                stream.write_all(sent.as_bytes()).await.unwrap();
-                held.push(stream);
-            }
-            let mut byte = [0];
-            let answer = tokio::select! {
-                biased;
-                answer = bed.ask(&[XML]) => answer,
-                _ = held[0].read(&mut byte) => panic!("the silent connection was waited for"),
-            };
-            assert!(answer.contains("/pods/ns2/"), "{answer}");
-            for mut stream in held {
-                assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
-            }
-        });
+    #[tokio::test]
+    async fn a_document_that_does_not_end_is_read_up_to_the_limit() {
+        let bed = Bed::new();
+        bed.serve("ns2");
+        for piece in ["<domain>", " ", "\u{0}", "</domain><"] {
+            let endless = piece.repeat(MAX_BYTES / piece.len() + 64);
+            let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
+            // The server closes the connection before the client has sent everything.
+            drop(stream.write_all(endless.as_bytes()).await);
+            assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
+        }
+        assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
     }
 
-    #[test]
-    fn a_document_that_does_not_end_is_read_up_to_the_limit() {
-        play(async {
-            let bed = Bed::new();
-            bed.serve("ns2");
-            for piece in ["<domain>", " ", "\u{0}", "</domain><"] {
-                let endless = piece.repeat(MAX_BYTES / piece.len() + 64);
-                let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
-                // The server closes the connection before the client has sent everything.
-                drop(stream.write_all(endless.as_bytes()).await);
-                assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
-            }
-            assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
-        });
-    }
-
-    #[test]
-    fn a_socket_of_an_earlier_launcher_is_replaced() {
-        play(async {
-            let bed = Bed::new();
-            drop(std::os::unix::net::UnixListener::bind(bed.socket()).unwrap());
-            bed.serve("ns2");
-            assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
-        });
+    #[tokio::test]
+    async fn a_socket_of_an_earlier_launcher_is_replaced() {
+        let bed = Bed::new();
+        drop(std::os::unix::net::UnixListener::bind(bed.socket()).unwrap());
+        bed.serve("ns2");
+        assert!(bed.ask(&[XML]).await.contains("/pods/ns2/"));
     }
 }

@@ -122,54 +122,44 @@ mod tests {
         steps.into_iter().map(|step| step.name).collect()
     }
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(work)
-    }
-
-    #[test]
-    fn the_console_speaks_and_then_asks_for_a_login() {
+    #[tokio::test]
+    async fn the_console_speaks_and_then_asks_for_a_login() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("virt-serial0-log");
         let timeline = Timeline::begin();
-        block_on(async {
-            let (path, follower) = (log.clone(), timeline.clone());
-            let following = tokio::spawn(async move { follow(&path, &follower).await });
-            let mut file = File::create(&log).unwrap();
-            file.write_all(&[b'.'; 20_000]).unwrap();
-            while names(&timeline) != ["console"] {
-                tokio::task::yield_now().await;
-            }
-            file.write_all(b"Debian GNU/Linux 13 vm ttyS0\n\nvm log")
-                .unwrap();
+        let (path, follower) = (log.clone(), timeline.clone());
+        let following = tokio::spawn(async move { follow(&path, &follower).await });
+        let mut file = File::create(&log).unwrap();
+        file.write_all(&[b'.'; 20_000]).unwrap();
+        while names(&timeline) != ["console"] {
             tokio::task::yield_now().await;
-            file.write_all(b"in: ").unwrap();
-            following.await.unwrap();
-        });
+        }
+        file.write_all(b"Debian GNU/Linux 13 vm ttyS0\n\nvm log")
+            .unwrap();
+        tokio::task::yield_now().await;
+        file.write_all(b"in: ").unwrap();
+        following.await.unwrap();
         assert_eq!(names(&timeline), ["console", "login"]);
     }
 
-    #[test]
-    fn a_log_that_is_too_long_is_not_read_to_its_end() {
+    #[tokio::test]
+    async fn a_log_that_is_too_long_is_not_read_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let text = [vec![b'.'; MAX_LOG_BYTES], LOGIN_PROMPT.to_vec()].concat();
         std::fs::write(&log, text).unwrap();
         let timeline = Timeline::begin();
-        block_on(follow(&log, &timeline));
+        follow(&log, &timeline).await;
         assert_eq!(names(&timeline), ["console"]);
     }
 
-    #[test]
-    fn a_fifo_is_not_a_log() {
+    #[tokio::test]
+    async fn a_fifo_is_not_a_log() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         rustix::fs::mkfifoat(rustix::fs::CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
         let timeline = Timeline::begin();
-        block_on(follow(&log, &timeline));
+        follow(&log, &timeline).await;
         assert!(names(&timeline).is_empty());
     }
 }

@@ -173,16 +173,13 @@ fn the_end_is_reported_once() {
     );
 }
 
-#[test]
-fn a_job_that_is_asked_to_end_hears_it_even_if_it_was_not_waiting() {
+#[tokio::test]
+async fn a_job_that_is_asked_to_end_hears_it_even_if_it_was_not_waiting() {
     let vm = running();
     assert!(!vm.cancel(JobKind::MemoryDump));
     let dump = vm.begin(JobKind::MemoryDump).unwrap();
     assert!(vm.cancel(JobKind::MemoryDump));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(dump.cancelled());
+    dump.cancelled().await;
 }
 
 #[test]

@@ -11,29 +11,25 @@ use super::{Applied, InvocationContext, Pipeline, PluginError};
 
 const DOMAIN: &str = "<domain type=\"kvm\"><name>test-vm</name></domain>";
 
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(work)
-}
-
 /// Applies the plugins, with expressions evaluated by the program at `evaluator` within `limit`.
-fn applied(list: &str, evaluator: &Path, limit: Duration) -> Result<Applied, PluginError> {
+async fn applied(list: &str, evaluator: &Path, limit: Duration) -> Result<Applied, PluginError> {
     let pipeline = Pipeline::from_json(list.as_bytes())?.evaluated_by(evaluator.to_owned());
-    block_on(pipeline.apply(
-        DOMAIN.into(),
-        &Bytes::from_static(b"{}"),
-        InvocationContext::Boot,
-        os::time::deadline(limit),
-    ))
+    pipeline
+        .apply(
+            DOMAIN.into(),
+            &Bytes::from_static(b"{}"),
+            InvocationContext::Boot,
+            os::time::deadline(limit),
+        )
+        .await
 }
 
-#[test]
-fn without_plugins_the_domain_xml_stays_byte_for_byte() {
+#[tokio::test]
+async fn without_plugins_the_domain_xml_stays_byte_for_byte() {
     for list in ["", "null", "[]"] {
-        let applied = applied(list, Path::new("/none"), Duration::ZERO).unwrap();
+        let applied = applied(list, Path::new("/none"), Duration::ZERO)
+            .await
+            .unwrap();
         assert_eq!(applied.xml, DOMAIN);
         assert_eq!(applied.modified_by, Vec::<String>::new());
     }
@@ -43,18 +39,21 @@ fn without_plugins_the_domain_xml_stays_byte_for_byte() {
     ));
 }
 
-#[test]
-fn a_hook_without_cel_and_sidecar_is_skipped_and_a_socket_elsewhere_is_refused() {
-    let result = |hook: Value| {
+#[tokio::test]
+async fn a_hook_without_cel_and_sidecar_is_skipped_and_a_socket_elsewhere_is_refused() {
+    let result = async |hook: Value| {
         let list = json!([{"metadata": {"name": "p"}, "spec": {"domainHooks": [hook]}}]);
         applied(
             &list.to_string(),
             Path::new("/none"),
             Duration::from_secs(60),
         )
+        .await
     };
-    assert!(result(json!({})).unwrap().xml.contains("test-vm"));
-    let error = result(json!({"sidecar": {"socketPath": "/tmp/test.sock"}})).unwrap_err();
+    assert!(result(json!({})).await.unwrap().xml.contains("test-vm"));
+    let error = result(json!({"sidecar": {"socketPath": "/tmp/test.sock"}}))
+        .await
+        .unwrap_err();
     let error = chain(&error);
     assert!(
         error.contains("outside /var/run/kubevirt-plugin/p/"),
@@ -70,8 +69,8 @@ fn evaluator(dir: &Path, script: &str) -> PathBuf {
     path
 }
 
-#[test]
-fn an_evaluator_that_fails_is_a_hook_that_fails_under_its_strategy() {
+#[tokio::test]
+async fn an_evaluator_that_fails_is_a_hook_that_fails_under_its_strategy() {
     let dir = tempfile::tempdir().unwrap();
     let long = Duration::from_secs(60);
     let list = |strategy: &str| {
@@ -100,24 +99,24 @@ fn an_evaluator_that_fails_is_a_hook_that_fails_under_its_strategy() {
         ("exit 101", long, "failed (exit status: 101)"),
     ] {
         let program = evaluator(dir.path(), script);
-        let error = chain(&applied(&list("Fail"), &program, limit).unwrap_err());
+        let error = chain(&applied(&list("Fail"), &program, limit).await.unwrap_err());
         assert!(
             error.starts_with("plugin p hook 0 failed: ") && error.contains(expected),
             "{script}: {error}"
         );
-        let ignored = applied(&list("Ignore"), &program, limit).unwrap();
+        let ignored = applied(&list("Ignore"), &program, limit).await.unwrap();
         assert_eq!(ignored.modified_by, Vec::<String>::new(), "{script}");
     }
     let missing = dir.path().join("missing");
-    let error = chain(&applied(&list("Fail"), &missing, long).unwrap_err());
+    let error = chain(&applied(&list("Fail"), &missing, long).await.unwrap_err());
     assert!(
         error.contains("missing failed (exit status: 127)") && error.contains("is it installed?"),
         "{error}"
     );
 }
 
-#[test]
-fn an_evaluator_gets_the_expression_the_domain_and_the_vmi_within_limits() {
+#[tokio::test]
+async fn an_evaluator_gets_the_expression_the_domain_and_the_vmi_within_limits() {
     let dir = tempfile::tempdir().unwrap();
     let seen = dir.path().join("seen");
     let script = format!(
@@ -126,7 +125,9 @@ fn an_evaluator_gets_the_expression_the_domain_and_the_vmi_within_limits() {
     );
     let list = json!([{"metadata": {"name": "p"}, "spec": {"condition": "1 == 2"}}]).to_string();
     let program = evaluator(dir.path(), &script);
-    applied(&list, &program, Duration::from_secs(60)).unwrap();
+    applied(&list, &program, Duration::from_secs(60))
+        .await
+        .unwrap();
     let seen = std::fs::read_to_string(seen).unwrap();
     let lines: Vec<&str> = seen.lines().collect();
     let [kind, expression, domain @ .., vmi, memory, cpu] = &lines[..] else {

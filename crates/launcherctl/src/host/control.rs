@@ -451,14 +451,6 @@ mod tests {
         (control, stop, ControlClient::new(client))
     }
 
-    fn run(test: impl Future<Output = ()>) {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(test);
-    }
-
     /// Whether a stop was requested once all clients have been read.
     async fn is_requested(stop: &mut StopRequests) -> bool {
         timeout(Duration::from_millis(100), stop.requested())
@@ -466,31 +458,27 @@ mod tests {
             .is_ok()
     }
 
-    #[test]
-    fn the_vm_is_stopped_when_its_owner_goes() {
-        run(async {
-            let dir = tempfile::tempdir().unwrap();
-            let (_control, mut stop, owner) = serve(&dir.path().join("control.sock")).await;
-            drop(owner);
-            stop.requested().await;
-        });
+    #[tokio::test]
+    async fn the_vm_is_stopped_when_its_owner_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_control, mut stop, owner) = serve(&dir.path().join("control.sock")).await;
+        drop(owner);
+        stop.requested().await;
     }
 
-    #[test]
-    fn a_vm_outlives_an_owner_that_has_detached_and_any_other_client() {
-        run(async {
-            let dir = tempfile::tempdir().unwrap();
-            let socket = dir.path().join("control.sock");
-            let (_control, mut stop, mut owner) = serve(&socket).await;
-            owner.request(Request::Detach).await;
-            drop(owner);
-            drop(UnixStream::connect(&socket).await.unwrap());
-            assert!(!is_requested(&mut stop).await);
-            ControlClient::new(UnixStream::connect(&socket).await.unwrap())
-                .request(Request::Stop)
-                .await;
-            stop.requested().await;
-        });
+    #[tokio::test]
+    async fn a_vm_outlives_an_owner_that_has_detached_and_any_other_client() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let (_control, mut stop, mut owner) = serve(&socket).await;
+        owner.request(Request::Detach).await;
+        drop(owner);
+        drop(UnixStream::connect(&socket).await.unwrap());
+        assert!(!is_requested(&mut stop).await);
+        ControlClient::new(UnixStream::connect(&socket).await.unwrap())
+            .request(Request::Stop)
+            .await;
+        stop.requested().await;
     }
 
     #[tokio::test]
@@ -510,70 +498,64 @@ mod tests {
         stop.requested().await;
     }
 
-    #[test]
-    fn only_a_request_to_force_the_vm_off_does_so() {
-        run(async {
-            let dir = tempfile::tempdir().unwrap();
-            let (_control, mut stop, mut owner) = serve(&dir.path().join("control.sock")).await;
-            for _ in 0..3 {
-                owner.request(Request::Stop).await;
-            }
-            stop.requested().await;
-            let forced = timeout(Duration::from_millis(100), stop.forced()).await;
-            assert!(
-                forced.is_err(),
-                "a second plain stop waits as the first does"
-            );
-            owner.request(Request::Force).await;
-            stop.forced().await;
-        });
-    }
-
-    #[test]
-    fn a_client_begins_with_how_far_the_vm_is() {
-        run(async {
-            let dir = tempfile::tempdir().unwrap();
-            let vm = VmDir::at(dir.path().to_owned());
-            assert_eq!(ControlClient::current(&vm).await, None);
-            let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
-            let expected = |phase, stop_requested| {
-                Some(Current {
-                    phase,
-                    stop_requested,
-                })
-            };
-            assert_eq!(ControlClient::current(&vm).await, expected(None, false));
-            control.progress().phase(Phase::DomainRunning);
-            let current = ControlClient::current(&vm).await;
-            assert_eq!(current, expected(Some(Phase::DomainRunning), false));
-            assert!(!current.unwrap().is_ending());
+    #[tokio::test]
+    async fn only_a_request_to_force_the_vm_off_does_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_control, mut stop, mut owner) = serve(&dir.path().join("control.sock")).await;
+        for _ in 0..3 {
             owner.request(Request::Stop).await;
-            stop.requested().await;
-            assert!(ControlClient::current(&vm).await.unwrap().is_ending());
-        });
+        }
+        stop.requested().await;
+        let forced = timeout(Duration::from_millis(100), stop.forced()).await;
+        assert!(
+            forced.is_err(),
+            "a second plain stop waits as the first does"
+        );
+        owner.request(Request::Force).await;
+        stop.forced().await;
     }
 
-    #[test]
-    fn every_client_gets_the_last_update() {
-        run(async {
-            let dir = tempfile::tempdir().unwrap();
-            let socket = dir.path().join("control.sock");
-            let (control, mut stop, mut owner) = serve(&socket).await;
-            let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
-            other.request(Request::Stop).await;
-            stop.requested().await;
-            let finished = tokio::spawn(control.finish(Update::Ended {
-                code: 3,
-                failure: None,
-            }));
-            for client in [&mut owner, &mut other] {
-                let first = client.next().await.unwrap();
-                assert!(matches!(first, Update::Current(_)));
-                let last = client.next().await.unwrap();
-                assert!(matches!(last, Update::Ended { code: 3, .. }));
-                assert!(client.next().await.is_none());
-            }
-            finished.await.unwrap();
-        });
+    #[tokio::test]
+    async fn a_client_begins_with_how_far_the_vm_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(dir.path().to_owned());
+        assert_eq!(ControlClient::current(&vm).await, None);
+        let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
+        let expected = |phase, stop_requested| {
+            Some(Current {
+                phase,
+                stop_requested,
+            })
+        };
+        assert_eq!(ControlClient::current(&vm).await, expected(None, false));
+        control.progress().phase(Phase::DomainRunning);
+        let current = ControlClient::current(&vm).await;
+        assert_eq!(current, expected(Some(Phase::DomainRunning), false));
+        assert!(!current.unwrap().is_ending());
+        owner.request(Request::Stop).await;
+        stop.requested().await;
+        assert!(ControlClient::current(&vm).await.unwrap().is_ending());
+    }
+
+    #[tokio::test]
+    async fn every_client_gets_the_last_update() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let (control, mut stop, mut owner) = serve(&socket).await;
+        let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
+        other.request(Request::Stop).await;
+        stop.requested().await;
+        let finished = tokio::spawn(control.finish(Update::Ended {
+            code: 3,
+            failure: None,
+        }));
+        for client in [&mut owner, &mut other] {
+            let first = client.next().await.unwrap();
+            assert!(matches!(first, Update::Current(_)));
+            let last = client.next().await.unwrap();
+            assert!(matches!(last, Update::Ended { code: 3, .. }));
+            assert!(client.next().await.is_none());
+        }
+        finished.await.unwrap();
     }
 }

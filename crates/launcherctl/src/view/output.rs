@@ -239,23 +239,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_what_takes_long_is_said() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+    #[tokio::test]
+    async fn only_what_takes_long_is_said() {
         let mut said = Vec::new();
-        runtime.block_on(async {
-            wait_for("nothing", async {}, |text| said.push(text.to_owned())).await;
-            let (sender, receiver) = tokio::sync::oneshot::channel();
-            let mut sender = Some(sender);
-            let say = |text: &str| {
-                said.push(text.to_owned());
-                sender.take().unwrap().send(()).unwrap();
-            };
-            wait_for("the guest", receiver, say).await.unwrap();
-        });
+        wait_for("nothing", async {}, |text| said.push(text.to_owned())).await;
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let mut sender = Some(sender);
+        let say = |text: &str| {
+            said.push(text.to_owned());
+            sender.take().unwrap().send(()).unwrap();
+        };
+        wait_for("the guest", receiver, say).await.unwrap();
         assert_eq!(said, ["waiting for the guest…"]);
     }
 }

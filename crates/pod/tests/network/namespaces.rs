@@ -108,9 +108,10 @@ fn bridge(bed: &Bed) {
     std::fs::write(bed.folder().join(format!("vif-cache-{link}.json")), cache).unwrap();
 }
 
-#[test]
+#[tokio::test]
 #[ignore = "the server's process of the other tests"]
-fn server_process() {
+// On one thread, as the launcher.
+async fn server_process() {
     let setup = Mutex::new(None);
     bed::serve_lines(async |case: &str, folder: &Path| {
         let paths = NetworkPaths {
@@ -126,7 +127,8 @@ fn server_process() {
                 .collect(),
             Err(error) => format!("error: {error}"),
         }
-    });
+    })
+    .await;
 }
 
 #[test]

@@ -176,30 +176,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_map_of_endlessly_many_equal_parts_ends_with_its_reader() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.unwrap().block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let socket = dir.path().join("nbd");
-            let (count, mut asked) = watch::channel(0);
-            tokio::spawn(say_little(UnixListener::bind(&socket).unwrap(), count));
-            let request = MapRequest {
-                export_name: "data".to_owned(),
-                ..MapRequest::default()
-            };
-            let (answers, reader) = mpsc::channel(MESSAGES_AHEAD);
-            let leave = async {
-                asked.wait_for(|count| *count == 100).await.unwrap();
-                drop(reader);
-            };
-            let (mapped, ()) = tokio::join!(map(socket, request, answers), leave);
-            mapped.unwrap();
-            // The disk has 2^20 bytes.
-            let asked = *asked.borrow();
-            assert!(asked < 1000, "{asked}");
-        });
+    #[tokio::test]
+    async fn a_map_of_endlessly_many_equal_parts_ends_with_its_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("nbd");
+        let (count, mut asked) = watch::channel(0);
+        tokio::spawn(say_little(UnixListener::bind(&socket).unwrap(), count));
+        let request = MapRequest {
+            export_name: "data".to_owned(),
+            ..MapRequest::default()
+        };
+        let (answers, reader) = mpsc::channel(MESSAGES_AHEAD);
+        let leave = async {
+            asked.wait_for(|count| *count == 100).await.unwrap();
+            drop(reader);
+        };
+        let (mapped, ()) = tokio::join!(map(socket, request, answers), leave);
+        mapped.unwrap();
+        // The disk has 2^20 bytes.
+        let asked = *asked.borrow();
+        assert!(asked < 1000, "{asked}");
     }
 }

@@ -178,51 +178,40 @@ mod tests {
         dir
     }
 
-    fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.unwrap().block_on(test);
+    #[tokio::test]
+    async fn the_sources_sockets_lead_to_the_targets_until_they_are_dropped() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (source, target) = (dir(first.path()), dir(second.path()));
+        let libvirt = UnixListener::bind(target.path(VIRTQEMUD_SOCKET)).unwrap();
+        let proxies = Proxies::serve(&source, &target, "u-1", true).unwrap();
+        let sockets = source.path("/var/run/kubevirt/migrationproxy");
+        assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 3);
+        let mut stream = UnixStream::connect(sockets.join("u-1-source.sock"))
+            .await
+            .unwrap();
+        stream.write_all(b"call").await.unwrap();
+        let (mut served, _) = libvirt.accept().await.unwrap();
+        let mut call = [0; 4];
+        served.read_exact(&mut call).await.unwrap();
+        assert_eq!(&call, b"call");
+        drop(proxies);
+        assert_eq!(served.read(&mut call).await.unwrap_or(0), 0);
+        assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 0);
     }
 
-    #[test]
-    fn the_sources_sockets_lead_to_the_targets_until_they_are_dropped() {
-        run(async {
-            let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-            let (source, target) = (dir(first.path()), dir(second.path()));
-            let libvirt = UnixListener::bind(target.path(VIRTQEMUD_SOCKET)).unwrap();
-            let proxies = Proxies::serve(&source, &target, "u-1", true).unwrap();
-            let sockets = source.path("/var/run/kubevirt/migrationproxy");
-            assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 3);
-            let mut stream = UnixStream::connect(sockets.join("u-1-source.sock"))
-                .await
-                .unwrap();
-            stream.write_all(b"call").await.unwrap();
-            let (mut served, _) = libvirt.accept().await.unwrap();
-            let mut call = [0; 4];
-            served.read_exact(&mut call).await.unwrap();
-            assert_eq!(&call, b"call");
-            drop(proxies);
-            assert_eq!(served.read(&mut call).await.unwrap_or(0), 0);
-            assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 0);
-        });
-    }
-
-    #[test]
-    fn below_roots_of_their_own_qemu_makes_its_sockets_itself() {
-        run(async {
-            let base = tempfile::Builder::new()
-                .prefix("v")
-                .tempdir_in("/tmp")
-                .unwrap();
-            let (source, target) = (dir(&base.path().join("a")), dir(&base.path().join("b")));
-            let uid = "00000000-0000-0000-0000-000000000000";
-            let _proxies = Proxies::serve(&source, &target, uid, false).unwrap();
-            let sockets = source.path("/var/run/kubevirt/migrationproxy");
-            assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 1);
-            let deep = dir(&base.path().join("a-directory-with-a-long-name"));
-            let error = Proxies::serve(&deep, &target, uid, false).unwrap_err();
-            assert!(error.to_string().contains(": a path of "), "{error}");
-        });
+    #[tokio::test]
+    async fn below_roots_of_their_own_qemu_makes_its_sockets_itself() {
+        let base = tempfile::Builder::new()
+            .prefix("v")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let (source, target) = (dir(&base.path().join("a")), dir(&base.path().join("b")));
+        let uid = "00000000-0000-0000-0000-000000000000";
+        let _proxies = Proxies::serve(&source, &target, uid, false).unwrap();
+        let sockets = source.path("/var/run/kubevirt/migrationproxy");
+        assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 1);
+        let deep = dir(&base.path().join("a-directory-with-a-long-name"));
+        let error = Proxies::serve(&deep, &target, uid, false).unwrap_err();
+        assert!(error.to_string().contains(": a path of "), "{error}");
     }
 }

@@ -304,7 +304,7 @@ impl Drop for Server {
 }
 
 /// The server's side: calls `prepare` with the case and the folder for each line that comes in.
-pub fn serve_lines(prepare: impl AsyncFn(&str, &Path) -> String) {
+pub async fn serve_lines(prepare: impl AsyncFn(&str, &Path) -> String) {
     let Some(case) = std::env::var_os(CASE) else {
         return println!("skipped: this is a process of the other tests");
     };
@@ -312,18 +312,11 @@ pub fn serve_lines(prepare: impl AsyncFn(&str, &Path) -> String) {
         case.into_string().unwrap(),
         PathBuf::from(std::env::var_os(FOLDER).unwrap()),
     );
-    // As the launcher's: one thread.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut lines =
-            tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(tokio::io::stdin()));
-        while lines.next_line().await.unwrap().is_some() {
-            println!("prepared: {}", prepare(&case, &folder).await);
-        }
-    });
+    let mut lines =
+        tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(tokio::io::stdin()));
+    while lines.next_line().await.unwrap().is_some() {
+        println!("prepared: {}", prepare(&case, &folder).await);
+    }
 }
 
 /// Lets a client run until something is true, at most for a minute.
