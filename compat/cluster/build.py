@@ -13,6 +13,7 @@ from kit.image import MONITOR, USER, lay, set_owners
 
 PAUSE = f"{REGISTRY}/pause:1"
 GUEST = f"{REGISTRY}/guest:1"
+KERNEL = f"{REGISTRY}/guest-kernel:1"
 PAUSE_SOURCE = """#include <signal.h>
 #include <unistd.h>
 static void end(int number) { _exit(0); }
@@ -20,6 +21,7 @@ int main(void) { signal(SIGTERM, end); signal(SIGINT, end); for (;;) pause(); }
 """
 # What virt-handler calls in its own image, and the launcher's lacks.
 HANDLER_TOOLS = ("/usr/sbin/nft",)
+SIDECAR_SHIM = "/usr/bin/sidecar-shim"
 
 
 class Builder:
@@ -34,6 +36,7 @@ class Builder:
         base = self.layer("base", self.base)
         yield Image(PAUSE, [self.layer("pause", self.pause())], "/pause")
         yield Image(GUEST, [self.layer("guest", self.container_disk(guest))])
+        yield Image(KERNEL, [self.layer("guest-kernel", self.tree("guest-kernel", kernel_files(guest)))])
         for name in kubevirt.IMAGES:
             programs = {f"/usr/bin/{name}": self.folder / f"kubevirt/{name}"}
             user = "1001"
@@ -45,7 +48,7 @@ class Builder:
             yield Image(kubevirt.image(name), [base, layer], f"/usr/bin/{name}", user)
 
     def launcher(self, launcher, *tags):
-        """A launcher's image, once for each tag."""
+        """A launcher's image, once for each tag; at the end its sidecar-shim as an image."""
         name = f"launcher-{launcher.name}"
         tree = self.tree(name, {})
         lay(launcher, tree)
@@ -56,7 +59,10 @@ class Builder:
             else self.layer("base", self.base)
         )
         layers = [base, self.layer(name, tree)]
-        return [Image(kubevirt.image("virt-launcher", tag), layers, MONITOR) for tag in tags]
+        return [
+            *(Image(kubevirt.image("virt-launcher", tag), layers, MONITOR) for tag in tags),
+            Image(kubevirt.image("sidecar-shim"), layers, SIDECAR_SHIM),
+        ]
 
     def pause(self):
         tree = self.tree("pause", {})
@@ -106,6 +112,12 @@ class Builder:
         by_digest = f"{image.name.rpartition(':')[0]}@{image.digest}"
         node.run(["ctr", "-n", "k8s.io", "images", "tag", "--force", image.name, by_digest])
         os.unlink(archive)
+
+
+def kernel_files(guest):
+    """Path in the image -> file: what scripts/test-guest puts beside the guest's disk."""
+    folder = os.path.dirname(os.path.realpath(guest))
+    return {f"/boot/{name}": f"{folder}/{name}" for name in ("vmlinuz", "initrd.img")}
 
 
 def with_libraries(programs, base):

@@ -25,14 +25,14 @@ class Cluster:
         self.nodes = {name: Node(folder, name, self.control_plane) for name in NODES}
 
     def up(self, base, guest, launchers):
-        """`launchers`: node -> launcher, which is the image with the tag "own" there. Both nodes also have each launcher's
-        image with its name as the tag."""
+        """`launchers`: node -> launcher, which is the image with the tag "own" there, and whose sidecar-shim is the one there.
+        Both nodes also have each launcher's image with its name as the tag."""
         pki.make(self.folder, NODES)
         builder = build.Builder(self.folder, base)
         say("images")
         components, named, own = list(builder.components(guest)), [], {}
         for name, launcher in launchers.items():
-            by_name, own[name] = builder.launcher(launcher, launcher.name, OWN_TAG)
+            by_name, *own[name] = builder.launcher(launcher, launcher.name, OWN_TAG)
             named.append(by_name)
         say("control plane")
         self.control_plane.start()
@@ -45,12 +45,13 @@ class Cluster:
                 lambda node=node: "TYPE" in node.run(["ctr", "plugins", "ls"], check=False),
                 READY_TIMEOUT,
             )
-            for image in [*components, *named, own[name]]:
+            for image in [*components, *named, *own[name]]:
                 builder.load(node, image)
             until(f"{name} Ready", lambda name=name: self.is_ready(name), READY_TIMEOUT, 1)
         self.kubectl("label", "node", "node01", "node-role.kubernetes.io/control-plane=", "--overwrite")
         say("KubeVirt")
         self.apply(kubevirt.manifests(self.folder, OWN_TAG))
+        self.apply(json.dumps(kubevirt.CDI_CONFIG_READERS))
         until("the KubeVirt resource", self.apply_settings, READY_TIMEOUT, 2)
         until("KubeVirt Available", self.is_available, AVAILABLE_TIMEOUT, 2)
 

@@ -15,13 +15,14 @@ IMAGES = {
     "virt-handler": "VIRT_HANDLER_IMAGE",
     "virt-exportproxy": "VIRT_EXPORTPROXY_IMAGE",
 }
+# Made of each launcher's program, as its node has it.
+SIDECAR_SHIM = {"sidecar-shim": "SIDECAR_SHIM_IMAGE"}
 # virt-operator wants a name for these too. Nothing here starts them.
 UNUSED = {
     "virt-exportserver": "VIRT_EXPORTSERVER_IMAGE",
     "virt-synchronization-controller": "VIRT_SYNCHRONIZATIONCONTROLLER_IMAGE",
     "libguestfs-tools": "GS_IMAGE",
     "pr-helper": "PR_HELPER_IMAGE",
-    "sidecar-shim": "SIDECAR_SHIM_IMAGE",
     "virt-template-apiserver": "VIRT_TEMPLATE_APISERVER_IMAGE",
     "virt-template-controller": "VIRT_TEMPLATE_CONTROLLER_IMAGE",
 }
@@ -49,6 +50,30 @@ SETTINGS = {
     },
 }
 
+# A right that CDI's installation gives to everybody. virt-api asks for CDI's configuration at each memory dump: it does
+# without CDI, but not without the right to ask.
+CDI_CONFIG_READER = "cdi.kubevirt.io:config-reader"
+RBAC = "rbac.authorization.k8s.io"
+CDI_CONFIG_READERS = {
+    "apiVersion": "v1",
+    "kind": "List",
+    "items": [
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": CDI_CONFIG_READER},
+            "rules": [{"apiGroups": ["cdi.kubevirt.io"], "resources": ["cdiconfigs"], "verbs": ["get"]}],
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": CDI_CONFIG_READER},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": CDI_CONFIG_READER},
+            "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "system:authenticated"}],
+        },
+    ],
+}
+
 
 def image(name, tag=VERSION):
     return f"{REGISTRY}/kubevirt/{name}:{tag}"
@@ -65,7 +90,7 @@ def manifests(folder, launcher_tag):
 
 def deployment(launcher_tag):
     labels = {"kubevirt.io": "virt-operator"}
-    variables = {variable: image(name) for name, variable in {**IMAGES, **UNUSED}.items()}
+    variables = {variable: image(name) for name, variable in {**IMAGES, **SIDECAR_SHIM, **UNUSED}.items()}
     variables.update(
         {"VIRT_LAUNCHER_IMAGE": image("virt-launcher", launcher_tag), "KUBEVIRT_VERSION": VERSION}
     )

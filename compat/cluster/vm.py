@@ -13,7 +13,7 @@ from kit.vm import VM
 from kit.wait import until
 
 COMPUTE = "compute"
-CLAIM_CLASS = "manual"
+LIBVIRT = "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock"
 
 
 class ClusterVM(VM):
@@ -148,6 +148,11 @@ class Pods:
         arguments = self.vm.session.kubectl_command("exec", self.current(), "-c", COMPUTE, "--", *command)
         done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", timeout=timeout)
         return {"exit": done.returncode, "output": (done.stdout + done.stderr).strip()}
+
+    def virsh(self, verb, *arguments):
+        """What virsh in the compute container prints about the VM's domain."""
+        domain = f"{self.vm.namespace}_{self.vm.name}"
+        return self.execute("virsh", "-c", LIBVIRT, verb, domain, *arguments)["output"]
 
     def until_gone(self, timeout=90):
         until("the pods are gone", lambda: not self.living(), timeout, 0.5)

@@ -26,6 +26,9 @@ MODULES = (
     "growth",
     "cluster_life",
     "cluster_migration",
+    "cluster_volumes",
+    "cluster_devices",
+    "cluster_agent",
     "cluster_faults",
 )
 # Scenarios of one node that a cluster can run as they are.

@@ -54,9 +54,17 @@ class Machine:
             },
         )
 
-    def put(self, subresource):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Whatever has failed: it makes no further VMI."""
+        if kube.get_or_none(self.path):
+            self.delete()
+
+    def put(self, subresource, body=None):
         path = rest.vmi_path(self.vm.namespace, self.vm.name, subresource).replace("instances/", "s/")
-        code, answer = rest.request("PUT", path, {}, address=self.vm.address)
+        code, answer = rest.request("PUT", path, body or {}, address=self.vm.address)
         return f"{code} {answer.decode(errors='replace')}".strip()
 
     def shown(self, text, timeout=60):
@@ -66,8 +74,15 @@ class Machine:
     def status(self):
         return kube.get(self.path).get("status", {}).get("printableStatus")
 
+    def patch(self, spec):
+        kube.call("PATCH", self.path, {"spec": spec}, "application/merge-patch+json")
+
     def delete(self):
         kube.delete(self.path)
+
+    def end(self, result):
+        self.delete()
+        result.step("gone", until, "the VM is gone", lambda: kube.get_or_none(self.path) is None, 90)
 
 
 def vm_path(namespace, name=""):
@@ -91,8 +106,7 @@ def machine_life(session, result):
     result.step("another VMI is Running", vm.wait, "another VMI", another, 180)
     result.step("stop", machine.put, "stop")
     result.step("status Stopped", machine.shown, "Stopped", 90)
-    machine.delete()
-    result.step("gone", lambda: until("the VM is gone", lambda: kube.get_or_none(machine.path) is None, 60))
+    machine.end(result)
     return vm
 
 
@@ -108,10 +122,9 @@ def machine_poweroff(session, result):
     vm.console().send("poweroff\n")
     result.step("final phase", vm.wait, "Succeeded", lambda vmi: phase(vmi) == "Succeeded", 60)
     result.step("status Stopped", machine.shown, "Stopped")
-    kube.call("PATCH", machine.path, {"spec": {"runStrategy": "Always"}}, "application/merge-patch+json")
+    machine.patch({"runStrategy": "Always"})
     result.step("status Running", machine.shown, "Running", 180)
-    machine.delete()
-    result.step("gone", lambda: until("the VM is gone", lambda: kube.get_or_none(machine.path) is None, 90))
+    machine.end(result)
     return vm
 
 

@@ -3,6 +3,7 @@
 import time
 
 from cluster.cluster import OWN_TAG
+from cluster.vm import pods_path
 from kit import kube
 from kit.kube import phase
 from kit.registry import CLUSTER, scenario
@@ -118,6 +119,46 @@ def drained(session, node):
         timeout=200,
     )
     return True
+
+
+@scenario(
+    "the API is asked to evict the pod of a running guest",
+    "answer 429, and an evacuation migration; the guest answers on the other node",
+    place=CLUSTER,
+)
+def eviction_by_api(session, result):
+    vm = session.vm("eviction", change=movable)
+    boot(result, vm)
+    node = vm.node()
+    result.step("answer", evict, vm)
+    result.step("the evacuation's end", until, "it", lambda: evacuation(vm), MIGRATION_TIMEOUT, 1)
+    result.step(
+        "other node", lambda: vm.wait("it", lambda vmi: vmi["status"].get("nodeName") != node, 30) > 0
+    )
+    vm.socket = None  # the console is another virt-handler's
+    result.step("guest answers", vm.shell, "echo hello")
+    end_by_deletion(result, vm)
+    return vm
+
+
+def evict(vm):
+    """The status code of the answer."""
+    name = vm.pod.current()
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    try:
+        kube.create(f"{pods_path(vm.namespace)}/{name}/eviction", body)
+    except kube.ApiError as error:
+        return error.code
+    return "evicted"
+
+
+def evacuation(vm):
+    """The last phase of the migration that the eviction has caused; None before. Those of an earlier VMI are older."""
+    begin = vm.latest["metadata"]["creationTimestamp"]
+    for each in kube.get(migrations_path(vm.namespace))["items"]:
+        if each["spec"]["vmiName"] == vm.name and each["metadata"]["creationTimestamp"] > begin:
+            return final(each)
+    return None
 
 
 @scenario(

@@ -5,10 +5,12 @@ import os
 import tarfile
 import tempfile
 import unittest
+from unittest import mock
 
-from cluster import images, kubevirt
+from cluster import images, kubevirt, objects
 from cluster.build import fingerprint
 from cluster.folder import Folder
+from scenarios.cluster_agent import metric_names
 
 
 class Images(unittest.TestCase):
@@ -68,6 +70,43 @@ class Manifests(unittest.TestCase):
             variables = {each["name"]: each.get("value") for each in container["env"]}
             self.assertEqual(variables["VIRT_LAUNCHER_IMAGE"], "registry.local/kubevirt/virt-launcher:mine")
             self.assertEqual(variables["VIRT_API_IMAGE"], "registry.local/kubevirt/virt-api:v1.9.0")
+            self.assertEqual(variables["SIDECAR_SHIM_IMAGE"], "registry.local/kubevirt/sidecar-shim:v1.9.0")
+
+
+class Objects(unittest.TestCase):
+    def test_a_claim_and_its_volume_name_each_other(self):
+        volume, claim = objects.claim_and_volume("space", "disk", "64Mi", "/shared/space-disk")
+        self.assertEqual(volume["spec"]["claimRef"], {"namespace": "space", "name": "disk"})
+        self.assertEqual(claim["spec"]["volumeName"], volume["metadata"]["name"])
+        self.assertEqual(claim["spec"]["storageClassName"], volume["spec"]["storageClassName"])
+
+    def test_a_claims_folder_has_nothing_of_an_earlier_run(self):
+        with tempfile.TemporaryDirectory() as path:
+            folder = f"{path}/claim"
+            os.mkdir(folder)
+            open(f"{folder}/earlier", "w").close()
+            with mock.patch("os.chown"):
+                objects.fill(folder, 4096)
+            self.assertEqual(os.listdir(folder), ["disk.img"])
+            self.assertEqual(os.path.getsize(f"{folder}/disk.img"), 4096)
+            objects.fill(folder, 0)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_a_secret_is_encoded(self):
+        self.assertEqual(objects.secret("space", "keys", {"first": "text"})["data"], {"first": "dGV4dA=="})
+
+
+class Metrics(unittest.TestCase):
+    def test_only_the_vms_own_samples_count(self):
+        text = (
+            '# HELP kubevirt_vmi_info about name="mine"\n'
+            'kubevirt_vmi_info{name="mine",node="a"} 1\n'
+            'kubevirt_vmi_vcpu_seconds_total{id="0",name="mine"} 2\n'
+            'kubevirt_vmi_vcpu_seconds_total{id="1",name="mine"} 2\n'
+            'kubevirt_vmi_phase_count{name="another"} 1\n'
+            'go_threads{name="mine"} 1\n'
+        )
+        self.assertEqual(metric_names(text, "mine"), {"kubevirt_vmi_info", "kubevirt_vmi_vcpu_seconds_total"})
 
 
 class Missing(unittest.TestCase):
