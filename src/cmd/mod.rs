@@ -1,5 +1,5 @@
-//! The gRPC services that virt-handler and launcherctl call: decode (`door`), call the launcher,
-//! encode. No logic.
+//! The cmd server on `launcher-sock`: the gRPC services that virt-handler and launcherctl call.
+//! Decode (`door`), call the launcher, encode. No logic.
 //!
 //! A failed call answers `success: false` with gRPC status OK; only `Exec`, `GuestPing` and
 //! `GetScreenshot` fail with a gRPC error (docs/contract.md §1).
@@ -34,8 +34,8 @@ use api::proto::upgrade::v1::upgrade_server::UpgradeServer;
 pub use door::CallError;
 use door::Door;
 
-/// Largest accepted request: gRPC's default, which the reference uses too. etcd refuses objects
-/// above 1.5 MiB.
+/// Largest message size of a request: gRPC's default, which the reference uses too. etcd refuses
+/// objects above 1.5 MiB.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// Builds the sync request that virt-handler would send, without options, for the VMI in

@@ -1,4 +1,5 @@
-//! Kubernetes events of the VMI, sent through virt-handler.
+//! Kubernetes events (K8s events) of the VMI, sent through virt-handler: `IOerror` and
+//! `GuestPanicked` by the reporter (`report`), `GuestAgentPingFailed` by `guest_agent/ping.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The sending task.
+//! Sends the events to virt-handler: connects, retries, gives up.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::link::{Link, LinkError};
 use super::queue::Entry;
 use os::inotify::{DirWatch, appears};
 
-/// Pauses between attempts on a socket that exists but does not work; a change of the file ends a
-/// pause.
+/// Pauses between retries of a notify socket that exists but does not work; a change of the file
+/// ends a pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// Refusals after which a notification is given up.
+/// Refusals (gRPC errors) of an event after which its retries end and it is dropped.
 // D-vm-11 (docs/differences.md).
 const MAX_REFUSALS: u32 = 3;
 /// Lost connections after which a notification is given up. virt-handler may restart meanwhile, but

@@ -26,7 +26,7 @@ const VIRTLOGD: &str = "/usr/sbin/virtlogd";
 /// Names of the daemons' sockets. libvirtd's does not follow from its program name.
 const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 
-/// Delay between a daemon's exit and its restart.
+/// Delay between the exit of virtqemud (or libvirtd, virtlogd) and its restart.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Limit for a daemon to accept a connection. A slower one hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -107,6 +107,7 @@ impl Backend {
         self.daemon.iter().chain(&self.log_daemon)
     }
 
+    /// Starts virtqemud (or libvirtd) and then virtlogd, or adopts a previous launcher's.
     async fn start_daemons(
         &mut self,
         program: &str,

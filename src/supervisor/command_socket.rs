@@ -40,8 +40,8 @@ impl CommandSocket {
         }
     }
 
-    /// Gives the socket its final name, by which virt-handler and virt-controller know that the pod
-    /// is ready.
+    /// Gives the socket its final name `launcher-sock`, the ready file by which virt-handler and
+    /// virt-controller know that the pod is ready.
     ///
     /// # Errors
     /// It cannot be renamed.

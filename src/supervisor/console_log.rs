@@ -1,5 +1,5 @@
-//! Limits the serial console's log where QEMU writes it itself: without virtlogd nothing rotates
-//! it.
+//! Limits the serial console's log (`virt-serial0-log`) where QEMU writes it itself: without
+//! virtlogd nothing rotates it.
 
 use std::fs::File;
 use std::io;

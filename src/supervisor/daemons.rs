@@ -1,5 +1,5 @@
-//! virtqemud (or libvirtd) and virtlogd as children of this process: started, logged, restarted
-//! when they exit, stopped.
+//! virtqemud (or libvirtd) and virtlogd as children of this process: started, logged, stopped. When
+//! virtqemud dies (exits, crashes), it is restarted after a second (`RESTART_DELAY` in `backend`).
 //!
 //! ```text
 //!            ┌──────── 1 s ◄─────────┐
@@ -7,7 +7,7 @@
 //!   adopt ──►└─ stderr ──► log
 //! ```
 //!
-//! [`super::libvirt_connection`] reconnects after a restart.
+//! QEMU runs on; [`super::libvirt_connection`] reconnects after a restart.
 //!
 //! A killed launcher leaves its daemons behind; the next one with the same root adopts them.
 

@@ -63,7 +63,7 @@ impl Layout {
         self.root.path(pod_paths::VIRTQEMUD_SOCKET)
     }
 
-    /// The URI for connecting over `socket` or to the embedded driver.
+    /// The URI (`qemu:///system`, `qemu:///session`) over `socket`, or of the embedded driver.
     pub fn uri(&self, socket: &Path) -> String {
         let socket = encoded(socket);
         match self.mode {

@@ -44,9 +44,10 @@ pub async fn maintain(
     }))
 }
 
-/// Tries to connect: [`Backend::connect`] replaces a daemon that accepts no client, which closes the
-/// old connection. libvirt's keepalive should do that, but if two calls wait for an answer, the second never learns that the connection closed
-/// (libvirt 11.3: the thread that takes over the socket from the first polls it without a limit).
+/// Tries to connect: [`Backend::connect`] replaces a daemon that hangs (accepts no client), which
+/// closes the old connection. libvirt's keepalive should do that, but if two calls wait for an
+/// answer, the second never learns that the connection closed (libvirt 11.3: the thread that takes
+/// over the socket from the first polls it without a limit).
 // D-sup-3 (docs/differences.md).
 async fn check_daemon(backend: &Backend) {
     if !backend.has_daemon() {

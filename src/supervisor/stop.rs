@@ -3,7 +3,7 @@
 //! ```text
 //!   starting ──signal──► killed ──► daemons ─► exit
 //!
-//!             signal                      grace period over
+//!            SIGTERM                      grace period over
 //!   running ─────────► asked to shut down ─────────────────► forced off ──┐ every 5 s
 //!      │                       │                                 │   ▲────┘
 //!      └───────────────────────┴────────── QEMU ended ───────────┘
@@ -98,8 +98,10 @@ pub async fn end_start(
     timeout(limit, guest.start_ended()).await.unwrap_or(false)
 }
 
-/// Returns when QEMU has exited, and ends it within `grace` (`--grace-period-seconds`) of the first
-/// signal. `signal` waits for the next signal's name.
+/// Returns when QEMU dies or exits. The first SIGTERM (or other end signal) starts a graceful
+/// shutdown; a second SIGTERM changes nothing. After `grace`, which is
+/// `terminationGracePeriodSeconds` plus 15 s (`--grace-period-seconds`), it destroys the domain.
+/// `signal` waits for the next signal's name.
 ///
 /// Without a readable pid file, libvirt reports the end.
 pub async fn follow(
@@ -162,6 +164,7 @@ async fn ask(guest: &impl Guest) {
     }
 }
 
+/// Destroys the domain by libvirt, or its QEMU by SIGTERM and SIGKILL if libvirt fails.
 async fn force_off(qemu: Option<&Qemu>, guest: &impl Guest) {
     match timeout(LIBVIRT_TIMEOUT, guest.kill()).await {
         Ok(Ok(())) => return,

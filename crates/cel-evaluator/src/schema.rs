@@ -119,7 +119,7 @@ pub fn domain() -> Option<&'static StructType> {
     libvirtxml().get("Domain")
 }
 
-/// The variables of an expression, with their types.
+/// The CEL variables, with their types.
 pub fn variables() -> impl Iterator<Item = (&'static str, &'static StructType)> {
     let vmi = vmi().get("VirtualMachineInstance");
     let variables = [("vmi", vmi), ("domainSpec", domain())];

@@ -117,7 +117,7 @@ impl Sidecars {
     /// from memory, so one start of a domain calls each sidecar once.
     ///
     /// # Errors
-    /// [`HookError::Call`] for the first sidecar that fails, is too slow, or returns a refused
+    /// [`HookError::Call`] for the first sidecar that fails, dies, is too slow, or gives a refused
     /// answer. The sidecars after it are not called, and the domain is not defined.
     // D-hook-10 (docs/differences.md).
     pub async fn on_define_domain(

@@ -1,5 +1,5 @@
-//! Backups of disks with changed block tracking: QEMU writes files (push), or serves a socket from
-//! which a client reads (pull).
+//! Backups of disks with changed block tracking: QEMU writes files (push mode), or serves a socket
+//! from which a client reads (pull mode).
 //!
 //! ```text
 //!   Start ─► job ─► metadata ─► directory ─► freeze ─► virDomainBackupBegin ─► thaw

@@ -1,10 +1,11 @@
-//! Derives a backup's result from the end of libvirt's job. Pure.
+//! Whether a push or pull backup has failed, by the end or abort of libvirt's job. Pure. The
+//! checkpoint stays in any case: the launcher deletes none.
 
 use crate::launcher::vm::metadata::Outcome;
 use convert::backup::Mode;
 use libvirt::{JobOperation, JobState, JobType};
 
-/// QEMU's message for a cancelled job. A pull backup always ends with it.
+/// QEMU's message for a cancelled (aborted) job. A pull backup always ends with it.
 const CANCELED: &str = "Operation canceled";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,8 @@ impl JobEnd {
     }
 }
 
-/// The result of a backup. `end` is `None` if nobody saw it end; `vm_runs`: the VM still runs.
+/// The result of a backup: an abort fails a push backup, not a pull backup. `end` is `None` if
+/// nobody saw it end; `vm_runs`: the VM still runs.
 // D-backup-4, D-backup-5 (docs/differences.md).
 pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
     let Some(end) = end else {

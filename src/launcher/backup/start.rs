@@ -1,4 +1,4 @@
-//! Starts a backup.
+//! Starts a push or pull backup, and its checkpoint, between a freeze and a thaw of the guest.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -125,7 +125,8 @@ impl Backup {
         begun
     }
 
-    /// Starts the backup in its directory, with the guest frozen unless `skipQuiesce`.
+    /// Starts the backup in its directory, with the guest frozen unless `skipQuiesce` or the freeze
+    /// fails.
     async fn begin_in(
         self: &Arc<Self>,
         permit: &Permit,
@@ -178,7 +179,7 @@ impl Backup {
             .change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
     }
 
-    /// Calls `virDomainBackupBegin`, without a time limit.
+    /// Calls `virDomainBackupBegin`, which also makes the checkpoint, without a time limit.
     async fn begin_by_libvirt(
         &self,
         permit: &Permit,

@@ -124,6 +124,7 @@ fn moved_sizes(
 }
 
 /// The socket of virt-handler's migration proxy that leads to the target's libvirt or to its QEMU.
+/// The proxy does TLS (`disableTLS`), so there is no `VIR_MIGRATE_TLS`.
 fn socket(config: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
     let uid = &vmi.metadata.uid;
     let name = match port {

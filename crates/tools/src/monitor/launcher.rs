@@ -2,7 +2,7 @@
 //! killed.
 //!
 //! ```text
-//!   start ─► running ──exit──► its status
+//!   start ─► running ──exit──► its exit code
 //!     ▲         │ has handed over: the new executable, and the old one again if that does not serve
 //!     ├─────────┤
 //!     ▲         │ killed
@@ -26,7 +26,7 @@ use os::signals::SignalQueue;
 use pod::Root;
 use pod::restart::HANDED_OVER;
 
-/// Exit status if a signal killed the launcher, as in the reference.
+/// The monitor's exit code if a signal (SIGKILL) killed the launcher, as in the reference.
 const KILLED_BY_SIGNAL: u8 = 255;
 /// Deaths within [`DEATHS_WINDOW`] after which the launcher is not restarted.
 const MAX_DEATHS: usize = 3;
@@ -89,7 +89,7 @@ impl<'a> Launcher<'a> {
         })
     }
 
-    /// Runs the launcher to its end and returns its status.
+    /// Runs the launcher to its end and returns its exit code.
     ///
     /// # Errors
     /// It cannot be started, or signals cannot be received.
@@ -210,7 +210,7 @@ fn ask_to_end(launcher: Pid) {
     }
 }
 
-/// `exit_status` is `None` after a death by a signal.
+/// What the launcher's exit code (`exit_status`) means; it is `None` after a death by a signal.
 fn end(exit_status: Option<i32>, has_served: bool) -> End {
     match exit_status.and_then(|code| u8::try_from(code).ok()) {
         Some(HANDED_OVER) if has_served => End::HandedOver,

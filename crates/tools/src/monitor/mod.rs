@@ -67,7 +67,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// Runs from the launcher's start until nothing of the VM is left. Returns the launcher's exit
-/// status.
+/// code, which becomes the container's.
 fn run(
     options: &Options,
     arguments: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! Ends a QEMU that outlives the launcher.
+//! Ends an orphan QEMU: one that outlives the launcher, which died or was killed.
 
 use std::time::Duration;
 

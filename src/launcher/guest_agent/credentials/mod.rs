@@ -1,4 +1,5 @@
-//! `spec.accessCredentials`: sets the SSH keys and passwords of secrets in the guest, by its agent.
+//! `spec.accessCredentials`: sets SSH keys (`authorized_keys`) and passwords in the guest, by its
+//! agent. A changed Secret is read again after [`CHANGE_DELAY`], all every [`RESYNC_INTERVAL`].
 //!
 //! ```text
 //!   guest runs ─► apply ─► result in the metadata ─► wait: a secret changes · an agent connects · 5 minutes
@@ -29,7 +30,7 @@ use pod::AccessCredentials;
 
 /// Limit of one call to the agent, including the wait for other calls.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delay after a secret's change: the kubelet replaces the secret's files one after the other.
+/// Delay before a changed Secret is read again: the kubelet replaces its files one by one.
 const CHANGE_DELAY: Duration = Duration::from_secs(2);
 /// Failures in this time after the guest's start are not reported: the agent starts, and cloud-init
 /// makes users, later than the guest. KubeVirt makes its first attempt after this time.
@@ -158,7 +159,7 @@ impl Credentials {
     }
 
     /// Sets the keys by the agent's command for them (`virDomainAuthorizedSSHKeysSet`). If the
-    /// agent lacks it, writes the file.
+    /// agent lacks it, writes `authorized_keys` ([`keys_file`]).
     async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<(), LauncherError> {
         let (name, given) = (user.to_owned(), keys.clone());
         let what = "setting a user's SSH keys";
