@@ -1,4 +1,4 @@
-//! Everything in which the three architectures differ, as data. Rules that depend on the
+//! Everything in which amd64, arm64 and s390x differ, as data. Rules that depend on the
 //! architecture read it here, and nowhere else.
 
 /// Where an emulated keyboard or tablet comes from when the guest has a display.
@@ -39,7 +39,7 @@ pub struct Arch {
     pub name: &'static str,
     /// libvirt's name of it, `<os><type arch=…>`.
     pub os_arch: &'static str,
-    /// The machine type of a VMI that names none.
+    /// The default machine type, of a VMI that names none.
     pub default_machine: &'static str,
     /// The emulator when the host has another architecture.
     pub emulator: &'static str,

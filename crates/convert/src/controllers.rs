@@ -110,7 +110,8 @@ fn is_variable_of(name: &str, resource: &str) -> bool {
     name.chars().eq(spelt)
 }
 
-/// Disks can be hotplugged to SCSI, so the controller is there without `disableHotplug`.
+/// Disks can be hotplugged to SCSI, so its controller (virtio-scsi) is there without
+/// `disableHotplug`.
 fn needs_scsi(input: &Input<'_>) -> bool {
     let devices = &input.vmi.spec.domain.devices;
     !devices.disable_hotplug || devices.disks.iter().any(|disk| disk.bus() == "scsi")

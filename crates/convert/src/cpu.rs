@@ -77,8 +77,8 @@ fn is_host_model(model: &str) -> bool {
     matches!(model, "host-model" | "host-passthrough")
 }
 
-/// `<cpu mode='…'>`. An emulated CPU of another architecture cannot be the host's: it gets all that
-/// QEMU can emulate.
+/// `<cpu mode='…'>`; the default CPU model is `host-model`. An emulated CPU of another architecture
+/// cannot be the host's: it gets all that QEMU can emulate.
 fn model(input: &Input<'_>, cpu: &mut Cpu) {
     let wanted = input
         .vmi

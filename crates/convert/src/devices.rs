@@ -75,7 +75,7 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
     Ok(())
 }
 
-/// The balloon, which also reports how much memory the guest uses (`<stats period>`,
+/// The memory balloon, which also reports how much the guest uses (`<stats period>`,
 /// `MemBalloonStatsPeriod`). Without an element libvirt would add its default, so `none` is written
 /// too.
 pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
@@ -179,7 +179,7 @@ pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), 
     Ok(())
 }
 
-/// USB devices redirected by a client of virtctl: always as many as KubeVirt allows.
+/// USB devices redirected by `virtctl usbredir`: always as many as KubeVirt allows.
 pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     if input.vmi.spec.domain.devices.client_passthrough.is_some() {
         let device = |index| RedirectedDevice {

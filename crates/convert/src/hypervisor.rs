@@ -3,7 +3,8 @@
 use super::{Arch, ConvertError, Draft, Input};
 
 /// KVM, the Microsoft hypervisor (`--hypervisor`), or QEMU's own translator where neither is there
-/// and `--allow-emulation` is given, or where the guest's architecture is not the host's.
+/// and `--allow-emulation` is given (`useEmulation` of the cluster), or where the guest's
+/// architecture is not the host's.
 pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let ctx = input.ctx;
     let domain = &mut draft.domain;

@@ -1,5 +1,6 @@
 //! `<interface>`: network cards with a tap device or passt behind them. SR-IOV interfaces are host
-//! devices, see `host_devices`.
+//! devices, see `host_devices`; the bindings slirp and macvtap, which KubeVirt has removed, are not
+//! read.
 
 use super::passt::{ISTIO_INJECT, port_forward};
 use super::{ConvertError, Draft, Input, Reason};
@@ -63,7 +64,9 @@ fn has_tap(input: &Input<'_>, iface: &Interface) -> bool {
         .is_some_and(|attachment| attachment == "tap")
 }
 
-/// Makes the card: model, `pciAddress`, `acpiIndex`, `macAddress`, and what is behind it.
+/// Makes the card: model, `pciAddress`, `acpiIndex`, `macAddress`, and what is behind it. The
+/// default model is `virtio`; the domain then has `virtio-non-transitional`, `virtio-transitional`
+/// (`useVirtioTransitional`) or, on s390x, `virtio`.
 fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, ConvertError> {
     let mut card = Card {
         alias: Some(Alias::user(iface.name.clone())),
@@ -114,8 +117,8 @@ fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
     })
 }
 
-/// A tap device that the pod has ready, and `<link state>`. Only a card that is booted from needs
-/// its `<rom>`, and an encrypted guest must not load one.
+/// A tap device that the pod has ready, and `<link state>`. Only a card that is booted from (PXE)
+/// needs its option ROM (`<rom>`), and an encrypted guest must not load one.
 fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     card.r#type = String::from("ethernet");
     card.boot_order = iface.boot_order.map(|order| BootOrder { order });
@@ -129,8 +132,8 @@ fn tap(input: &Input<'_>, iface: &Interface, card: &mut Card) {
     }
 }
 
-/// passt (`<backend type='passt'>`), connected by vhost-user, on the pod's interface that the VMI's
-/// status names.
+/// passt (`<interface type='vhostuser'>` with `<backend type='passt'>`) on the pod's interface that
+/// the VMI's status names.
 fn passt(
     input: &Input<'_>,
     index: usize,

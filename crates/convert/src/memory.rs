@@ -13,8 +13,8 @@ const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 /// `"false"` keeps hugepages from being allocated through memfd; anything else does not.
 const MEMFD: &str = "kubevirt.io/memfd";
 
-/// Memory of the guest: the guest's own, else the pod's request, else the pod's
-/// limit, else nothing.
+/// Memory of the guest: `memory.guest`, else `resources.requests`, else `resources.limits`, else
+/// nothing. The memory overhead is not in it: virt-controller adds that to the pod.
 #[must_use]
 pub fn guest_memory(vmi: &Vmi) -> Option<GuestSize<'_>> {
     let domain = &vmi.spec.domain;
@@ -98,7 +98,7 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
     Ok(())
 }
 
-/// `<hugepages>`, memory shared with virtiofsd and passt, and memfd, which either needs.
+/// `<hugepages>`, shared memory for virtiofsd and passt, and memfd, which either needs.
 pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let devices = &vmi.spec.domain.devices;

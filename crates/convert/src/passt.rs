@@ -1,4 +1,5 @@
-//! `<portForward>` (port forwarding) of interfaces with the passt binding.
+//! `<portForward>` (port forwarding) of interfaces with the passt binding. `passt` in
+//! `interfaces.rs` chooses backend and type (`vhostuser`).
 
 use api::vmi::interfaces::Interface;
 use domain::YesNo;

@@ -1,4 +1,4 @@
-//! `<cputune>`: dedicated CPUs for vCPUs, IOThreads and the emulator.
+//! `<cputune>`, vCPU pinning: dedicated CPUs for vCPUs, IOThreads and the emulator.
 //!
 //! vCPUs take their host threads first, then supplemental IOThreads, then the emulator; ordinary
 //! IOThreads share the host threads of the vCPUs or of the emulator.

@@ -40,7 +40,7 @@ const TDX: Candidates = &[("OVMF.inteltdx.fd", "")];
 const TDX_SECURE_BOOT: Candidates = &[("OVMF.inteltdx.secboot.fd", "")];
 
 /// The firmware images of an EFI guest; `None` if the VMI asks for none. With
-/// `--firmware-auto-selection` libvirt chooses those with secure boot.
+/// `--firmware-auto-selection` libvirt chooses those with secure boot (`secureBoot`, the default).
 pub(super) fn choose(
     cfg: &LauncherFlags,
     vmi: &Vmi,

@@ -1,5 +1,5 @@
-//! Growing images when their claim has grown: before a start by ourselves, later by QEMU, which has
-//! to know how far.
+//! Growing images when their claim has grown (disk expansion): before a start by ourselves, later
+//! by QEMU, which has to know how far.
 
 use super::disk_source::find;
 use super::safe_path::Found;

@@ -11,7 +11,8 @@ use api::pod_paths;
 use api::vmi::volumes::HostDisk;
 
 const MIB: u64 = 1 << 20;
-/// How much smaller than asked for an image may be, as KubeVirt's default has it.
+/// How much smaller than asked for an image may be: KubeVirt's default of
+/// `pvcTolerateLessSpaceUpToPercent`.
 const TOLERATED_PERCENT: u64 = 10;
 
 /// Checks that the image is there; makes it if the VMI says so.

@@ -37,7 +37,7 @@ const OTHER_FORMATS: [(&str, usize, &[u8]); 14] = [
     ("xz", 0, b"\xfd7zXZ\0"),
 ];
 
-/// Format, sizes and backing file of an image.
+/// Image format, sizes and backing file.
 ///
 /// # Errors
 /// It cannot be read; it is in a format that no disk may have; its header is damaged; it refers

@@ -10,7 +10,8 @@ use os::lock::lock;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Delay before a guest that has not released a device is asked again.
+/// Delay before a guest that has not released a device is asked again. There is no detach timeout:
+/// no sync waits for the guest.
 const DETACH_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The requests to the guest to release a device, by the device's alias.

@@ -1,5 +1,6 @@
-//! Names of disks in the guest, `<target dev='vda'>`. A name recorded in the status is used again;
-//! others take the first free one. The SCSI unit is the number of the name.
+//! The target device name of each disk, `<target dev='vda'>` (`sda` on SATA, SCSI and USB). A name
+//! recorded in the status is used again; others take the first free one. The SCSI unit is the
+//! number of the name.
 
 use api::vmi::disks::Disk;
 use api::vmi::status::VolumeStatus;

@@ -174,6 +174,7 @@ fn claim(input: &Input<'_>, name: &String, block: bool, disk: &mut Disk) {
     attach_claim(input, name, claim_of(input, name, block), disk);
 }
 
+/// The image format of a claim is always `raw`, whatever is in it.
 fn attach_claim(input: &Input<'_>, name: &String, claim: Claim, disk: &mut Disk) {
     match input
         .ctx

@@ -41,7 +41,8 @@ pub(super) fn target(
     Ok(disk)
 }
 
-/// KubeVirt's admission lets no other bus through; without it, libvirt's refusal would say less.
+/// virt-api sets the default disk bus and lets no other bus than these through; without this check,
+/// libvirt's refusal would say less.
 fn bus(wanted: Wanted<'_>) -> Result<DiskBus, ConvertError> {
     let bus = DiskBus::from(wanted.disk.bus().as_str());
     match bus {
@@ -181,8 +182,8 @@ fn reservations(input: &Input<'_>) -> Reservations {
     }
 }
 
-/// Discarded blocks reach the volume unless it is one of `PreallocatedVolumes`; capacity and file
-/// system overhead of the claim are for a later resize.
+/// `discard='unmap'` unless the volume is one of `PreallocatedVolumes`; capacity and
+/// `filesystemOverhead` of the claim are for a later resize.
 fn discard_and_capacity(
     input: &Input<'_>,
     volume: &String,

@@ -1,4 +1,4 @@
-//! Free `pcie-root-port` controllers for hotplug: a device can be plugged into a running q35
+//! Free hotplug slots, as `pcie-root-port` controllers: a device can be plugged into a running q35
 //! machine only where a root port is free.
 //!
 //! libvirt makes one root port for each device of a definition. So the domain is defined twice:

@@ -13,9 +13,9 @@ const GUEST: &str = "spec.domain.memory.guest";
 const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 const GUEST_AT_BOOT: &str = "status.memory.guestAtBoot";
 
-/// The unit of plugging: QEMU's advice, the size of a transparent huge page.
+/// The unit of plugging (`<block>`): QEMU's advice, the size of a transparent huge page.
 const BLOCK_BYTES: u64 = 2 << 20;
-/// Block size for a guest on huge pages of 1 GiB.
+/// Block size for a guest with hugepages of 1Gi.
 const LARGE_BLOCK_BYTES: u64 = 1 << 30;
 
 /// What to do to the domain's memory.

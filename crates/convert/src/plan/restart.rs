@@ -1,4 +1,4 @@
-//! Fields of a VMI that reach the guest only by a restart, as KubeVirt's condition
+//! Which changes of a VMI are live and which need a restart, as KubeVirt's condition
 //! `RestartRequired` has them.
 //!
 //! | Difference from the VMI of the start | |

@@ -129,7 +129,7 @@ fn read(
     Ok(data)
 }
 
-/// The metadata of the VMI, in the spelling of the data source.
+/// The metadata of the VMI (`instance-id`, `local-hostname`), in the spelling of the data source.
 pub(super) fn fill_in_metadata(
     vmi: &Vmi,
     keys: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Devices given by resource claims: their attributes are in files of the pod (Kubernetes KEP
+//! Devices given by resource claims (DRA): their attributes are in files of the pod (Kubernetes KEP
 //! 5304).
 
 use std::collections::BTreeMap;

@@ -94,7 +94,7 @@ fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
     })
 }
 
-/// The VMI's devices and those that were given to the pod must be as many.
+/// Refuses a VMI whose pod has not enough host devices or GPUs (fewer than requested), or too many.
 fn all_there(
     kind: &'static str,
     wanted: &[&str],

@@ -1,4 +1,5 @@
-//! SR-IOV interfaces: which virtual function of the host each of them is.
+//! SR-IOV interfaces: which virtual function (VF) of the host each is. Its PCI address is in the
+//! pod's file `network-info`, or in a resource claim (DRA).
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,4 +1,5 @@
-//! The leases of an interface's DHCP servers.
+//! The leases of an interface's DHCP servers: which IP address the guest is offered. With bridge it
+//! is the pod's (`vif_cache.rs`), with masquerade the VM network's third (`masquerade.rs`).
 
 use crate::network::dhcp4;
 use crate::network::dhcp6;

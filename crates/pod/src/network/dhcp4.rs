@@ -1,4 +1,5 @@
-//! DHCPv4 for one guest: it always gets the same address and all options, whatever it asks for.
+//! DHCPv4 for one guest: it always gets the same IP address (see `config.rs`) and all options,
+//! whatever it asks for.
 //!
 //! RFC 2131, options of RFC 2132; 119 is RFC 3397, 121 is RFC 3442. Options of more than 255 bytes
 //! are split (RFC 3396).
@@ -256,8 +257,9 @@ fn ntp_servers(config: &Config) -> Result<Vec<Ipv4Addr>, NetworkError> {
     config.custom.ntp_servers.iter().map(parse).collect()
 }
 
-/// Option 121 (RFC 3442): length of the prefix, its octets as far as they count, gateway. The
-/// default route (default gateway) comes last, as it may need one of the others to reach it.
+/// Option 121 (RFC 3442), static routes: length of the prefix, its octets as far as they count,
+/// gateway. The default route (default gateway) comes last, as it may need one of the others to
+/// reach it.
 fn route_octets(routes: &[Route]) -> Vec<u8> {
     let (mut bytes, mut default) = (Vec::new(), Vec::new());
     for route in routes {

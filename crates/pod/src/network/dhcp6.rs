@@ -16,7 +16,7 @@ use crate::network::reply::{Answer, Ignored, Responder};
 pub const SERVER_PORT: u16 = 547;
 /// All DHCP relay agents and servers on a link: clients send to it.
 pub const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// How long the guest may use its address, in seconds: 999 days, as with DHCPv4.
+/// How long the guest may use its address (lease time), in seconds: 999 days, as with DHCPv4.
 const LEASE_SECONDS: u32 = 999 * 24 * 3600;
 /// Lengths of client identifiers: the type's two bytes, and up to 128 more.
 const CLIENT_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=130;

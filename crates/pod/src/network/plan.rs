@@ -18,7 +18,7 @@ pub struct TapInterface {
     pub name: String,
     /// `<target dev= managed="no">`: virt-handler has made the device.
     pub device: String,
-    /// `<mtu size=>`, in bytes.
+    /// `<mtu size=>`, in bytes: the pod link's MTU.
     pub mtu: u32,
     /// `<mac address=>`.
     pub mac: MacAddress,
@@ -107,7 +107,8 @@ fn plan_one(
     })
 }
 
-/// The guest's MAC address: `macAddress` of the VMI, else the pod link's.
+/// The guest's MAC address (bridge and masquerade alike): `macAddress` of the VMI, else the pod
+/// link's.
 fn mac(interface: &Interface, link: &Link) -> Result<MacAddress, NetworkError> {
     let text = &interface.mac_address;
     if !text.is_empty() {

@@ -9,7 +9,7 @@ use os::small_file::{self, Links};
 
 /// Longest file that is read; Kubernetes allows 2 KiB of search domains.
 const MAX_BYTES: u64 = 1 << 20;
-/// The name server of a pod that has none.
+/// The DNS server of a pod that has none: 8.8.8.8.
 const DEFAULT_NAMESERVER: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
 /// The search domain of a pod that has none.
 const DEFAULT_SEARCH_DOMAIN: &str = "cluster.local";
