@@ -5,6 +5,12 @@
 //! change of them becomes an event for virt-handler.
 
 use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::phase::Input;
+use super::{Permit, Vm};
 
 /// Work that takes longer than a call may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,5 +66,51 @@ impl fmt::Display for JobKind {
             Self::MemoryDump => "a memory dump",
             Self::HostDeviceHotplug => "a host device hotplug",
         })
+    }
+}
+
+/// A running job, which ends on drop.
+pub struct Job {
+    pub(super) kind: JobKind,
+    pub(super) vm: Arc<Vm>,
+    pub(super) cancelled: watch::Receiver<bool>,
+}
+
+impl Job {
+    /// Permission for calls of the job that wait for no turn.
+    pub fn permit(&self) -> Permit {
+        Permit::of_job()
+    }
+
+    /// Waits for the turn to change the domain as a part of this job.
+    pub async fn turn(&self) -> Permit {
+        self.vm.turns.next().await
+    }
+
+    /// Waits until the job is cancelled.
+    pub async fn cancelled(&self) {
+        // Cannot fail: the sender lives as long as the job.
+        let _ = self
+            .cancelled
+            .clone()
+            .wait_for(|cancelled| *cancelled)
+            .await;
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let kind = self.kind;
+        self.vm.change(|inner| {
+            inner.jobs.retain(|(running, _)| *running != kind);
+            if kind == JobKind::Start {
+                // Has no effect on a start that has succeeded.
+                inner.phase = inner.phase.after(Input::StartFailed);
+            }
+        });
     }
 }

@@ -32,7 +32,7 @@ use os::lock::lock;
 use admission::Standing;
 pub use admission::{Admission, Refusal, Request};
 pub use agent::{Agent, is_connected};
-pub use job::JobKind;
+pub use job::{Job, JobKind};
 pub use permit::Permit;
 use permit::Turns;
 use phase::{Input, Seen};
@@ -590,52 +590,6 @@ impl Inner {
             }
             state => state,
         }
-    }
-}
-
-/// A running job, which ends on drop.
-pub struct Job {
-    kind: JobKind,
-    vm: Arc<Vm>,
-    cancelled: watch::Receiver<bool>,
-}
-
-impl Job {
-    /// Permission for calls of the job that wait for no turn.
-    pub fn permit(&self) -> Permit {
-        Permit::of_job()
-    }
-
-    /// Waits for the turn to change the domain as a part of this job.
-    pub async fn turn(&self) -> Permit {
-        self.vm.turns.next().await
-    }
-
-    /// Waits until the job is cancelled.
-    pub async fn cancelled(&self) {
-        // Cannot fail: the sender lives as long as the job.
-        let _ = self
-            .cancelled
-            .clone()
-            .wait_for(|cancelled| *cancelled)
-            .await;
-    }
-
-    pub fn is_cancelled(&self) -> bool {
-        *self.cancelled.borrow()
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let kind = self.kind;
-        self.vm.change(|inner| {
-            inner.jobs.retain(|(running, _)| *running != kind);
-            if kind == JobKind::Start {
-                // Has no effect on a start that has succeeded.
-                inner.phase = inner.phase.after(Input::StartFailed);
-            }
-        });
     }
 }
 
