@@ -54,7 +54,8 @@ class Session(Runner):
 
     def without_places(self, text):
         """Nodes and addresses by what they are for this launcher, so that two launchers' records compare."""
-        text = text.replace(self.node, "<home>").replace(self.namespace + "_", "<namespace>_")
+        text = text.replace(self.node, "<home>")
+        text = re.sub(rf"\b{re.escape(self.namespace)}(?=[_-])", "<namespace>", text)
         text = re.sub(r"\bnode0\d\b", "<other>", text)
         return re.sub(r"\b10\.24[45]\.\d+\.\d+(:\d+)?", "<address>", text)
 

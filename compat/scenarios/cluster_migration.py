@@ -7,7 +7,7 @@ from cluster.vm import pods_path
 from kit import kube
 from kit.kube import phase
 from kit.registry import CLUSTER, scenario
-from kit.steps import boot, end_by_deletion
+from kit.steps import boot, end_by_deletion, works
 from kit.wait import until
 
 MIGRATION_TIMEOUT = 180  # seconds
@@ -71,8 +71,7 @@ def there_and_back(session, result):
         )
         vm.socket = None  # the console is another virt-handler's
         result.step(f"{turn}: counter goes on", goes_on, vm)
-        result.step(f"{turn}: pause", vm.put, "pause")
-        result.step(f"{turn}: unpause", vm.put, "unpause")
+        works(result, vm, turn)
     end_by_deletion(result, vm)
     return vm
 

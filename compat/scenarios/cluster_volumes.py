@@ -18,7 +18,7 @@ HOTPLUG_TIMEOUT = 120  # seconds: the scheduler, the kubelet and virt-handler ha
 DUMP_TIMEOUT = 240
 IMAGE_SIZE = 48 << 20
 TEXT = "from a cluster"
-SERIAL = "PLUGGED"
+SERIAL = "plugged"  # KubeVirt's launcher writes serials in lower case
 ATTACHMENT_PODS = "?labelSelector=kubevirt.io%3Dhotplug-disk"
 # Serial of a disk -> the source of its volume, and what shows its content in the folder where the guest mounts it.
 GENERATED = {
