@@ -1,6 +1,5 @@
 //! `<interface>`: network cards with a tap device or passt behind them. SR-IOV interfaces are host
-//! devices, see `host_devices`; the bindings slirp and macvtap, which KubeVirt has removed, are not
-//! read.
+//! devices, see `host_devices`. KubeVirt has removed the bindings slirp and macvtap.
 
 use super::passt::{ISTIO_INJECT, port_forward};
 use super::{ConvertError, Draft, Input, Reason};

@@ -1,5 +1,5 @@
-//! Whether a push or pull backup has failed, by the end or abort of libvirt's job. Pure. The
-//! checkpoint stays in any case: the launcher deletes none.
+//! The result of a push or pull backup, from how libvirt's job ended (abort). Pure. The launcher
+//! deletes no checkpoint.
 
 use crate::launcher::vm::metadata::Outcome;
 use convert::backup::Mode;

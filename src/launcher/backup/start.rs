@@ -1,4 +1,4 @@
-//! Starts a push or pull backup, and its checkpoint, between a freeze and a thaw of the guest.
+//! Starts a push or pull backup with its checkpoint, while the guest is frozen.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

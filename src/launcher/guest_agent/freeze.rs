@@ -71,8 +71,8 @@ impl Freezer {
     /// means none.
     ///
     /// # Errors
-    /// No freeze during a migration; or the agent does not answer or refuses. Any frozen file
-    /// systems are then thawed.
+    /// A migration runs, or the agent does not answer or refuses. Any frozen file systems are then
+    /// thawed.
     // D-agent-8 (docs/differences.md).
     pub async fn freeze(
         self: &Arc<Self>,

@@ -174,7 +174,8 @@ fn claim(input: &Input<'_>, name: &String, block: bool, disk: &mut Disk) {
     attach_claim(input, name, claim_of(input, name, block), disk);
 }
 
-/// The image format of a claim is always `raw`, whatever is in it.
+/// A claim's image format is `raw`, whatever is in it. With changed block tracking the guest writes
+/// to a qcow2 overlay.
 fn attach_claim(input: &Input<'_>, name: &String, claim: Claim, disk: &mut Disk) {
     match input
         .ctx

@@ -1,5 +1,5 @@
 //! The leases of an interface's DHCP servers: which IP address the guest is offered. With bridge it
-//! is the pod's (`vif_cache.rs`), with masquerade the VM network's third (`masquerade.rs`).
+//! is the pod's (`vif_cache.rs`), with masquerade 10.0.2.2 by default (`masquerade.rs`).
 
 use crate::network::dhcp4;
 use crate::network::dhcp6;

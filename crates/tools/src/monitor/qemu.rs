@@ -1,4 +1,4 @@
-//! Ends an orphan QEMU: one that outlives the launcher, which died or was killed.
+//! Ends an orphan QEMU, whose launcher died or was killed.
 
 use std::time::Duration;
 
