@@ -12,7 +12,6 @@ from kit.wait import until
 
 READY_TIMEOUT = 180  # seconds
 AVAILABLE_TIMEOUT = 900
-SETTLE_SECONDS = 15  # until virt-operator has begun
 # The launcher that a node starts with: in each node another image may have this tag.
 OWN_TAG = "own"
 RESOURCE = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt"
@@ -70,11 +69,24 @@ class Cluster:
 
     def set_launcher(self, tag):
         """As an operator does: virt-operator rolls the image out, the workload updater migrates the VMs."""
-        variable = f"VIRT_LAUNCHER_IMAGE={kubevirt.image('virt-launcher', tag)}"
-        self.kubectl("-n", "kubevirt", "set", "env", "deployment/virt-operator", variable)
-        time.sleep(SETTLE_SECONDS)
-        until("KubeVirt Available", self.is_available, AVAILABLE_TIMEOUT, 2)
+        image = kubevirt.image("virt-launcher", tag)
+        self.kubectl(
+            "-n", "kubevirt", "set", "env", "deployment/virt-operator", f"VIRT_LAUNCHER_IMAGE={image}"
+        )
+        until(
+            "KubeVirt Available",
+            lambda: self.has_rolled_out(image) and self.is_available(),
+            AVAILABLE_TIMEOUT,
+            2,
+        )
         return True
+
+    def has_rolled_out(self, image):
+        """Whether virt-operator has taken up the launcher's image and installed what belongs to it."""
+        status = self.get(RESOURCE).get("status", {})
+        target = json.loads(status.get("targetDeploymentConfig") or "{}")
+        installed = status.get("observedDeploymentID") == status.get("targetDeploymentID")
+        return installed and target.get("virtLauncherImage") == image
 
     def pause_api_server(self, seconds):
         """Stops it for this time: nobody gets an answer, and its connections stay."""

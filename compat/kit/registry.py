@@ -42,6 +42,7 @@ ALSO_IN_A_CLUSTER = (
     "grace_period_zero",
     "deleted_during_boot",
     "guest_information",
+    "secure_boot",
 )
 
 

@@ -5,16 +5,14 @@ import subprocess
 
 from cluster import objects
 from cluster.build import KERNEL
+from cluster.virtual_machine import Machine
 from cluster.vm import COMPUTE, pods_path
 from kit import kube
-from kit.normalize import status
 from kit.registry import CLUSTER, scenario
 from kit.sidecar import ANNOTATION
 from kit.steps import boot, end_by_deletion
 from kit.wait import until
-from scenarios.cluster_life import Machine
 from scenarios.cluster_migration import movable
-from scenarios.firmware import uefi
 from scenarios.growth import ONLINE, total_mebibytes
 
 UPDATE_TIMEOUT = 300  # seconds: the workload updater looks every 30 s, and then the VM migrates
@@ -48,25 +46,6 @@ def with_sidecar(vmi):
     hook = {"name": "hook", "key": "script", "hookPath": "/usr/bin/onDefineDomain"}
     sidecars = [{"args": ["--version", "v1alpha3"], "configMap": hook}]
     vmi["metadata"]["annotations"] = {ANNOTATION: json.dumps(sidecars)}
-
-
-@scenario(
-    "a VM with UEFI, Secure Boot, SMM and a TPM, in a pod",
-    "the guest sees Secure Boot and a TPM 2.0",
-    place=CLUSTER,
-)
-def secure_boot_and_tpm(session, result):
-    def change(vmi):
-        uefi(vmi, secure_boot=True)
-        vmi["spec"]["domain"]["devices"]["tpm"] = {}
-
-    vm = session.vm("secure-boot-tpm", change=change)
-    boot(result, vm, agent_timeout=180)
-    result.step("guest: Secure Boot", vm.shell, "dmesg | grep -ci 'secure boot enabled'")
-    result.step("guest: TPM", vm.shell, "cat /sys/class/tpm/tpm0/tpm_version_major")
-    result.record("running_status", status(vm.latest))
-    end_by_deletion(result, vm)
-    return vm
 
 
 @scenario(

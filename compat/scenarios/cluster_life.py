@@ -2,12 +2,12 @@
 
 import time
 
-from kit import kube, rest
+from cluster.virtual_machine import Machine
+from kit import kube
 from kit.kube import phase
 from kit.normalize import status, without_times
 from kit.registry import CLUSTER, scenario
 from kit.steps import boot, end_by_deletion
-from kit.wait import until
 
 VMS_AT_ONCE = 10
 LAUNCHERCTL = (("status",), ("timeline",), ("volumes",), ("guest", "info"), ("ping",), ("hooks",))
@@ -38,57 +38,6 @@ def users(vm):
     return sorted(f"{name} by {user}" for user, name in found if name.startswith(("virt-", "qemu")))
 
 
-class Machine:
-    """A VirtualMachine whose VMI is `vm`'s twin: the kit follows the VMI."""
-
-    def __init__(self, vm, strategy):
-        self.vm = vm
-        self.path = vm_path(vm.namespace, vm.name)
-        kube.create(
-            vm_path(vm.namespace),
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "VirtualMachine",
-                "metadata": {"name": vm.name},
-                "spec": {"runStrategy": strategy, "template": {"spec": vm.vmi["spec"]}},
-            },
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        """Whatever has failed: it makes no further VMI."""
-        if kube.get_or_none(self.path):
-            self.delete()
-
-    def put(self, subresource, body=None):
-        path = rest.vmi_path(self.vm.namespace, self.vm.name, subresource).replace("instances/", "s/")
-        code, answer = rest.request("PUT", path, body or {}, address=self.vm.address)
-        return f"{code} {answer.decode(errors='replace')}".strip()
-
-    def shown(self, text, timeout=60):
-        """`status.printableStatus`, what `kubectl get vm` prints."""
-        return until(f"status {text}", lambda: self.status() == text, timeout)
-
-    def status(self):
-        return kube.get(self.path).get("status", {}).get("printableStatus")
-
-    def patch(self, spec):
-        kube.call("PATCH", self.path, {"spec": spec}, "application/merge-patch+json")
-
-    def delete(self):
-        kube.delete(self.path)
-
-    def end(self, result):
-        self.delete()
-        result.step("gone", until, "the VM is gone", lambda: kube.get_or_none(self.path) is None, 90)
-
-
-def vm_path(namespace, name=""):
-    return f"{kube.KUBEVIRT}/namespaces/{namespace}/virtualmachines/{name}".rstrip("/")
-
-
 @scenario(
     "a VirtualMachine is started, restarted, stopped and deleted",
     "its printed status follows: Running, Stopped; another VMI after the restart",
@@ -96,17 +45,17 @@ def vm_path(namespace, name=""):
 )
 def machine_life(session, result):
     vm = session.vm("machine-life", create=False)
-    machine = Machine(vm, "Manual")
-    result.step("start", machine.put, "start")
-    boot(result, vm)
-    result.step("status Running", machine.shown, "Running")
-    first = vm.latest["metadata"]["uid"]
-    result.step("restart", machine.put, "restart")
-    another = lambda vmi: vmi["metadata"]["uid"] != first and phase(vmi) == "Running"  # noqa: E731
-    result.step("another VMI is Running", vm.wait, "another VMI", another, 180)
-    result.step("stop", machine.put, "stop")
-    result.step("status Stopped", machine.shown, "Stopped", 90)
-    machine.end(result)
+    with Machine(vm, "Manual") as machine:
+        result.step("start", machine.put, "start")
+        boot(result, vm)
+        result.step("status Running", machine.shown, "Running")
+        first = vm.latest["metadata"]["uid"]
+        result.step("restart", machine.put, "restart")
+        another = lambda vmi: vmi["metadata"]["uid"] != first and phase(vmi) == "Running"  # noqa: E731
+        result.step("another VMI is Running", vm.wait, "another VMI", another, 180)
+        result.step("stop", machine.put, "stop")
+        result.step("status Stopped", machine.shown, "Stopped", 90)
+        machine.end(result)
     return vm
 
 
@@ -117,14 +66,14 @@ def machine_life(session, result):
 )
 def machine_poweroff(session, result):
     vm = session.vm("machine-off", create=False)
-    machine = Machine(vm, "RerunOnFailure")
-    boot(result, vm)
-    vm.console().send("poweroff\n")
-    result.step("final phase", vm.wait, "Succeeded", lambda vmi: phase(vmi) == "Succeeded", 60)
-    result.step("status Stopped", machine.shown, "Stopped")
-    machine.patch({"runStrategy": "Always"})
-    result.step("status Running", machine.shown, "Running", 180)
-    machine.end(result)
+    with Machine(vm, "RerunOnFailure") as machine:
+        boot(result, vm)
+        vm.console().send("poweroff\n")
+        result.step("final phase", vm.wait, "Succeeded", lambda vmi: phase(vmi) == "Succeeded", 60)
+        result.step("status Stopped", machine.shown, "Stopped")
+        machine.patch({"runStrategy": "Always"})
+        result.step("status Running", machine.shown, "Running", 180)
+        machine.end(result)
     return vm
 
 
@@ -149,8 +98,8 @@ def small(vmi):
 
 
 @scenario(
-    "a pod with a limit of memory, whose guest fills its own",
-    "the guest runs on: the pod's limit has room for its programs",
+    "a guest fills its memory in a pod with a memory limit",
+    "the guest runs on",
     place=CLUSTER,
 )
 def memory_limit(session, result):

@@ -3,6 +3,7 @@
 import os
 
 from cluster import objects
+from cluster.virtual_machine import Machine
 from cluster.vm import pods_path
 from kit import kube
 from kit.kube import phase
@@ -11,7 +12,6 @@ from kit.registry import CLUSTER, scenario
 from kit.steps import boot, end_by_deletion
 from kit.volume_hotplug import find
 from kit.wait import until
-from scenarios.cluster_life import Machine
 from scenarios.volumes import without_date
 
 HOTPLUG_TIMEOUT = 120  # seconds: the scheduler, the kubelet and virt-handler have a part in it

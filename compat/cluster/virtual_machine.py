@@ -1,0 +1,55 @@
+"""A VirtualMachine of a scenario in the cluster."""
+
+from kit import kube, rest
+from kit.wait import until
+
+
+class Machine:
+    """A VirtualMachine whose VMI is `vm`'s twin: the kit follows the VMI."""
+
+    def __init__(self, vm, strategy):
+        self.vm = vm
+        self.path = vm_path(vm.namespace, vm.name)
+        kube.create(
+            vm_path(vm.namespace),
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachine",
+                "metadata": {"name": vm.name},
+                "spec": {"runStrategy": strategy, "template": {"spec": vm.vmi["spec"]}},
+            },
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Whatever has failed: it makes no further VMI."""
+        if kube.get_or_none(self.path):
+            self.delete()
+
+    def put(self, subresource, body=None):
+        path = rest.vmi_path(self.vm.namespace, self.vm.name, subresource).replace("instances/", "s/")
+        code, answer = rest.request("PUT", path, body or {}, address=self.vm.address)
+        return f"{code} {answer.decode(errors='replace')}".strip()
+
+    def shown(self, text, timeout=60):
+        """`status.printableStatus`, what `kubectl get vm` prints."""
+        return until(f"status {text}", lambda: self.status() == text, timeout)
+
+    def status(self):
+        return kube.get(self.path).get("status", {}).get("printableStatus")
+
+    def patch(self, spec):
+        kube.call("PATCH", self.path, {"spec": spec}, "application/merge-patch+json")
+
+    def delete(self):
+        kube.delete(self.path)
+
+    def end(self, result):
+        self.delete()
+        result.step("gone", until, "the VM is gone", lambda: kube.get_or_none(self.path) is None, 90)
+
+
+def vm_path(namespace, name=""):
+    return f"{kube.KUBEVIRT}/namespaces/{namespace}/virtualmachines/{name}".rstrip("/")
