@@ -15,6 +15,7 @@ from cluster.vm import ClusterVM, pods_path
 from kit import kube, registry, settings
 from kit.result import Result
 from kit.runner import Runner
+from kit.wait import until
 
 
 class Session(Runner):
@@ -28,7 +29,16 @@ class Session(Runner):
         self.vms = []
         if kube.get_or_none(f"/api/v1/namespaces/{self.namespace}") is None:
             kube.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        self.remove_leftovers()
         self.handler = Handlers(self)
+
+    def remove_leftovers(self):
+        """A run that was killed has left VMs with the names of this one's."""
+        everything = f"{kube.KUBEVIRT}/namespaces/{self.namespace}"
+        kube.delete(f"{everything}/virtualmachines")
+        kube.delete(f"{everything}/virtualmachineinstances")
+        is_empty = lambda: not kube.get(f"{everything}/virtualmachineinstances")["items"]  # noqa: E731
+        until("no VM of an earlier run", is_empty, 120)
 
     def other_launcher(self):
         """The name of the other node's launcher; its own where both have one."""
