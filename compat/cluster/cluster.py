@@ -82,7 +82,7 @@ class Cluster:
         return True
 
     def has_rolled_out(self, image):
-        """Whether virt-operator has taken up the launcher's image and installed what belongs to it."""
+        """Whether virt-operator has installed KubeVirt with this launcher image."""
         status = self.get(RESOURCE).get("status", {})
         target = json.loads(status.get("targetDeploymentConfig") or "{}")
         installed = status.get("observedDeploymentID") == status.get("targetDeploymentID")

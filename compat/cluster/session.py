@@ -11,6 +11,7 @@ import time
 
 from cluster.cluster import Cluster
 from cluster.folder import Folder
+from cluster.virtual_machine import vm_path
 from cluster.vm import ClusterVM, pods_path
 from kit import kube, registry, settings
 from kit.result import Result
@@ -33,11 +34,11 @@ class Session(Runner):
         self.handler = Handlers(self)
 
     def remove_leftovers(self):
-        """A run that was killed has left VMs with the names of this one's."""
-        everything = f"{kube.KUBEVIRT}/namespaces/{self.namespace}"
-        kube.delete(f"{everything}/virtualmachines")
-        kube.delete(f"{everything}/virtualmachineinstances")
-        is_empty = lambda: not kube.get(f"{everything}/virtualmachineinstances")["items"]  # noqa: E731
+        """Deletes the VMs that an earlier, killed run has left: this run's have the same names."""
+        vmis = kube.vmi_path(self.namespace)
+        kube.delete(vm_path(self.namespace))
+        kube.delete(vmis)
+        is_empty = lambda: not kube.get(vmis)["items"]  # noqa: E731
         until("no VM of an earlier run", is_empty, 120)
 
     def other_launcher(self):

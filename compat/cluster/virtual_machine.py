@@ -5,7 +5,7 @@ from kit.wait import until
 
 
 class Machine:
-    """A VirtualMachine whose VMI is `vm`'s twin: the kit follows the VMI."""
+    """A VirtualMachine with the name and the spec of `vm`, which follows its VMI."""
 
     def __init__(self, vm, strategy):
         self.vm = vm
@@ -24,7 +24,7 @@ class Machine:
         return self
 
     def __exit__(self, *_):
-        """Whatever has failed: it makes no further VMI."""
+        """Deletes it after a failed scenario too: its controller would make another VMI."""
         if kube.get_or_none(self.path):
             self.delete()
 

@@ -17,7 +17,7 @@ from scenarios.growth import ONLINE, total_mebibytes
 
 UPDATE_TIMEOUT = 300  # seconds: the workload updater looks every 30 s, and then the VM migrates
 VENDOR = "Compat Boards"
-# KubeVirt's launcher calls it twice for a start, and the second time with what the first one has made.
+# KubeVirt's launcher calls it twice for a start, the second time with the first call's result.
 SCRIPT = f"""#!/bin/sh
 case "$4" in *'{VENDOR}'*) board= ;; *) board='<baseBoard><entry name="manufacturer">{VENDOR}</entry></baseBoard>' ;; esac
 printf '%s' "$4" | sed "s|</sysinfo>|$board</sysinfo>|"
