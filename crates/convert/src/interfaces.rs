@@ -1,5 +1,5 @@
 //! `<interface>`: network cards with a tap device or passt behind them. SR-IOV interfaces are host
-//! devices, see `host_devices`. KubeVirt has removed the bindings slirp and macvtap.
+//! devices, see `host_devices`. The bindings slirp and macvtap are ignored: KubeVirt removed them.
 
 use super::passt::{ISTIO_INJECT, port_forward};
 use super::{ConvertError, Draft, Input, Reason};

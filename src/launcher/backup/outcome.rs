@@ -1,5 +1,5 @@
-//! The result of a push or pull backup, from how libvirt's job ended (abort). Pure. The launcher
-//! deletes no checkpoint.
+//! Whether a push or pull backup has failed, by how libvirt's job ended or was aborted. Pure. The
+//! launcher deletes no checkpoint.
 
 use crate::launcher::vm::metadata::Outcome;
 use convert::backup::Mode;

@@ -71,8 +71,7 @@ impl Freezer {
     /// means none.
     ///
     /// # Errors
-    /// A migration runs, or the agent does not answer or refuses. Any frozen file systems are then
-    /// thawed.
+    /// A migration runs; or the agent does not answer or refuses, and all file systems are thawed.
     // D-agent-8 (docs/differences.md).
     pub async fn freeze(
         self: &Arc<Self>,
