@@ -179,7 +179,7 @@ impl MigrationSource {
             uid,
             began,
             events,
-            monitor: Monitor::new(rules, options.stall_detector_options.clone()),
+            monitor: Monitor::new(rules, options),
         };
         transfer.run(migration).await
     }

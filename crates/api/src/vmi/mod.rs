@@ -27,7 +27,7 @@ pub mod volumes;
 use std::collections::BTreeMap;
 
 pub use json::null_is_default;
-pub use quantity::{IntOrString, Quantity, QuantityError};
+pub use quantity::{Factor, IntOrString, Quantity, QuantityError};
 use spec::VirtualMachineInstanceSpec;
 use status::VirtualMachineInstanceStatus;
 

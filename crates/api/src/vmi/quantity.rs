@@ -12,6 +12,15 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Quantity(pub String);
 
+/// A factor or fraction: a number, or a quantity such as `400m`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Factor {
+    /// Written as a JSON number.
+    Number(f64),
+    /// Written as a quantity.
+    Quantity(f64),
+}
+
 /// A number or a text, such as a port or a page size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntOrString(pub String);
@@ -279,6 +288,17 @@ impl Amount {
         low(self.number / divisor + i128::from(self.number % divisor != 0))
     }
 
+    /// Exact for what has few digits, as a factor does.
+    #[allow(clippy::cast_precision_loss, reason = "it is approximate")]
+    fn approximate(self) -> f64 {
+        let power = 10_f64.powi(self.scale.saturating_abs());
+        if self.scale < 0 {
+            self.number as f64 / power
+        } else {
+            self.number as f64 * power
+        }
+    }
+
     /// The canonical form: the same for all quantities of one value.
     fn reduced(mut self) -> (i128, i32) {
         if self.number == 0 {
@@ -315,6 +335,40 @@ impl Visitor<'_> for AnyText {
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(AnyText).map(Self)
+    }
+}
+
+impl Default for Factor {
+    fn default() -> Self {
+        Self::Number(0.0)
+    }
+}
+
+impl Factor {
+    /// What it is worth.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        match self {
+            Self::Number(value) | Self::Quantity(value) => value,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Factor {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(f64),
+            Text(String),
+        }
+        match Written::deserialize(d)? {
+            Written::Number(value) => Ok(Self::Number(value)),
+            Written::Text(text) => {
+                let amount = Quantity(text).amount().map_err(serde::de::Error::custom)?;
+                Ok(Self::Quantity(amount.approximate()))
+            }
+        }
     }
 }
 

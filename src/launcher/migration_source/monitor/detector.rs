@@ -58,7 +58,7 @@ impl Detector {
     )]
     pub fn note_bandwidth(&mut self, sample: u64) {
         let sample = sample as f64;
-        let alpha = self.options.ewma_alpha;
+        let alpha = self.options.ewma_alpha.value();
         self.bandwidth = if self.has_bandwidth() {
             alpha * sample + (1.0 - alpha) * self.bandwidth
         } else {
@@ -96,7 +96,7 @@ impl Detector {
         self.add_candidate(record);
         match &mut self.stall {
             Some(stall) => {
-                stall.relax(record, self.options.patience_window_decay_factor);
+                stall.relax(record, self.options.patience_window_decay_factor.value());
                 true
             }
             None => self.begins_to_stall(record),
@@ -138,7 +138,7 @@ impl Detector {
         let Some(minimum) = self.minimum else {
             return false;
         };
-        let threshold = scaled(minimum.remaining_bytes, 1.0 - self.options.stall_margin);
+        let threshold = scaled(minimum.remaining_bytes, 1.0 - self.options.margin());
         if record.remaining_bytes < threshold {
             return false;
         }
@@ -156,7 +156,7 @@ impl Detector {
     /// Whether the record is at most `stallMargin` above the best one.
     pub fn is_local_minimum(&self, record: Record) -> bool {
         let best = self.stall.as_ref().map_or(0, |stall| stall.best_bytes);
-        record.remaining_bytes <= scaled(best, 1.0 + self.options.stall_margin)
+        record.remaining_bytes <= scaled(best, 1.0 + self.options.margin())
     }
 }
 

@@ -7,10 +7,12 @@
 //! ```
 //!
 //! Both sets of rules are the reference's, because virt-controller's time limits are made for them.
-//! The older set ([`TimeLimits`]) uses only time and progress. The [`StallMonitor`] also looks for
+//! The older set ([`TimeLimits`]) uses only time and progress, and may raise the allowed downtime
+//! step by step. The [`StallMonitor`] also looks for
 //! the moment with the least data left to transfer.
 
 mod detector;
+mod downtime;
 #[cfg(test)]
 mod recorded;
 mod stall_monitor;
@@ -21,7 +23,7 @@ mod time_limits;
 use std::fmt;
 use std::time::Duration;
 
-use api::migration_options::{MigrationOptions, StallDetectorOptions};
+use api::migration_options::MigrationOptions;
 use api::vmi::Vmi;
 use libvirt::JobStats;
 
@@ -168,6 +170,11 @@ pub enum Why {
     LocalMinimum {
         downtime_ms: u32,
     },
+    /// [`downtime::Tuner`].
+    Tuning {
+        from_ms: u64,
+        max_ms: u64,
+    },
     DowntimeAllowed {
         downtime_ms: u32,
         max_ms: u64,
@@ -190,6 +197,12 @@ impl fmt::Display for Why {
                 write!(
                     f,
                     "stalled; the rest takes {downtime_ms} ms, a local minimum"
+                )
+            }
+            Self::Tuning { from_ms, max_ms } => {
+                write!(
+                    f,
+                    "the downtime changes step by step, from {from_ms} ms to {max_ms} ms at most"
                 )
             }
             Self::DowntimeAllowed {
@@ -226,10 +239,10 @@ pub enum Monitor {
 }
 
 impl Monitor {
-    pub fn new(rules: Rules, stalls: Option<StallDetectorOptions>) -> Self {
-        match stalls {
-            Some(options) => Self::Stall(Box::new(StallMonitor::new(rules, options))),
-            None => Self::TimeLimits(TimeLimits::new(rules)),
+    pub fn new(rules: Rules, options: &MigrationOptions) -> Self {
+        match &options.stall_detector_options {
+            Some(stalls) => Self::Stall(Box::new(StallMonitor::new(rules, stalls.clone()))),
+            None => Self::TimeLimits(TimeLimits::new(rules, options.downtime_tuning.as_ref())),
         }
     }
 

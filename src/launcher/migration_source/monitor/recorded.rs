@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::*;
+use api::migration_options::StallDetectorOptions;
 
 /// A migration.
 #[derive(Deserialize)]
@@ -82,7 +83,11 @@ fn replay(trace: &Trace) -> Vec<(usize, String, String)> {
         allow_disruption: trace.disruption,
         has_vfio: trace.vfio,
     };
-    let mut monitor = Monitor::new(rules, trace.stalls.clone());
+    let options = MigrationOptions {
+        stall_detector_options: trace.stalls.clone(),
+        ..MigrationOptions::default()
+    };
+    let mut monitor = Monitor::new(rules, &options);
     let (mut did, mut is_aborting) = (Vec::new(), false);
     for (number, step) in trace.steps.iter().enumerate() {
         let flags = Flags(step[1]);

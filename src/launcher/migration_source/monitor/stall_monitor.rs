@@ -6,10 +6,8 @@
 use api::migration_options::StallDetectorOptions;
 
 use super::detector::{Detector, Record};
+use super::downtime::QEMU_DEFAULT_MS;
 use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
-
-/// QEMU's default downtime limit. A migration starts with it, unless `maxDowntimeMs` is lower.
-const INITIAL_DOWNTIME_MS: u64 = 300;
 
 #[derive(Debug)]
 pub struct StallMonitor {
@@ -63,7 +61,8 @@ impl StallMonitor {
         if self.initial_downtime_is_set {
             return self.watch();
         }
-        let downtime = self.rules.max_downtime_ms.min(INITIAL_DOWNTIME_MS);
+        // A migration starts with QEMU's own limit, unless `maxDowntimeMs` is lower.
+        let downtime = self.rules.max_downtime_ms.min(QEMU_DEFAULT_MS);
         let action = Action::SetMaxDowntime(downtime);
         self.decide(Stage::Beginning, action, Why::NotBeforeAllowed)
     }
@@ -146,7 +145,7 @@ impl StallMonitor {
         }
         let (max_ms, factor) = (
             self.rules.max_downtime_ms,
-            self.options.precopy_possible_factor,
+            self.options.precopy_possible_factor.value(),
         );
         #[allow(clippy::cast_precision_loss, reason = "milliseconds")]
         let max = max_ms as f64;
@@ -181,7 +180,7 @@ impl StallMonitor {
         reason = "seconds of a migration"
     )]
     fn longest_seconds(&self) -> i64 {
-        (self.acceptable_seconds as f64 * self.options.completion_timeout_factor) as i64
+        (self.acceptable_seconds as f64 * self.options.completion_timeout_factor.value()) as i64
     }
 
     fn after_stall(&mut self, action: Action, succeeded: bool) {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::*;
+use api::migration_options::{DowntimeTuning, StallDetectorOptions};
+use api::vmi::Factor;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,12 +24,24 @@ fn stalls() -> StallDetectorOptions {
         stall_margin: 0.04,
         stall_progress_timeout: 10,
         switchover_timeout: 30,
-        ewma_alpha: 0.4,
-        precopy_possible_factor: 1.5,
-        patience_window_decay_factor: 0.5,
+        ewma_alpha: Factor::Number(0.4),
+        precopy_possible_factor: Factor::Number(1.5),
+        patience_window_decay_factor: Factor::Number(0.5),
         search_local_minima: true,
-        completion_timeout_factor: 2.0,
+        completion_timeout_factor: Factor::Number(2.0),
     }
+}
+
+fn time_limits(rules: Rules) -> Monitor {
+    Monitor::new(rules, &MigrationOptions::default())
+}
+
+fn stall_monitor(rules: Rules) -> Monitor {
+    let options = MigrationOptions {
+        stall_detector_options: Some(stalls()),
+        ..MigrationOptions::default()
+    };
+    Monitor::new(rules, &options)
 }
 
 fn at(seconds: u64, remaining_mib: u64) -> Sample {
@@ -65,7 +79,7 @@ fn actions(monitor: &mut Monitor, sample: &Sample) -> Vec<Action> {
 
 #[test]
 fn a_migration_that_goes_on_is_left_alone() {
-    let mut monitor = Monitor::new(rules(), None);
+    let mut monitor = time_limits(rules());
     for seconds in 0..100 {
         let found = actions(&mut monitor, &at(seconds, 1000 - seconds));
         assert_eq!(found, [], "{seconds}");
@@ -75,7 +89,7 @@ fn a_migration_that_goes_on_is_left_alone() {
 
 #[test]
 fn a_stuck_migration_is_aborted_once() {
-    let mut monitor = Monitor::new(rules(), None);
+    let mut monitor = time_limits(rules());
     assert_eq!(actions(&mut monitor, &at(1, 500)), []);
     assert_eq!(actions(&mut monitor, &at(21, 500)), []);
     assert_eq!(actions(&mut monitor, &at(22, 500)), [Action::Abort]);
@@ -90,7 +104,7 @@ fn a_stuck_migration_is_aborted_once() {
 fn a_late_migration_is_helped_as_far_as_that_is_allowed() {
     let late = at(101, 10);
     let done = |rules: Rules| {
-        let mut monitor = Monitor::new(rules, None);
+        let mut monitor = time_limits(rules);
         (actions(&mut monitor, &late), monitor.mode())
     };
     assert_eq!(done(rules()), (vec![Action::Abort], Mode::PreCopy));
@@ -124,7 +138,7 @@ fn a_paused_migration_has_twice_the_time_and_one_in_post_copy_all_of_it() {
         progress_timeout: 0,
         ..rules()
     };
-    let mut paused = Monitor::new(disruption, None);
+    let mut paused = time_limits(disruption);
     assert_eq!(actions(&mut paused, &at(101, 10)), [Action::Suspend]);
     assert_eq!(actions(&mut paused, &at(200, 10)), []);
     assert_eq!(actions(&mut paused, &at(201, 10)), [Action::Abort]);
@@ -132,7 +146,7 @@ fn a_paused_migration_has_twice_the_time_and_one_in_post_copy_all_of_it() {
         allow_post_copy: true,
         ..disruption
     };
-    let mut post_copy = Monitor::new(post_copy, None);
+    let mut post_copy = time_limits(post_copy);
     assert_eq!(
         actions(&mut post_copy, &at(101, 10)),
         [Action::StartPostCopy]
@@ -146,7 +160,7 @@ fn help_that_fails_is_tried_again() {
         allow_disruption: true,
         ..rules()
     };
-    let mut monitor = Monitor::new(disruption, None);
+    let mut monitor = time_limits(disruption);
     for seconds in [101, 102] {
         let decision = monitor.observe(&at(seconds, 10)).map(|it| it.action);
         assert_eq!(decision, Some(Action::Suspend));
@@ -163,13 +177,13 @@ fn without_a_limit_a_migration_may_last_for_ever() {
         allow_disruption: true,
         ..rules()
     };
-    let mut monitor = Monitor::new(endless, None);
+    let mut monitor = time_limits(endless);
     assert_eq!(actions(&mut monitor, &at(1_000_000, 10)), []);
 }
 
 /// A stalled migration: 400 MiB remain repeatedly, four seconds at this bandwidth.
 fn stalled(rules: Rules) -> Vec<Action> {
-    let mut monitor = Monitor::new(rules, Some(stalls()));
+    let mut monitor = stall_monitor(rules);
     assert_eq!(
         actions(&mut monitor, &at(0, 4000)),
         [Action::SetMaxDowntime(300)]
@@ -203,7 +217,7 @@ fn a_stalled_migration_switches_over_at_a_local_minimum_as_far_as_that_is_allowe
 
 #[test]
 fn a_stalled_migration_waits_for_a_local_minimum() {
-    let mut monitor = Monitor::new(rules(), Some(stalls()));
+    let mut monitor = stall_monitor(rules());
     assert_eq!(
         actions(&mut monitor, &at(0, 4000)),
         [Action::SetMaxDowntime(300)]
@@ -224,7 +238,7 @@ fn a_stalled_migration_waits_for_a_local_minimum() {
 
 #[test]
 fn the_best_value_is_forgotten_when_patience_ends() {
-    let mut monitor = Monitor::new(rules(), Some(stalls()));
+    let mut monitor = stall_monitor(rules());
     actions(&mut monitor, &at(0, 4000));
     actions(&mut monitor, &iteration(1, 50));
     assert_eq!(actions(&mut monitor, &iteration(12, 120)), []);
@@ -237,11 +251,85 @@ fn the_best_value_is_forgotten_when_patience_ends() {
 
 #[test]
 fn the_memory_that_qemu_pauses_for_is_reported() {
-    let mut monitor = Monitor::new(rules(), Some(stalls()));
+    let mut monitor = stall_monitor(rules());
     let paused = Sample {
         is_paused_to_migrate: true,
         ..at(1, 10)
     };
     actions(&mut monitor, &paused);
     assert_eq!(monitor.mode(), Mode::Paused);
+}
+
+/// A migration with `downtimeTuning`.
+fn tuned(rules: Rules, options: DowntimeTuning) -> Monitor {
+    let options = MigrationOptions {
+        downtime_tuning: Some(options),
+        ..MigrationOptions::default()
+    };
+    Monitor::new(rules, &options)
+}
+
+fn in_pass(pass: u64, seconds: u64) -> Sample {
+    let mut sample = at(seconds, 1000 - seconds);
+    sample.stats = sample.stats.map(|stats| JobStats {
+        memory_iteration: Some(pass),
+        ..stats
+    });
+    sample
+}
+
+#[test]
+fn the_downtime_rises_in_steps_from_the_third_pass_on_with_a_pause_after_each() {
+    let mut monitor = tuned(rules(), DowntimeTuning::default());
+    let mut found = Vec::new();
+    for (pass, seconds) in [
+        (1, 0),
+        (2, 20),
+        (3, 21),
+        (3, 22),
+        (4, 30),
+        (4, 31),
+        (5, 41),
+        (6, 51),
+    ] {
+        found.extend(actions(&mut monitor, &in_pass(pass, seconds)));
+    }
+    // (1000 - 150) / 7 is 121.
+    let expected = [150, 271, 392, 513, 634].map(Action::SetMaxDowntime);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_downtime_rises_to_the_allowed_one_at_most() {
+    let options = DowntimeTuning {
+        initial_ms: Some(900),
+        steps: Some(0),
+        start_after_iteration: Some(0),
+        cooldown_seconds: Some(-1),
+    };
+    let mut monitor = tuned(rules(), options);
+    let found: Vec<_> = (0..5)
+        .flat_map(|seconds| actions(&mut monitor, &in_pass(0, seconds)))
+        .collect();
+    assert_eq!(found, [900, 1000].map(Action::SetMaxDowntime));
+}
+
+#[test]
+fn a_downtime_that_was_refused_is_tried_again_and_help_comes_in_time_all_the_same() {
+    let mut monitor = tuned(rules(), DowntimeTuning::default());
+    let refused = |monitor: &mut Monitor, sample: &Sample| {
+        let decision = monitor.observe(sample)?;
+        let next = monitor.performed(false).map(|decision| decision.action);
+        Some((decision.action, next))
+    };
+    let first = refused(&mut monitor, &in_pass(3, 1));
+    assert_eq!(first, Some((Action::SetMaxDowntime(150), None)));
+    // From QEMU's own limit, which it still has.
+    let second = refused(&mut monitor, &in_pass(3, 2));
+    assert_eq!(second, Some((Action::SetMaxDowntime(421), None)));
+    let late = refused(&mut monitor, &in_pass(3, 101));
+    assert_eq!(
+        late,
+        Some((Action::SetMaxDowntime(421), Some(Action::Abort)))
+    );
 }

@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use api::migration_options::DowntimeTuning;
+
+use super::downtime::Tuner;
 use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
 
 #[derive(Debug)]
@@ -16,13 +19,27 @@ pub struct TimeLimits {
     /// Bytes that remained at the last sample; 0 before the first.
     remaining: u64,
     last_progress: Duration,
-    decided: Option<Action>,
+    tuner: Option<Tuner>,
+    /// The current sample, and the decision that the caller carries out.
+    sample: Sample,
+    decided: Option<Decided>,
+}
+
+/// The decisions on a sample, in order.
+#[derive(Debug, Clone, Copy)]
+enum Decided {
+    /// Another downtime, in milliseconds.
+    Tuned(u64),
+    /// Help or an end.
+    Limited(Action),
 }
 
 impl TimeLimits {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: Rules, tuning: Option<&DowntimeTuning>) -> Self {
         Self {
             rules,
+            tuner: tuning.map(|options| Tuner::new(rules.max_downtime_ms, options)),
+            sample: Sample::default(),
             mode: Mode::PreCopy,
             acceptable_seconds: rules.acceptable_seconds,
             remaining: 0,
@@ -37,8 +54,29 @@ impl TimeLimits {
 
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
         self.note_progress(sample);
-        let decision = self.decide(sample)?;
-        self.decided = Some(decision.action);
+        self.sample = *sample;
+        self.tune().or_else(|| self.limit())
+    }
+
+    // D-mig-33 (docs/differences.md).
+    fn tune(&mut self) -> Option<Decision> {
+        if self.mode != Mode::PreCopy || self.sample.is_aborting {
+            return None;
+        }
+        let tuner = self.tuner.as_mut()?;
+        let downtime_ms = tuner.next(&self.sample)?;
+        self.decided = Some(Decided::Tuned(downtime_ms));
+        let why = Why::Tuning {
+            from_ms: tuner.current_ms,
+            max_ms: tuner.max_ms,
+        };
+        let action = Action::SetMaxDowntime(downtime_ms);
+        Some(Decision { action, why })
+    }
+
+    fn limit(&mut self) -> Option<Decision> {
+        let decision = self.decide(&self.sample)?;
+        self.decided = Some(Decided::Limited(decision.action));
         Some(decision)
     }
 
@@ -100,7 +138,24 @@ impl TimeLimits {
     }
 
     pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
-        match self.decided.take().filter(|_| succeeded)? {
+        match self.decided.take()? {
+            Decided::Tuned(downtime_ms) => {
+                if let Some(tuner) = self.tuner.as_mut().filter(|_| succeeded) {
+                    tuner.has_set(downtime_ms, self.sample.elapsed);
+                }
+                self.limit()
+            }
+            Decided::Limited(action) => {
+                if succeeded {
+                    self.after(action);
+                }
+                None
+            }
+        }
+    }
+
+    fn after(&mut self, action: Action) {
+        match action {
             Action::StartPostCopy => self.mode = Mode::PostCopy,
             Action::SetMaxDowntime(_) | Action::Suspend => {
                 self.acceptable_seconds = self.acceptable_seconds.saturating_mul(2);
@@ -108,6 +163,5 @@ impl TimeLimits {
             }
             Action::Abort => {}
         }
-        None
     }
 }
