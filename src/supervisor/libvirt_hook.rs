@@ -1,12 +1,19 @@
 //! Installs libvirt's hook, by which a migration target changes the arriving domain: a link to the
-//! client of the launcher's hook server, in place of the image's script.
+//! client of the launcher's hook server, in place of the image's script. KubeVirt v1.9 asks for it
+//! by `--libvirt-hook-server-and-client`; v1.10 always wants it, and its image has the client there
+//! already.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use api::pod_paths::{LIBVIRT_HOOK_CLIENT, LIBVIRT_QEMU_HOOK};
 use pod::LauncherFlags;
+
+/// Longer files are other hooks. `KubeVirt`'s script has 250 bytes.
+const MAX_SCRIPT_BYTES: u64 = 4096;
+/// What the script touches.
+const MIGRATED_MARKER: &str = "backend-storage-meta/migrated";
 
 /// Why libvirt will not call the hook server.
 #[derive(Debug, thiserror::Error)]
@@ -23,16 +30,28 @@ pub enum LibvirtHookError {
     },
 }
 
-/// Installs the client before the daemon looks for hooks. Below its own root the daemon has another
-/// `/etc/libvirt` and the pod no client: the domain then arrives unchanged.
+/// Installs the client before the daemon looks for hooks. Unless `config` asks for it, it only takes
+/// the place of `KubeVirt`'s own script.
 ///
 /// # Errors
 /// [`LibvirtHookError`].
+// D-mig-32 (docs/differences.md).
 pub fn install(config: &LauncherFlags) -> Result<(), LibvirtHookError> {
-    if !config.libvirt_hook_server_and_client || config.root.dir() != Path::new("/") {
-        return Ok(());
+    let (client, hook) = (Path::new(LIBVIRT_HOOK_CLIENT), Path::new(LIBVIRT_QEMU_HOOK));
+    let is_wanted = config.libvirt_hook_server_and_client || is_kubevirts_script(hook);
+    if config.has_libvirt_hook() && is_wanted {
+        link(client, hook)
+    } else {
+        Ok(())
     }
-    link(Path::new(LIBVIRT_HOOK_CLIENT), Path::new(LIBVIRT_QEMU_HOOK))
+}
+
+/// Whether this is the script that marks a migrated guest, as the client does too.
+fn is_kubevirts_script(hook: &Path) -> bool {
+    let mut start = String::new();
+    let read = std::fs::File::open(hook)
+        .and_then(|file| file.take(MAX_SCRIPT_BYTES).read_to_string(&mut start));
+    read.is_ok() && start.starts_with("#!") && start.contains(MIGRATED_MARKER)
 }
 
 /// Replaces the hook atomically.
@@ -53,6 +72,22 @@ fn link(client: &Path, hook: &Path) -> Result<(), LibvirtHookError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn only_kubevirts_script_is_replaced_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let hook = dir.path().join("qemu");
+        assert!(!is_kubevirts_script(&hook));
+        let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("container/qemu-hook");
+        assert!(is_kubevirts_script(&image));
+        for other in [
+            "#!/bin/sh\nlogger migrated\n",
+            "\u{7f}ELF backend-storage-meta/migrated",
+        ] {
+            std::fs::write(&hook, other).unwrap();
+            assert!(!is_kubevirts_script(&hook), "{other}");
+        }
+    }
 
     #[test]
     fn the_clients_link_takes_the_place_of_the_script_as_often_as_asked() {

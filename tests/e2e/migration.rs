@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::harness::{
     ClusterNetwork, Event, Guest, MigrationProxies, Pod, User, Vmi, in_container,
-    in_container_with_network, migratable_pod, migration, share_image, source_pod, target_pod,
-    write_name_resolution,
+    in_container_with_network, made_by_v1_10, migratable_pod, migration, share_image, source_pod,
+    target_pod, write_name_resolution,
 };
 
 /// As slow as libvirt lets a migration be, in MiB/s: it lasts for minutes.
@@ -75,6 +75,17 @@ fn a_guest_moves_to_another_launcher_and_back() {
 
 #[test]
 fn libvirts_hook_asks_the_target_and_marks_the_source() {
+    hook_asks_the_target_and_marks_the_source();
+}
+
+/// It always wants the hook, and has no flag for it.
+#[test]
+fn libvirts_hook_asks_the_target_of_a_newer_virt_controller() {
+    made_by_v1_10();
+    hook_asks_the_target_and_marks_the_source();
+}
+
+fn hook_asks_the_target_and_marks_the_source() {
     migrate(async {
         let vmi = Vmi::new("hook");
         let marker = "/var/run/kubevirt-private/backend-storage-meta/migrated";

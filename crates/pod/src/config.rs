@@ -1,6 +1,6 @@
 //! Paths that follow from the flags.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use api::pod_paths;
 
@@ -45,6 +45,13 @@ impl LauncherFlags {
         self.root
             .path(self.share_dir.trim_end_matches('/'))
             .join(name)
+    }
+
+    /// Whether libvirt's hook can reach this launcher. Below its own root, the daemon has another
+    /// `/etc/libvirt` and the pod no client: a domain then arrives unchanged.
+    #[must_use]
+    pub fn has_libvirt_hook(&self) -> bool {
+        self.root.dir() == Path::new("/")
     }
 
     /// Where virt-handler puts hotplugged volumes.

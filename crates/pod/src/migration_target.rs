@@ -2,7 +2,6 @@
 
 use rustix::fs::OFlags;
 
-use super::host_devices::MigratableGpu;
 use super::machine::Machine;
 use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, optional};
@@ -19,8 +18,7 @@ use domain::disks::Disk;
 /// Blocks; changes nothing.
 ///
 /// # Errors
-/// Those of [`collect_context`](super::collect_context); several vGPUs, or one that nothing could
-/// put into the domain.
+/// Those of [`collect_context`](super::collect_context); several vGPUs.
 pub fn collect_migration_target(
     cfg: &LauncherFlags,
     vmi: &Vmi,
@@ -31,10 +29,7 @@ pub fn collect_migration_target(
     let mut ctx = collect::collect_without_host_devices(&machine, cfg, vmi, options, &known)?;
     let cluster = options.cluster_config.unwrap_or_default();
     if cluster.vgpu_live_migration_enabled {
-        let gpu = MigratableGpu {
-            has_hook: cfg.libvirt_hook_server_and_client,
-        };
-        host_devices::collect_migratable_gpu(&cfg.root, &machine, vmi, gpu, &mut ctx)?;
+        host_devices::collect_migratable_gpu(&cfg.root, &machine, vmi, &mut ctx)?;
     }
     Ok(ctx)
 }

@@ -127,7 +127,7 @@ impl MigrationTarget {
             let edited = self.preparation.run_cloud_init_hooks(request, data);
             converted.cloud_init = Some(edited.await?);
         }
-        if self.config.pod.libvirt_hook_server_and_client {
+        if self.config.pod.has_libvirt_hook() {
             let context = converted.context.clone();
             self.hook_server
                 .serve(&self.config.pod, vmi.clone(), context)

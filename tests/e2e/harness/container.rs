@@ -22,11 +22,19 @@ pub enum User {
 thread_local! {
     static USER: Cell<Option<User>> = const { Cell::new(None) };
     static REFERENCE: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+    static IS_NEWER: Cell<bool> = const { Cell::new(false) };
+    /// `tests/image/enter` has the names.
+    static LAYOUT: Cell<&'static str> = const { Cell::new("") };
 }
 
 /// Makes this test's next containers run another launcher: the programs in a directory, in place of those of their names.
 pub fn set_reference(programs: Option<PathBuf>) {
     REFERENCE.set(programs);
+}
+
+/// Lets virt-controller of v1.10 make this test's pods.
+pub fn made_by_v1_10() {
+    IS_NEWER.set(true);
 }
 
 /// The directories that lie over the image's tree, the first one on top.
@@ -69,12 +77,20 @@ pub fn in_container(user: User, test: impl Future<Output = ()>) {
     with_containers(user, || run(test));
 }
 
+/// The same for user 107, in a container whose programs and files are where KubeVirt's own image has them.
+pub fn in_kubevirts_layout(test: impl Future<Output = ()>) {
+    LAYOUT.set("kubevirt");
+    in_container(User::Qemu, test);
+}
+
 /// The same for measurements, which run more than once.
 pub fn with_containers(user: User, test: impl FnOnce()) {
     struct Reset;
     impl Drop for Reset {
         fn drop(&mut self) {
             USER.set(None);
+            LAYOUT.set("");
+            IS_NEWER.set(false);
         }
     }
 
@@ -258,6 +274,7 @@ impl Container {
         command
             .env("POD", pod)
             .env("OVER", layers(image))
+            .env("LAYOUT", LAYOUT.get())
             .env("HOSTNAME", vmi.name())
             .env("POD_NAME", format!("virt-launcher-{}-x7k2p", vmi.name()))
             .arg(&image.tree)
@@ -389,10 +406,12 @@ fn arguments(user: User, vmi: &Vmi) -> Vec<String> {
     if user == User::Qemu {
         arguments.push("--run-as-nonroot".to_owned());
     }
+    if !IS_NEWER.get() {
+        arguments.push("--libvirt-hook-server-and-client".to_owned());
+    }
     arguments.extend(
         [
             "--image-volume",
-            "--libvirt-hook-server-and-client",
             "--upgrade-ordinal-ifaces",
             "--allow-emulation",
         ]

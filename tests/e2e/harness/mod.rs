@@ -20,7 +20,8 @@ mod vmi;
 
 pub use cgroup::Cgroup;
 pub use container::{
-    Container, User, in_container, in_pod, set_reference, skip_container, with_containers,
+    Container, User, in_container, in_kubevirts_layout, in_pod, made_by_v1_10, set_reference,
+    skip_container, with_containers,
 };
 pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler, has_agent};

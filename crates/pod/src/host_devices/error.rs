@@ -49,11 +49,6 @@ pub enum HostDeviceError {
         /// The vGPUs that the pod was given.
         count: usize,
     },
-    /// A vGPU that migrates is changed by libvirt's hook.
-    #[error(
-        "vGPU live migration requires the LibvirtHooksServerAndClient feature gate, by which this pod has --libvirt-hook-server-and-client"
-    )]
-    NoMigrationHook,
     /// The network status of the pod lacks an SR-IOV interface.
     #[error(
         "interface {interface:?}: {file} does not have a PCI address for its network; has the SR-IOV plugin published device information?"

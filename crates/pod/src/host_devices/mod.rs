@@ -29,20 +29,12 @@ pub(super) fn collect(
     Ok(())
 }
 
-/// On which conditions a vGPU migrates.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MigratableGpu {
-    /// libvirt's hook puts the device into the domain that arrives
-    /// (`--libvirt-hook-server-and-client`).
-    pub has_hook: bool,
-}
-
-/// Puts the vGPU of a domain that arrives into the context. GPUs of other kinds do not migrate.
+/// Puts the vGPU of a domain that arrives into the context, from which libvirt's hook takes it. GPUs
+/// of other kinds do not migrate.
 pub(super) fn collect_migratable_gpu(
     root: &Root,
     machine: &Machine,
     vmi: &Vmi,
-    conditions: MigratableGpu,
     ctx: &mut Context,
 ) -> Result<(), PodError> {
     let gpus = gpu::devices(root, machine, vmi)?;
@@ -51,9 +43,6 @@ pub(super) fn collect_migratable_gpu(
     }
     if gpus.len() > 1 {
         return Err(HostDeviceError::SeveralMigratingGpus { count: gpus.len() }.into());
-    }
-    if !conditions.has_hook {
-        return Err(HostDeviceError::NoMigrationHook.into());
     }
     ctx.gpu_host_devices = gpus;
     Ok(())
