@@ -1,5 +1,5 @@
-//! Gives the executables of this package and of `cel-evaluator` their version: the package's
-//! version, and in a release build the commit. Packs the executables' relocations.
+//! Gives the executables their version: the package's version, and in a release build the commit.
+//! Packs the relocations of static executables.
 //!
 //! git tells the commit. Without a repository (a container image is built from a copy) the variable
 //! `SOURCE_COMMIT` does. A debug build has no commit, so that a commit does not make cargo build
@@ -22,12 +22,18 @@ fn main() {
 }
 
 /// Whether the loader reads packed relocations (DT_RELR), which take a hundredth of the space.
-/// glibc reads them since 2.36; an older glibc would start the program without its relocations.
+/// glibc does since 2.36; an older one would start the program without its relocations. A static
+/// program brings its loader along. Others must start on the older glibc of `KubeVirt`'s image
+/// (`scripts/check-glibc`).
 #[expect(
     clippy::disallowed_methods,
     reason = "a build may wait for getconf, which says one line"
 )]
 fn packs_relocations() -> bool {
+    let features = std::env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    if !features.split(',').any(|feature| feature == "crt-static") {
+        return false;
+    }
     let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let text = text.unwrap_or_default();

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{Event, Pod, User, Vmi, in_container};
+use crate::harness::{Event, Pod, User, Vmi, in_container, in_kubevirts_layout};
 
 /// A pod of this user, with a guest that is up.
 fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
@@ -80,6 +80,41 @@ fn processes_have_their_names_rights_and_no_zombies() {
         assert_eq!(status(daemon[0], "CapAmb"), "0000000000000400");
         let arguments = pod.exec(&["ps", "--no-header", "-C", "virt-launcher", "-o", "args"]);
         assert!(arguments.contains(vmi.uid()), "{arguments}");
+    });
+}
+
+/// container/Containerfile.kubevirt has QEMU, firmware and daemon elsewhere than Debian.
+#[test]
+fn a_guest_boots_where_kubevirts_image_has_its_files() {
+    in_kubevirts_layout(async {
+        let mut pod = Pod::new();
+        // GRUB runs out of memory in less.
+        let vmi = Vmi::new("elsewhere")
+            .with_image(&pod)
+            .set("/spec/domain/memory/guest", json!("512Mi"))
+            .set(
+                "/spec/domain/firmware/bootloader",
+                json!({"efi": {"secureBoot": false}}),
+            );
+        pod.start(&vmi, &[]).await;
+        let mut guest = pod.boot(&vmi).await;
+        assert_eq!(
+            guest.run("test -d /sys/firmware/efi && echo yes").await,
+            "yes"
+        );
+        let domain = pod.domain().await;
+        let spec = &domain["Spec"];
+        assert_eq!(spec["Devices"]["Emulator"], "/usr/libexec/qemu-kvm");
+        assert_eq!(
+            spec["OS"]["BootLoader"]["Path"],
+            "/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd"
+        );
+        let found = by_name(&pod);
+        for name in ["virtqemud", "qemu-kvm"] {
+            assert_eq!(found.get(name).map(Vec::len), Some(1), "{found:?}");
+        }
+        pod.end(&vmi).await;
+        assert_eq!(pod.exit_code().await, 0);
     });
 }
 

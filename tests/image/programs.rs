@@ -1,6 +1,8 @@
 //! Our programs, and the others that KubeVirt starts.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 
 use super::{
     assert_executable, assert_link, assert_owned, at, elf, metadata, output, resolve, text,
@@ -30,6 +32,18 @@ fn programs_that_kubevirt_starts() {
     ] {
         assert_executable(path);
     }
+}
+
+/// container/Containerfile.kubevirt takes the same programs.
+#[test]
+fn programs_load_in_kubevirts_own_image() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(repository.join("scripts/check-glibc"))
+        .args(["virt-launcher", "cel-evaluator"].map(|name| at("/usr/bin").join(name)))
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
 }
 
 #[test]

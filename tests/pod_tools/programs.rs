@@ -105,6 +105,34 @@ fn only_a_static_pod_tools_is_installed() {
     assert!(error.contains("is not a 64-bit ELF executable"), "{error}");
 }
 
+/// glibc 2.34 is that of CentOS Stream 9, on which KubeVirt's image is built.
+#[test]
+fn a_program_that_an_older_glibc_cannot_load_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(
+        path("main.c"),
+        "int value; int *address = &value; int main(void) { return !address; }",
+    )
+    .unwrap();
+    let check = |option: &str| {
+        let built = in_repository(
+            "cc",
+            &["-o", &path("main"), &path("main.c"), "-pie", option],
+        );
+        assert!(built.0, "{}", built.1);
+        in_repository("scripts/check-glibc", &[&path("main")])
+    };
+    assert_eq!(
+        check("-Wl,-z,nopack-relative-relocs"),
+        (true, String::new())
+    );
+    let (_, error) = check("-Wl,-z,pack-relative-relocs");
+    assert!(error.contains("main has packed relocations"), "{error}");
+    let (_, error) = in_repository("scripts/check-glibc", &[&path("main.c")]);
+    assert!(error.contains("main.c cannot be read"), "{error}");
+}
+
 #[test]
 fn launcherctl_refuses_devices_of_the_wrong_type_by_name() {
     let dir = tempfile::tempdir().unwrap();
