@@ -80,14 +80,8 @@ impl Migration {
         params.add_text(sys::VIR_MIGRATE_PARAM_DEST_XML, &self.xml)?;
         params.add_text(sys::VIR_MIGRATE_PARAM_PERSIST_XML, &self.xml)?;
         if self.bandwidth_mib > 0 {
-            // libvirt would not limit the post-copy phase by the first one.
-            // D-mig-9 (docs/differences.md).
-            for limit in [
-                sys::VIR_MIGRATE_PARAM_BANDWIDTH,
-                sys::VIR_MIGRATE_PARAM_BANDWIDTH_POSTCOPY,
-            ] {
-                params.add_unsigned(limit, self.bandwidth_mib)?;
-            }
+            // Not post-copy's: until that ends, the guest's memory is on two nodes.
+            params.add_unsigned(sys::VIR_MIGRATE_PARAM_BANDWIDTH, self.bandwidth_mib)?;
         }
         if let Some(connections) = self.parallel_connections {
             let connections = c_int::try_from(connections).unwrap_or(c_int::MAX);
@@ -305,7 +299,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(values("bandwidth"), [ParamValue::Unsigned(64)]);
-        assert_eq!(values("bandwidth.postcopy"), [ParamValue::Unsigned(64)]);
+        assert_eq!(values("bandwidth.postcopy"), []);
         assert_eq!(values("parallel.connections"), [ParamValue::Signed(8)]);
         assert_eq!(values("compression"), texts(&["zstd"]));
         assert_eq!(values("disks_uri"), texts(&["unix:///d"]));

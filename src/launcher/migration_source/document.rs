@@ -168,7 +168,10 @@ fn bandwidth(quantity: &Quantity) -> Result<u64, MigrationError> {
 fn compression(method: Option<&str>) -> Option<String> {
     match method {
         None | Some("" | "none") => None,
-        Some(ZSTD) => Some(ZSTD.to_owned()),
+        Some(ZSTD) => {
+            tracing::info!("Migration compression enabled: method={ZSTD}");
+            Some(ZSTD.to_owned())
+        }
         Some(method) => {
             tracing::warn!(
                 method,
