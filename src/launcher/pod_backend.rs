@@ -87,7 +87,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     /// Directories of the secrets with credentials that the guest agent sets.
     fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError>;
 
-    fn access_credentials(&self, vmi: &Vmi) -> Result<AccessCredentials, LauncherError>;
+    fn access_credentials(&self, vmi: &Vmi) -> AccessCredentials;
 
     /// The disk's possible size, if its claim tells.
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
@@ -274,8 +274,8 @@ impl PodBackend for Pod {
         Ok(pod::access_credential_dirs(&self.config, vmi)?)
     }
 
-    fn access_credentials(&self, vmi: &Vmi) -> Result<AccessCredentials, LauncherError> {
-        Ok(pod::access_credentials(&self.config, vmi)?)
+    fn access_credentials(&self, vmi: &Vmi) -> AccessCredentials {
+        pod::access_credentials(&self.config, vmi)
     }
 
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {

@@ -1,6 +1,6 @@
 //! Access credentials that reach the guest by its agent: keys and passwords in the pod's secrets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -15,12 +15,14 @@ use super::{LauncherFlags, PodError};
 const MAX_SECRET_BYTES: u64 = 1 << 20;
 
 /// The credentials for the guest.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct AccessCredentials {
     /// SSH keys: all lines of `authorized_keys` of each user in `qemuGuestAgent.users`.
     pub ssh_keys: BTreeMap<String, Vec<String>>,
     /// The password of each user.
     pub passwords: BTreeMap<String, String>,
+    /// Why the first of the secrets that cannot be read cannot.
+    pub unreadable: Option<PodError>,
 }
 
 /// The secrets that have such credentials, as directories; none if the guest's agent has nothing to
@@ -35,42 +37,57 @@ pub fn access_credential_dirs(config: &LauncherFlags, vmi: &Vmi) -> Result<Vec<P
         .collect()
 }
 
-/// Reads the credentials.
-///
-/// # Errors
-/// When a secret is not there or cannot be read.
-pub fn access_credentials(
-    config: &LauncherFlags,
-    vmi: &Vmi,
-) -> Result<AccessCredentials, PodError> {
+/// Reads the credentials. Those in a secret that cannot be read are left out, and with them all SSH
+/// keys of its users: setting the others alone would remove the missing ones from the guest.
+#[must_use]
+pub fn access_credentials(config: &LauncherFlags, vmi: &Vmi) -> AccessCredentials {
     let mut all = AccessCredentials::default();
+    let mut unknown_users = BTreeSet::new();
     for credential in &vmi.spec.access_credentials {
         let Some(secret) = secret_of(credential) else {
             continue;
         };
-        let files = read_secret(config, secret)?;
-        if let Some(key) = &credential.ssh_public_key {
-            let agent = key.propagation_method.qemu_guest_agent.as_ref();
-            let users = agent
-                .map(|agent| agent.users.as_slice())
-                .unwrap_or_default();
-            let keys = files.values().flat_map(|text| text.lines());
-            let keys = keys.map(str::trim).filter(|key| !key.is_empty());
-            let keys: Vec<String> = keys.map(str::to_owned).collect();
-            for user in users {
-                let of_user = all.ssh_keys.entry(user.clone()).or_default();
-                of_user.extend_from_slice(&keys);
+        let read = read_secret(config, secret);
+        let Some(key) = &credential.ssh_public_key else {
+            match read {
+                Ok(files) => all.add_passwords(files),
+                Err(error) => drop(all.unreadable.get_or_insert(error)),
             }
-        } else {
-            for (user, text) in files {
-                let password = text.trim();
-                if !password.is_empty() {
-                    all.passwords.insert(user, password.to_owned());
-                }
+            continue;
+        };
+        let agent = key.propagation_method.qemu_guest_agent.as_ref();
+        let users = agent.map_or(&[][..], |agent| &agent.users);
+        match read {
+            Ok(files) => all.add_keys(users, &files),
+            Err(error) => {
+                unknown_users.extend(users);
+                all.unreadable.get_or_insert(error);
             }
         }
     }
-    Ok(all)
+    all.ssh_keys.retain(|user, _| !unknown_users.contains(user));
+    all
+}
+
+impl AccessCredentials {
+    fn add_keys(&mut self, users: &[String], files: &BTreeMap<String, String>) {
+        let keys = files.values().flat_map(|text| text.lines());
+        let keys = keys.map(str::trim).filter(|key| !key.is_empty());
+        let keys: Vec<String> = keys.map(str::to_owned).collect();
+        for user in users {
+            let of_user = self.ssh_keys.entry(user.clone()).or_default();
+            of_user.extend_from_slice(&keys);
+        }
+    }
+
+    fn add_passwords(&mut self, files: BTreeMap<String, String>) {
+        for (user, text) in files {
+            let password = text.trim();
+            if !password.is_empty() {
+                self.passwords.insert(user, password.to_owned());
+            }
+        }
+    }
 }
 
 /// The secret of a credential that the agent is to bring.
@@ -161,7 +178,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(access_credential_dirs(&config, &vmi).unwrap().len(), 3);
-        let all = access_credentials(&config, &vmi).unwrap();
+        let all = access_credentials(&config, &vmi);
+        assert!(all.unreadable.is_none());
         assert_eq!(
             all.ssh_keys["root"],
             ["ssh-rsa A", "ssh-rsa B", "ssh-rsa C"]
@@ -171,12 +189,19 @@ mod tests {
             all.passwords,
             [("root".to_owned(), "secret".to_owned())].into()
         );
-        std::fs::remove_dir_all(
-            root.path()
-                .join("var/run/kubevirt-private/secret/pass-access-cred"),
-        )
-        .unwrap();
-        assert!(access_credentials(&config, &vmi).is_err());
+        let remove = |secret: &str| {
+            let secrets = root.path().join("var/run/kubevirt-private/secret");
+            std::fs::remove_dir_all(secrets.join(secret)).unwrap();
+        };
+        remove("more-access-cred");
+        let all = access_credentials(&config, &vmi);
+        assert_eq!(all.ssh_keys.into_keys().collect::<Vec<_>>(), ["guest"]);
+        assert_eq!(all.passwords.into_keys().collect::<Vec<_>>(), ["root"]);
+        let error = all.unreadable.unwrap().to_string();
+        assert!(error.contains("more-access-cred"), "{error}");
+        remove("pass-access-cred");
+        let all = access_credentials(&config, &vmi);
+        assert!(all.passwords.is_empty() && all.ssh_keys.contains_key("guest"));
         assert!(
             access_credential_dirs(&config, &Vmi::default())
                 .unwrap()

@@ -40,9 +40,9 @@ pub enum AgentError {
     #[error("{0}")]
     Offline(&'static str),
     /// An access credential could not be set.
-    #[error("cannot set the {what} of the guest's user \"{user}\"")]
+    #[error("Error encountered {what} for user [{user}]")]
     Credential {
-        /// `SSH keys` or `password`.
+        /// In the words of the condition's message: `setting password`.
         what: &'static str,
         user: String,
         #[source]

@@ -128,8 +128,8 @@ impl pod_backend::PodBackend for FakePod {
     fn access_credential_dirs(&self, _: &Vmi) -> Result<Vec<PathBuf>, LauncherError> {
         Ok(Vec::new())
     }
-    fn access_credentials(&self, _: &Vmi) -> Result<pod::AccessCredentials, LauncherError> {
-        Ok(pod::AccessCredentials::default())
+    fn access_credentials(&self, _: &Vmi) -> pod::AccessCredentials {
+        pod::AccessCredentials::default()
     }
     fn max_size(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
         Ok(None)

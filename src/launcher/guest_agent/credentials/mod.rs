@@ -39,8 +39,10 @@ const QUIET_TIME: Duration = Duration::from_secs(15);
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 /// Interval of setting the credentials again, as the guest may have changed them.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
-/// The text is KubeVirt's.
+/// The texts are KubeVirt's.
 const OFFLINE: &str = "Guest agent is offline";
+const KEYS: &str = "writing ssh pub key access credentials";
+const PASSWORD: &str = "setting password";
 
 /// Sets a VMI's credentials in its guest.
 pub(super) struct Credentials {
@@ -136,16 +138,17 @@ impl Credentials {
         }
         let (pod, vmi) = (self.pod.clone(), vmi.clone());
         let read = blocking("reading the access credentials", move || {
-            pod.access_credentials(&vmi)
+            Ok(pod.access_credentials(&vmi))
         });
         let AccessCredentials {
             ssh_keys,
             passwords,
+            unreadable,
         } = read.await?;
-        let mut first = Ok(());
+        let mut first = unreadable.map_or(Ok(()), |error| Err(error.into()));
         for (user, keys) in ssh_keys {
             let set = self.set_keys(&user, keys).await;
-            first = first.and(set.map_err(|error| failure("SSH keys", user, error)));
+            first = first.and(set.map_err(|error| failure(KEYS, user, error)));
         }
         for (user, password) in passwords {
             let name = user.clone();
@@ -153,7 +156,7 @@ impl Credentials {
             let set = self.libvirt.agent_call(what, CALL_TIMEOUT, move |domain| {
                 Ok(domain.set_user_password(&name, &password)?)
             });
-            first = first.and(set.await.map_err(|error| failure("password", user, error)));
+            first = first.and(set.await.map_err(|error| failure(PASSWORD, user, error)));
         }
         first
     }
