@@ -13,10 +13,11 @@ pub const MAX_USERS: usize = 1000;
 pub const MAX_FILESYSTEMS: usize = 1000;
 /// Disks of one file system.
 pub const MAX_DISKS: usize = 64;
-/// Network interfaces. A guest that runs containers may have hundreds.
-pub const MAX_INTERFACES: usize = 256;
-/// Addresses of one interface.
-pub const MAX_ADDRESSES: usize = 64;
+/// Network interfaces: a guest that is a node of a cluster has one for each container. libvirt's
+/// protocol passes on some 500.
+pub const MAX_INTERFACES: usize = 1000;
+/// Addresses of one interface: kube-proxy gives one the address of each service.
+pub const MAX_ADDRESSES: usize = 1000;
 
 /// Cuts a text to [`MAX_TEXT_BYTES`], between two characters.
 #[must_use]
