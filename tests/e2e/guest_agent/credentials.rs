@@ -55,7 +55,7 @@ async fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
     pod.handler
         .event("of the failure", |event| {
             let message = metadata(event)["Message"].to_string();
-            message.contains("password of the guest's user") && message.contains("stranger")
+            message.contains("setting password for user [stranger]")
         })
         .await;
     pod.end(&vmi).await;
