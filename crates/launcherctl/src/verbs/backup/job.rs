@@ -18,17 +18,6 @@ use os::signals::EndSignals;
 /// Interval of updates on the written size.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A backup has ended without its files.
-#[derive(Debug, thiserror::Error)]
-enum BackupError {
-    /// QEMU or libvirt failed.
-    #[error("the backup has failed, and its files are removed: {0}")]
-    Failed(String),
-    /// By a signal.
-    #[error("the backup is cancelled, and its files are removed; the guest runs on")]
-    Cancelled,
-}
-
 /// A backup that the launcher makes.
 pub struct Job {
     pub client: Client,
@@ -47,26 +36,26 @@ impl Job {
     /// # Errors
     /// It does not start, fails, or is cancelled.
     pub async fn run(mut self, format: Format) -> Result<Value, CtlError> {
-        if let Err(error) = self.client.backup(&self.vmi, &self.options).await
-            && !self.has_begun().await
-        {
-            remove_if_empty(self.directory.parent());
-            return Err(self.not_begun(error));
+        if let Err(error) = self.client.backup(&self.vmi, &self.options).await {
+            // A start that takes longer than the call continues.
+            let domain = self.client.domain().await.ok().flatten();
+            if domain.is_none_or(|domain| self.report(&domain).is_none()) {
+                self.remove_empty_vm_directory();
+                return Err(self.not_begun(error));
+            }
         }
-        let ended = self.follow(format).await;
-        let error = ended.as_ref().err().and_then(CtlError::of);
-        if let Some(BackupError::Failed(_) | BackupError::Cancelled) = error {
-            // What QEMU has left is useless.
-            let _ = fs::remove_dir_all(&self.directory);
-            remove_if_empty(self.directory.parent());
+        let (report, is_cancelled) = self.follow(format).await?;
+        if !is_true_at(&report, "/Failed") {
+            return Ok(report);
         }
-        ended
-    }
-
-    /// A start that takes longer than the call continues.
-    async fn has_begun(&self) -> bool {
-        let domain = self.client.domain().await.ok().flatten();
-        domain.is_some_and(|domain| self.report(&domain).is_some())
+        // What QEMU has left is useless.
+        let _ = fs::remove_dir_all(&self.directory);
+        self.remove_empty_vm_directory();
+        if is_cancelled {
+            fail!("the backup is cancelled, and its files are removed; the guest runs on");
+        }
+        let reason = text_at(&report, "/BackupMsg");
+        fail!("the backup has failed, and its files are removed: {reason}");
     }
 
     fn not_begun(&self, error: CallError) -> CtlError {
@@ -80,13 +69,14 @@ impl Job {
         }
     }
 
-    async fn follow(&mut self, format: Format) -> Result<Value, CtlError> {
+    /// Follows it to its end. Returns its last report, and whether it was cancelled.
+    async fn follow(&mut self, format: Format) -> Result<(Value, bool), CtlError> {
         let mut progress = SizeProgress::new(format);
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_cancelled = false;
         loop {
-            tokio::select! {
+            let report = tokio::select! {
                 change = self.changes.next() => {
                     let Some(domain) = change?.flatten() else {
                         fail!(
@@ -94,10 +84,7 @@ impl Job {
                             self.directory.display()
                         );
                     };
-                    match self.report(&domain) {
-                        Some(report) if is_true_at(&report, "/Completed") => return outcome(report, is_cancelled),
-                        _ => {}
-                    }
+                    self.report(&domain)
                 }
                 _ = self.stop.next() => {
                     if is_cancelled {
@@ -108,16 +95,20 @@ impl Job {
                     }
                     is_cancelled = true;
                     say("cancelling the backup, whose files are then removed, unless it is complete before; the guest runs on. Ctrl-C again does not wait");
-                    if let Some(ended) = self.abort().await? {
-                        return outcome(ended, is_cancelled);
-                    }
+                    self.abort().await?
                 }
-                _ = ticks.tick() => progress.show(written(&self.directory)),
+                _ = ticks.tick() => {
+                    progress.show(written(&self.directory));
+                    None
+                }
+            };
+            if let Some(ended) = report.filter(has_ended) {
+                return Ok((ended, is_cancelled));
             }
         }
     }
 
-    /// Aborts it. Returns the report if it was already over; otherwise its end follows.
+    /// Aborts it. Returns the report if that is refused: then it has ended, or ends by itself.
     async fn abort(&self) -> Result<Option<Value>, CtlError> {
         let abort = BackupOptions {
             cmd: "Abort".into(),
@@ -127,16 +118,13 @@ impl Job {
             return Ok(None);
         };
         let domain = self.client.domain().await?;
-        let report = domain.and_then(|domain| self.report(&domain));
-        match report {
-            Some(report) if is_true_at(&report, "/Completed") => Ok(Some(report)),
-            // It ends by itself.
-            Some(_) => {
-                print_error(Format::Text, &os::logging::chain(&error), &[]);
-                Ok(None)
-            }
-            None => Err(error.into()),
+        let Some(report) = domain.and_then(|domain| self.report(&domain)) else {
+            return Err(error.into());
+        };
+        if !has_ended(&report) {
+            print_error(Format::Text, &os::logging::chain(&error), &[]);
         }
+        Ok(Some(report))
     }
 
     /// The domain's report on this backup.
@@ -147,24 +135,16 @@ impl Job {
                 == self.options.backup_start_time.as_deref();
         is_ours.then_some(report)
     }
+
+    /// Removes the VM's directory, which the launcher makes for its first backup, if it has no
+    /// other backup.
+    fn remove_empty_vm_directory(&self) {
+        let _ = self.directory.parent().map(fs::remove_dir);
+    }
 }
 
-fn outcome(report: Value, is_cancelled: bool) -> Result<Value, CtlError> {
-    if !is_true_at(&report, "/Failed") {
-        return Ok(report);
-    }
-    if is_cancelled {
-        return Err(BackupError::Cancelled.into());
-    }
-    Err(BackupError::Failed(text_at(&report, "/BackupMsg").to_owned()).into())
-}
-
-/// Removes the VM's directory, which the launcher makes for its first backup, if it has no other
-/// backup.
-fn remove_if_empty(directory: Option<&Path>) {
-    if let Some(directory) = directory {
-        let _ = fs::remove_dir(directory);
-    }
+fn has_ended(report: &Value) -> bool {
+    is_true_at(report, "/Completed")
 }
 
 /// Bytes of all files in a directory.
