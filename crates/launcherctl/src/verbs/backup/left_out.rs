@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::json::{is_object_at, list_at, text_at};
+use crate::json::{find_named, is_object_at, list_at, text_at};
 use crate::manifest::config_data::GENERATED;
 
 /// Remarks by kind of volume, for data that the guest does not write, or loses at its end.
@@ -53,8 +53,7 @@ pub fn is_tracked(disk: &Value) -> bool {
 }
 
 fn reason(disk: &Value, volume: &str, vmi: &Value) -> &'static str {
-    let mut volumes = list_at(vmi, "/spec/volumes").iter();
-    let volume = volumes.find(|it| text_at(it, "/name") == volume);
+    let volume = find_named(vmi, "/spec/volumes", volume);
     let has = |kind: &str| volume.is_some_and(|it| it.get(kind).is_some());
     match KINDS.iter().find(|(kind, _)| has(kind)) {
         Some((_, reason)) => reason,

@@ -8,10 +8,10 @@
 //! QEMU does the work (push), so DIR is the launcher's: in a pod a path there, else reached by a
 //! link below its root.
 
-mod ancestors;
 mod job;
 mod left_out;
 mod record;
+mod records;
 mod report;
 
 use std::fs;
@@ -39,7 +39,8 @@ use domain::metadata::Time;
 use job::Job;
 use left_out::{is_tracked, left_out};
 use os::signals::EndSignals;
-use record::{Record, RecordFile, Records};
+use record::Record;
+use records::Records;
 
 /// The quiesce status if the guest was already frozen.
 const ALREADY_FROZEN: &str = "AlreadyFrozen";
@@ -93,11 +94,8 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
             "no guest runs, so there is nothing to back up; with the guest down, copy its images"
         );
     };
-    set(
-        &mut vmi,
-        "/status/changedBlockTracking/state",
-        json!("Enabled"),
-    );
+    let tracking = "/status/changedBlockTracking/state";
+    set(&mut vmi, tracking, json!("Enabled"));
     let volumes = tracked_volumes(&domain);
     let left_out = left_out(&domain, &vmi);
     if volumes.is_empty() {
@@ -119,12 +117,11 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     let target = Target::open(&vm_dir, &args.dir)?;
     let records = Records::read(&target.dir, text_at(&vmi, "/metadata/name"));
     warn_of_incomplete(&records);
-    let parent = match &args.incremental {
-        Some(checkpoint) => Some(records.parent(checkpoint, &volumes)?),
-        None => None,
-    };
+    let checkpoint = args.incremental.as_deref();
+    let parent = checkpoint.map(|checkpoint| records.parent(checkpoint, &volumes));
+    let parent = parent.transpose()?;
     if let Some(parent) = parent {
-        ancestors::check(&records, parent, &volumes)?;
+        records.check_chain(parent, &volumes)?;
     }
     let id = new_id(&records, &domain)?;
     let options = BackupOptions {
@@ -148,28 +145,29 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         directory: directory.clone(),
     };
     let ended = job.run(format).await?;
-    dig_holes(&directory, &Record::of(&directory, &ended, parent)?.files).await?;
+    dig_holes(&directory).await?;
     let mut record = Record::of(&directory, &ended, parent)?;
     if is_frozen {
         record.quiesce_status = ALREADY_FROZEN.to_owned();
     }
-    record.chain_images(&directory, parent)?;
+    if let Some(parent) = parent {
+        record.chain_images(&directory, parent)?;
+    }
     record.store(&directory)?;
-    answer(
-        format,
-        &report::json(&record, &directory, &left_out),
-        || report::text(&record, &directory, &left_out),
-    )
+    let json = report::json(&record, &directory, &left_out);
+    answer(format, &json, || {
+        report::text(&record, &directory, &left_out)
+    })
 }
 
-/// Frees the blocks of zeros in the images. Ends early at a signal: an image without it is as good,
-/// and larger.
+/// Frees the blocks of zeros in the images, the only files there yet. Ends early at a signal: an
+/// image without it is as good, and larger.
 #[expect(clippy::disallowed_methods, reason = "its user can end it")]
-async fn dig_holes(directory: &Path, files: &[RecordFile]) -> Result<(), CtlError> {
+async fn dig_holes(directory: &Path) -> Result<(), CtlError> {
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    for file in files {
+    for image in fs::read_dir(directory).into_iter().flatten().flatten() {
         let mut dig = Command::new("fallocate");
-        dig.arg("--dig-holes").arg(directory.join(&file.file));
+        dig.arg("--dig-holes").arg(image.path());
         dig.stderr(Stdio::null()).kill_on_drop(true);
         tokio::select! {
             dug = dig.status() => if let Err(error) = dug {
@@ -184,7 +182,7 @@ async fn dig_holes(directory: &Path, files: &[RecordFile]) -> Result<(), CtlErro
 
 /// By its name, such a directory may look like the last backup.
 fn warn_of_incomplete(records: &Records) {
-    for directory in records.incomplete() {
+    for directory in &records.incomplete {
         say(&format!(
             "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
             directory.display()
@@ -207,10 +205,9 @@ fn is_frozen(domain: &Value) -> bool {
 /// The volumes with tracked changes.
 fn tracked_volumes(domain: &Value) -> Vec<String> {
     let disks = list_at(domain, "/Spec/Devices/Disks").iter();
-    disks
-        .filter(|disk| is_tracked(disk))
-        .map(|disk| text_at(disk, "/Alias/Name").to_owned())
-        .collect()
+    let tracked = disks.filter(|disk| is_tracked(disk));
+    let names = tracked.map(|disk| text_at(disk, "/Alias/Name").to_owned());
+    names.collect()
 }
 
 /// An unused name and time for the backup, in whole seconds. The launcher takes a backup with its

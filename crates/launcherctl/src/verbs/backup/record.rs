@@ -1,15 +1,14 @@
-//! `backup.json`, the content of a backup, written when it is complete; and the records of existing
-//! backups.
+//! `backup.json`, the content of a backup, written when it is complete.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{CtlError, TextError, fail, text_error};
+use crate::error::{CtlError, TextError, text_error};
 use crate::files::{FileError, InFile};
 use crate::json::text_at;
 use crate::new_file::NewFile;
@@ -18,9 +17,8 @@ use os::command::{self, Limits};
 
 /// The unit of `st_blocks`.
 const BYTES_PER_BLOCK: u64 = 512;
-const RECORD_FILE: &str = "backup.json";
-/// Prefix of backups' directories.
-const NAME_PREFIX: &str = "backup-";
+/// Below a backup's directory.
+pub const RECORD_FILE: &str = "backup.json";
 /// For `qemu-img rebase`, which writes a header.
 const REBASE_LIMITS: Limits = Limits {
     memory: 0,
@@ -97,8 +95,7 @@ impl Record {
     ///
     /// # Errors
     /// `qemu-img` fails.
-    pub fn chain_images(&self, directory: &Path, parent: Option<&Self>) -> Result<(), TextError> {
-        let Some(parent) = parent else { return Ok(()) };
+    pub fn chain_images(&self, directory: &Path, parent: &Self) -> Result<(), TextError> {
         for file in &self.files {
             let Some(below) = parent.file_of(&file.volume) else {
                 continue;
@@ -130,151 +127,16 @@ impl Record {
         Ok(file.complete()?)
     }
 
+    /// The record of the backup in this directory; `None` if that has another name, or the record
+    /// is missing or unreadable.
+    pub fn load(directory: &Path) -> Option<Self> {
+        let json = fs::read(directory.join(RECORD_FILE)).ok()?;
+        let record: Self = serde_json::from_slice(&json).ok()?;
+        (*record.checkpoint == *directory.file_name()?).then_some(record)
+    }
+
     /// A volume's file, if the backup has one.
     pub fn file_of(&self, volume: &str) -> Option<&RecordFile> {
         self.files.iter().find(|file| file.volume == volume)
-    }
-}
-
-/// The complete backups of a VM in a directory, oldest first.
-#[derive(Debug)]
-pub struct Records {
-    directory: PathBuf,
-    records: Vec<Record>,
-}
-
-impl Records {
-    /// Reads those in `dir`; an unreadable one is not a backup.
-    pub fn read(dir: &Path, vm: &str) -> Self {
-        let directory = dir.join(vm);
-        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-        let record = |entry: fs::DirEntry| -> Option<Record> {
-            let json = fs::read(entry.path().join(RECORD_FILE)).ok()?;
-            let record: Record = serde_json::from_slice(&json).ok()?;
-            (*record.checkpoint == *entry.file_name()).then_some(record)
-        };
-        let mut records: Vec<_> = entries.filter_map(record).collect();
-        records.sort_by(|one, other| one.started.cmp(&other.started));
-        Self { directory, records }
-    }
-
-    /// The directories of incomplete backups, such as of a killed `backup`.
-    pub fn incomplete(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten();
-        let is_backup = |entry: &fs::DirEntry| {
-            let name = entry.file_name();
-            name.to_str()
-                .is_some_and(|name| name.starts_with(NAME_PREFIX))
-                && entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && !entry.path().join(RECORD_FILE).exists()
-        };
-        let mut found: Vec<_> = entries.filter(is_backup).map(|it| it.path()).collect();
-        found.sort_unstable();
-        found
-    }
-
-    /// The directory of the backup of this name.
-    pub fn directory(&self, dated_name: &str) -> PathBuf {
-        self.directory.join(dated_name)
-    }
-
-    /// The backup on which an incremental one of these volumes builds: the one with this
-    /// checkpoint, or the last one.
-    ///
-    /// # Errors
-    /// There is none, or it lacks a volume.
-    pub fn parent(&self, checkpoint: &str, volumes: &[String]) -> Result<&Record, TextError> {
-        let directory = self.directory.display();
-        let Some(last) = self.records.last() else {
-            fail!(
-                "{directory} has no complete backup of this VM to build on; make one without --incremental first"
-            );
-        };
-        let found = match checkpoint {
-            "" => Some(last),
-            name => self.find(name),
-        };
-        let Some(parent) = found else {
-            let known: Vec<_> = self.records.iter().map(|it| &*it.checkpoint).collect();
-            let known = known.join(", ");
-            fail!("{directory} has no backup {checkpoint:?} of this VM; it has {known}");
-        };
-        match volumes.iter().find(|it| parent.file_of(it).is_none()) {
-            Some(volume) => fail!(
-                "volume {volume:?} is not in the backup {}; make one without --incremental, which has all volumes",
-                parent.checkpoint
-            ),
-            None => Ok(parent),
-        }
-    }
-
-    /// The one with this checkpoint.
-    pub fn find(&self, checkpoint: &str) -> Option<&Record> {
-        self.records.iter().find(|it| it.checkpoint == checkpoint)
-    }
-
-    pub fn count(&self) -> usize {
-        self.records.len()
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    /// A full backup of these volumes, made on that day.
-    pub fn record(day: u32, volumes: &[&str]) -> Record {
-        let file = |volume: &&str| RecordFile {
-            volume: (*volume).to_owned(),
-            target: "vda".into(),
-            file: format!("backup-{volume}.qcow2"),
-            bytes: 1,
-        };
-        Record {
-            checkpoint: format!("backup-{day}"),
-            started: format!("2026-01-{day:02}T00:00:00Z"),
-            parent: None,
-            quiesce_status: "Skipped".into(),
-            message: String::new(),
-            files: volumes.iter().map(file).collect(),
-        }
-    }
-
-    #[test]
-    fn an_incremental_backup_builds_on_the_last_one_or_the_one_that_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let volumes = ["data".to_owned()];
-        let records = Records::read(dir.path(), "vm");
-        let error = records.parent("", &volumes).unwrap_err().to_string();
-        assert!(error.contains("without --incremental"), "{error}");
-        for day in [2, 10, 1] {
-            let record = record(day, &["data"]);
-            let directory = dir.path().join("vm").join(&record.checkpoint);
-            fs::create_dir_all(&directory).unwrap();
-            record.store(&directory).unwrap();
-        }
-        // Incomplete, or renamed.
-        fs::create_dir(dir.path().join("vm/backup-11")).unwrap();
-        let moved = dir.path().join("vm/moved");
-        fs::create_dir(&moved).unwrap();
-        record(12, &["data"]).store(&moved).unwrap();
-        let records = Records::read(dir.path(), "vm");
-        assert_eq!(records.incomplete(), [dir.path().join("vm/backup-11")]);
-        let parent = |name| records.parent(name, &volumes).unwrap().checkpoint.clone();
-        assert_eq!(parent(""), "backup-10");
-        assert_eq!(parent("backup-2"), "backup-2");
-        let error = records.parent("backup-12", &volumes).unwrap_err();
-        let error = error.to_string();
-        assert!(
-            error.contains("it has backup-1, backup-2, backup-10"),
-            "{error}"
-        );
-        let more = ["data".to_owned(), "new".to_owned()];
-        let error = records.parent("", &more).unwrap_err().to_string();
-        assert!(error.contains("\"new\""), "{error}");
     }
 }

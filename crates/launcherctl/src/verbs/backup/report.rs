@@ -6,29 +6,27 @@ use serde_json::{Value, json};
 
 use super::left_out::LeftOut;
 use super::record::{Record, RecordFile};
+use crate::json::{list_mut, set};
 use crate::view::size::human_size;
 
 /// For people.
 pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Vec<String> {
     let mut lines = vec![directory.display().to_string()];
-    let parent = record.parent.iter();
-    lines.extend(parent.map(|parent| format!("what has changed since {parent}:")));
-    lines.extend(record.files.iter().map(|file| {
-        format!(
-            "  {:<7} {:<20} {:>12}  {}",
-            file.target,
-            file.volume,
-            human_size(file.bytes),
-            file.file
-        )
-    }));
+    if let Some(parent) = &record.parent {
+        lines.push(format!("what has changed since {parent}:"));
+    }
+    let line =
+        |target: &str, volume: &str, rest: &str| format!("  {target:<7} {volume:<20} {rest}");
+    for file in &record.files {
+        let rest = format!("{:>12}  {}", human_size(file.bytes), file.file);
+        lines.push(line(&file.target, &file.volume, &rest));
+    }
     if !left_out.is_empty() {
         lines.push("not in the backup:".to_owned());
     }
-    let left_out = left_out.iter();
-    lines.extend(
-        left_out.map(|disk| format!("  {:<7} {:<20} {}", disk.target, disk.volume, disk.reason)),
-    );
+    for disk in left_out {
+        lines.push(line(&disk.target, &disk.volume, disk.reason));
+    }
     lines.push(format!("checkpoint: {}", record.checkpoint));
     lines.push(format!("file systems: {}", frozen(record)));
     lines.push("to restore a disk:".to_owned());
@@ -37,27 +35,17 @@ pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Vec<Stri
     lines
 }
 
-/// For programs.
+/// For programs: the record, with the files' whole paths, and how to restore each.
 pub fn json(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Value {
-    let file = |file: &RecordFile| {
-        json!({
-            "volume": file.volume,
-            "target": file.target,
-            "file": directory.join(&file.file).display().to_string(),
-            "bytes": file.bytes,
-            "restore": restore(directory, file),
-        })
-    };
-    json!({
-        "directory": directory.display().to_string(),
-        "checkpoint": record.checkpoint,
-        "parent": record.parent,
-        "started": record.started,
-        "quiesceStatus": record.quiesce_status,
-        "message": record.message,
-        "files": record.files.iter().map(file).collect::<Vec<_>>(),
-        "leftOut": left_out,
-    })
+    let mut json = json!(record);
+    let shown = |path: &Path| json!(path.display().to_string());
+    set(&mut json, "/directory", shown(directory));
+    set(&mut json, "/leftOut", json!(left_out));
+    for (json, file) in list_mut(&mut json, "/files").iter_mut().zip(&record.files) {
+        set(json, "/file", shown(&directory.join(&file.file)));
+        set(json, "/restore", json!(restore(directory, file)));
+    }
+    json
 }
 
 fn frozen(record: &Record) -> String {
