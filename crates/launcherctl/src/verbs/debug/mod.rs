@@ -20,15 +20,13 @@ use crate::host::console_log::console_log_file;
 use crate::host::failure::Failure;
 use crate::host::registry::{SUPERVISOR_LOG, VmDir};
 use crate::host::status;
-use crate::json::{text_at, text_or_dash};
+use crate::json::{list_mut, text_at, text_or_dash};
 use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::{CallError, Client};
 
 /// Most of a log that is read, from its end.
 const MAX_LOG_BYTES: u64 = 16 << 20;
-/// The log of a launcher of `run`, below its root.
-const RUN_LOG: &str = "launcher.log";
 
 /// Arguments of `debug`.
 #[derive(Debug, Args)]
@@ -56,7 +54,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     match (launcher.connect().await, &launcher.dir) {
         (Ok(client), _) => report.ask(&client).await,
         (Err(error), Some(dir)) if Failure::load(dir).is_some() || dir.is_of_run() => {
-            report.problems.push(error.chain());
+            report.lacks(&error.chain());
             report.add_what_is_left(dir).await;
         }
         (Err(error), _) => return Err(error),
@@ -64,39 +62,30 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     if let Some(dir) = &launcher.dir {
         report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
     }
+    let of_run = launcher.dir.as_ref().map(VmDir::log_file);
     let log = args.log.clone();
-    let log = log.or_else(|| Some(launcher.dir?.root().join(RUN_LOG)).filter(|log| log.exists()));
-    match log {
+    match log.or_else(|| of_run.filter(|log| log.exists())) {
         Some(log) => {
-            let text = read_tail(&log, MAX_LOG_BYTES).map_err(FileError::on("read", &log))?;
-            report.add("launcher.log", redact::log(&String::from_utf8_lossy(&text)));
+            let text = without_secrets(&log).map_err(FileError::on("read", &log))?;
+            report.add("launcher.log", text);
         }
-        None => report
-            .problems
-            .push("no log: give one with --log (kubectl logs POD -c compute)".to_owned()),
+        None => report.lacks("no log: give one with --log (kubectl logs POD -c compute)"),
     }
     let out = args.out.clone().unwrap_or_else(default_name);
     let problems = report.problems.clone();
+    let missing = problems.iter().map(|problem| format!("missing: {problem}"));
     let archive = report.archive().map_err(FileError::on("write", &out))?;
     if out == Path::new("-") {
         print_bytes(&archive)?;
-        for problem in &problems {
-            say(&format!("missing: {problem}"));
-        }
+        missing.for_each(|line| say(&line));
         return Ok(ExitCode::SUCCESS);
     }
     std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;
     let json = json!({"archive": out, "problems": problems});
     answer(format, &json, || {
-        let mut lines = vec![format!(
-            "{} is written; read it before you send it",
-            out.display()
-        )];
-        lines.extend(
-            problems
-                .iter()
-                .map(|problem| format!("  missing: {problem}")),
-        );
+        let out = out.display();
+        let mut lines = vec![format!("{out} is written; read it before you send it")];
+        lines.extend(missing.map(|line| format!("  {line}")));
         lines
     })
 }
@@ -113,16 +102,18 @@ impl Report {
         self.files.push((name, text));
     }
 
+    fn lacks(&mut self, problem: &str) {
+        self.problems.push(problem.to_owned());
+    }
+
     fn add_json(&mut self, name: &'static str, value: Value) {
         self.add(name, format!("{:#}\n", redact::json(value)));
     }
 
     /// Adds a JSON file, which may be missing.
     fn add_json_file(&mut self, name: &'static str, file: &Path) {
-        let value = std::fs::read(file)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
-        if let Some(value) = value {
+        let text = std::fs::read(file).unwrap_or_default();
+        if let Ok(value) = serde_json::from_slice(&text) {
             self.add_json(name, without_cloud_init(value));
         }
     }
@@ -151,8 +142,8 @@ impl Report {
         }
         if let Some(answer) = self.found(client.debug().await) {
             self.problems.extend(answer.problems);
-            let launcher =
-                json!({"version": answer.version, "phase": answer.phase, "jobs": answer.jobs});
+            let (version, phase, jobs) = (answer.version, answer.phase, answer.jobs);
+            let launcher = json!({"version": version, "phase": phase, "jobs": jobs});
             self.add_json("launcher.json", launcher);
             if !answer.domain_xml.is_empty() {
                 self.add("domain.xml", redact::xml(&answer.domain_xml));
@@ -166,42 +157,32 @@ impl Report {
     /// Adds the state and files, besides the launcher's log, of a VM of `run` whose launcher does
     /// not answer.
     async fn add_what_is_left(&mut self, dir: &VmDir) {
-        let (name, uid) = match Failure::load(dir) {
-            Some(failure) => (failure.name, failure.uid),
-            None => {
-                let vmi = dir.load_vmi().unwrap_or_default();
-                let of_vmi = |field| text_at(&vmi, field).to_owned();
-                (of_vmi("/metadata/name"), of_vmi("/metadata/uid"))
-            }
+        let name = match Failure::load(dir) {
+            Some(failure) => failure.name,
+            None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/name").to_owned(),
         };
+        let status = status::collect(&name, dir).await;
         let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
         self.add_json("versions.json", versions);
-        self.add_json("status.json", json!(status::collect(&name, dir).await));
-        let log = |file: &Path| {
-            let text = read_tail(file, MAX_LOG_BYTES)?;
-            Ok::<_, std::io::Error>(redact::log(&String::from_utf8_lossy(&text)))
-        };
+        self.add_json("status.json", json!(status));
         // A failed VM has it elsewhere.
-        let console = dir.path(&PodPaths::default().serial_log(&uid));
-        match log(&console_log_file(dir)).or_else(|_| log(&console)) {
+        let console = dir.path(&PodPaths::default().serial_log(&status.uid));
+        match without_secrets(&console_log_file(dir)).or_else(|_| without_secrets(&console)) {
             Ok(text) => self.add("console.log", text),
-            Err(error) => self
-                .problems
-                .push(format!("no log of a serial console: {error}")),
+            Err(error) => self.lacks(&format!("no log of a serial console: {error}")),
         }
-        if let Ok(text) = log(&dir.path(SUPERVISOR_LOG)) {
+        if let Ok(text) = without_secrets(&dir.path(SUPERVISOR_LOG)) {
             self.add("supervisor.log", text);
         }
-        let lost =
-            "domain, domain XML, timeline, metrics, context: only a launcher that answers has them";
-        self.problems.push(lost.to_owned());
+        self.lacks(
+            "domain, domain XML, timeline, metrics, context: only a launcher that answers has them",
+        );
     }
 
     /// Returns the answer, or records a problem.
     fn found<T>(&mut self, answer: Result<T, CallError>) -> Option<T> {
-        answer
-            .map_err(|error| self.problems.push(os::logging::chain(&error)))
-            .ok()
+        let answer = answer.map_err(|error| self.lacks(&os::logging::chain(&error)));
+        answer.ok()
     }
 
     /// As a compressed tar archive.
@@ -216,24 +197,23 @@ impl Report {
             header.set_mode(0o644);
             header.set_mtime(now);
             header.set_cksum();
-            archive.append_data(
-                &mut header,
-                format!("launcher-debug/{name}"),
-                text.as_bytes(),
-            )?;
+            let path = format!("launcher-debug/{name}");
+            archive.append_data(&mut header, path, text.as_bytes())?;
         }
         archive.into_inner()?.finish()
     }
 }
 
+/// A log, of a long one the end, without its secrets.
+fn without_secrets(log: &Path) -> std::io::Result<String> {
+    let text = read_tail(log, MAX_LOG_BYTES)?;
+    Ok(redact::log(&String::from_utf8_lossy(&text)))
+}
+
 /// A report on hooks without their changes to cloud-init data.
 fn without_cloud_init(mut report: Value) -> Value {
-    let sidecars = report
-        .pointer_mut("/sidecars")
-        .and_then(Value::as_array_mut);
-    for sidecar in sidecars.into_iter().flatten() {
-        let points = sidecar.pointer_mut("/points").and_then(Value::as_array_mut);
-        for point in points.into_iter().flatten() {
+    for sidecar in list_mut(&mut report, "/sidecars") {
+        for point in list_mut(sidecar, "/points") {
             let is_cloud_init = point.to_string().contains("\"point\":\"PreCloudInitIso\"");
             if is_cloud_init && let Some(changes) = point.pointer_mut("/last/changes") {
                 *changes = Value::from(redact::REMOVED);

@@ -31,29 +31,27 @@ const MIN_KEY_LENGTH: usize = 20;
 
 /// Whether the value of this name is secret.
 fn is_secret_name(name: &str) -> bool {
-    let name: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect::<String>()
-        .to_lowercase();
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    let name: String = letters.map(|c| c.to_ascii_lowercase()).collect();
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
 /// A JSON document without its secrets.
 pub fn json(value: Value) -> Value {
     match value {
-        Value::Object(members) => members
-            .into_iter()
-            .map(|(name, member)| {
+        Value::Object(members) => {
+            let clean = |(name, member): (String, Value)| {
                 let is_empty = member.is_null() || member == "" || member.is_boolean();
-                let member = if is_secret_name(&name) && !is_empty {
-                    Value::from(REMOVED)
+                let is_secret = is_secret_name(&name) && !is_empty;
+                let clean = if is_secret {
+                    REMOVED.into()
                 } else {
                     json(member)
                 };
-                (name, member)
-            })
-            .collect(),
+                (name, clean)
+            };
+            members.into_iter().map(clean).collect()
+        }
         Value::Array(items) => items.into_iter().map(json).collect(),
         Value::String(string) => Value::String(text(&string)),
         other => other,
@@ -115,17 +113,13 @@ pub fn text(text: &str) -> String {
             clean.push_str(end);
             continue;
         }
-        let is_key = word.len() >= MIN_KEY_LENGTH
-            && SECRET_BEGINNINGS
-                .iter()
-                .any(|begin| word.starts_with(begin));
-        let hides = is_key || hide_next;
-        clean.push_str(if hides { REMOVED } else { word });
+        let mut beginnings = SECRET_BEGINNINGS.iter();
+        let is_key = word.len() >= MIN_KEY_LENGTH && beginnings.any(|it| word.starts_with(it));
+        clean.push_str(if is_key || hide_next { REMOVED } else { word });
         clean.push_str(end);
         let names_secret = is_secret_name(word) && matches!(end, "=" | ":" | "\"" | "'");
         // The scheme precedes the secret.
-        let is_scheme = matches!(word, "Bearer" | "Basic");
-        hide_next = names_secret || is_scheme;
+        hide_next = names_secret || matches!(word, "Bearer" | "Basic");
     }
     clean
 }
@@ -139,10 +133,8 @@ fn without_pem(text: &str) -> String {
         clean.push_str(before);
         clean.push_str(REMOVED);
         // Without an end, all the rest may be the key.
-        let after = block
-            .split_once(end)
-            .and_then(|(_, end)| end.split_once(dashes));
-        rest = after.map_or("", |(_, after)| after);
+        let end = block.split_once(end).map_or("", |(_, end)| end);
+        rest = end.split_once(dashes).map_or("", |(_, after)| after);
     }
     clean.push_str(rest);
     clean
