@@ -102,25 +102,19 @@ fn table(report: &Report, is_of_run: bool) -> Vec<String> {
         };
         lines.push(format!(
             "{}  {}  {}{own}",
-            sidecar.name,
-            json!(sidecar.version).as_str().unwrap_or_default(),
-            sidecar.socket
+            sidecar.name, sidecar.version, sidecar.socket
         ));
         for point in &sidecar.points {
             lines.push(format!(
                 "  {}. at {}, priority {}: {}",
                 point.order,
-                json!(point.point).as_str().unwrap_or_default(),
+                point.point,
                 point.priority,
                 last_call(point)
             ));
-            lines.extend(
-                point
-                    .last
-                    .iter()
-                    .flat_map(|run| &run.changes.list)
-                    .map(|change| format!("     {change}")),
-            );
+            for change in point.last.iter().flat_map(|run| &run.changes.list) {
+                lines.push(format!("     {change}"));
+            }
         }
     }
     lines

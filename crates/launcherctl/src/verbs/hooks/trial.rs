@@ -44,10 +44,7 @@ pub struct TryArgs {
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (value, vmi, context) = args.inputs.read()?;
     let dirs = Directories::make()?;
-    let (cloud_init, why_not_called) = match cloud_init(&vmi, &dirs.links())? {
-        CloudInit::Data(data) => (Some(data), ""),
-        CloudInit::Missing(why) => (None, why),
-    };
+    let (cloud_init, why_not_called) = cloud_init(&vmi, &dirs.links())?;
     let input = DryRunInput {
         domain_xml: convert::domain(&vmi, &context)?.to_xml(),
         vmi_json: Bytes::from(value.to_string()),
@@ -85,14 +82,9 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
 }
 
-enum CloudInit {
-    Data(Value),
-    /// Why `PreCloudInitIso` is not called.
-    Missing(&'static str),
-}
-
-/// The data as a launcher reads it, in a pod without Secrets: `empty` is an empty directory.
-fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<CloudInit, CtlError> {
+/// The data as a launcher reads it, in a pod without Secrets: `empty` is an empty directory. Without
+/// data, the text says why `PreCloudInitIso` is not called.
+fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<(Option<Value>, &'static str), CtlError> {
     let pod_without_secrets = pod::LauncherFlags {
         root: pod::Root::new(empty),
         ..pod::LauncherFlags::default()
@@ -100,10 +92,11 @@ fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<CloudInit, CtlError> {
     match pod::cloud_init(&pod_without_secrets, vmi) {
         Ok(Some(data)) => {
             let data = serde_json::to_value(data).map_err(TrialError::CloudInitData)?;
-            Ok(CloudInit::Data(data))
+            Ok((Some(data), ""))
         }
-        Ok(None) => Ok(CloudInit::Missing("the VMI has no cloud-init volume")),
-        Err(error) if needs_secret(&error) => Ok(CloudInit::Missing(
+        Ok(None) => Ok((None, "the VMI has no cloud-init volume")),
+        Err(error) if needs_secret(&error) => Ok((
+            None,
             "the VMI's cloud-init volume needs a Secret, and hooks try has none; give its text as userData",
         )),
         Err(error) => Err(TrialError::CloudInit(Box::new(error)).into()),
@@ -126,11 +119,8 @@ fn is_socket(path: &Path) -> bool {
 fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
     let list = |prefix: &str, changes: &Changes| -> Vec<String> {
         let shown = changes.list.iter().map(ToString::to_string);
-        let more = changes.more.then(|| "and more".to_owned());
-        let lines = shown
-            .chain(more)
-            .map(|change| format!("  {prefix}{change}"));
-        lines.collect()
+        let shown = shown.chain(changes.more.then(|| "and more".to_owned()));
+        shown.map(|change| format!("  {prefix}{change}")).collect()
     };
     let mut lines = vec![tried.sidecar.clone()];
     if tried.points.contains(&HookPoint::OnDefineDomain) {
