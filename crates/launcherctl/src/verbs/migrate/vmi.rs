@@ -1,13 +1,12 @@
 //! The VMI as both virt-handlers would see it during the migration.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::error::{TextError, fail};
 use crate::host::registry::VmDir;
-use crate::json::{is_object_at, list_at, push, set, text_at};
+use crate::json::{find_named, is_object_at, list_at, list_mut, push, set, text_at};
 use crate::manifest::config_data::GENERATED;
 use crate::manifest::random_uuid;
 use api::pod_paths::PodPaths;
@@ -18,26 +17,19 @@ pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool, copied: &[Strin
     let mut vmi = vmi.clone();
     set(&mut vmi, "/status/phase", json!("Running"));
     set(&mut vmi, "/status/migrationTransport", json!("Unix"));
-    let moved: Vec<Value> = copied
-        .iter()
-        .map(|name| json!({"volumeName": name}))
-        .collect();
-    set(&mut vmi, "/status/migratedVolumes", json!(moved));
+    let moved = copied.iter().map(|name| json!({"volumeName": name}));
+    set(&mut vmi, "/status/migratedVolumes", moved.collect());
     let method = if has_local_disks(&vmi, copied) {
         "BlockMigration"
     } else {
         "LiveMigration"
     };
     set(&mut vmi, "/status/migrationMethod", json!(method));
-    let uid = random_uuid();
-    set(
-        &mut vmi,
-        "/status/migrationState",
-        json!({
-            "migrationUid": uid, "sourceNode": "source", "targetNode": "target",
-            "sourcePod": "source", "targetPod": target_pod,
-        }),
-    );
+    let state = json!({
+        "migrationUid": random_uuid(), "sourceNode": "source", "targetNode": "target",
+        "sourcePod": "source", "targetPod": target_pod,
+    });
+    set(&mut vmi, "/status/migrationState", state);
     if is_paused {
         let paused = json!({"type": "Paused", "status": "True"});
         push(&mut vmi, "/status/conditions", paused);
@@ -52,17 +44,17 @@ pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool, copied: &[Strin
 pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), TextError> {
     let paths = PodPaths::default();
     for name in copied {
-        let image = target.path(&paths.claim_image(name));
-        let others = [
-            paths.claim_device(name),
-            paths.hotplug_image(name),
-            paths.hotplug_device(name),
+        let image = paths.claim_image(name);
+        let places = [
+            &image,
+            &paths.claim_device(name),
+            &paths.hotplug_image(name),
+            &paths.hotplug_device(name),
         ];
-        let has_other = others.iter().any(|path| target.path(path).exists());
-        if !image.exists() && !has_other {
+        if !places.iter().any(|path| target.path(path).exists()) {
             fail!(
                 "--copy-volume {name}: the target has no file to copy it to, {}; truncate -s SIZE makes one, as large as the volume",
-                image.display()
+                target.path(&image).display()
             );
         }
     }
@@ -71,8 +63,7 @@ pub fn check_copies(copied: &[String], target: &VmDir) -> Result<(), TextError> 
 
 /// Whether `--copy-volume` may name the volume: it is a claim.
 pub fn is_claim(volume: &Value) -> bool {
-    let mut kinds = ["/persistentVolumeClaim", "/dataVolume"].iter();
-    kinds.any(|kind| is_object_at(volume, kind))
+    is_object_at(volume, "/persistentVolumeClaim") || is_object_at(volume, "/dataVolume")
 }
 
 /// Whether libvirt has to copy disks, as virt-handler decides it.
@@ -80,23 +71,17 @@ fn has_local_disks(vmi: &Value, copied: &[String]) -> bool {
     let is_shared = |volume: &Value| {
         is_claim(volume) || volume.pointer("/hostDisk/shared") == Some(&json!(true))
     };
-    !copied.is_empty()
-        || list_at(vmi, "/spec/volumes")
-            .iter()
-            .any(|it| !is_shared(it))
+    let mut volumes = list_at(vmi, "/spec/volumes").iter();
+    !copied.is_empty() || volumes.any(|volume| !is_shared(volume))
 }
 
 /// Adds the sizes of the images that the source's launcher has generated; `path` locates a
 /// launcher's path.
 pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> PathBuf) {
     let is_generated = |name: &str| {
-        let mut volumes = list_at(vmi, "/spec/volumes").iter();
-        let volume = volumes.find(|volume| text_at(volume, "/name") == name);
-        volume.is_some_and(|it| {
-            GENERATED
-                .iter()
-                .any(|kind| is_object_at(it, &format!("/{kind}")))
-        })
+        let volume = find_named(vmi, "/spec/volumes", name);
+        let has = |kind: &str| volume.is_some_and(|it| is_object_at(it, &format!("/{kind}")));
+        GENERATED.iter().any(|kind| has(kind))
     };
     let disks = list_at(domain, "/Spec/Devices/Disks").iter();
     let sizes: Vec<(String, u64)> = disks
@@ -108,16 +93,11 @@ pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> P
         })
         .collect();
     for (name, size) in sizes {
-        let statuses = vmi.pointer_mut("/status/volumeStatus");
-        let statuses = statuses.and_then(Value::as_array_mut).into_iter().flatten();
-        let mut statuses = statuses.filter(|status| text_at(status, "/name") == name);
-        match statuses.next() {
+        let statuses = "/status/volumeStatus";
+        let mut known = list_mut(vmi, statuses).iter_mut();
+        match known.find(|status| text_at(status, "/name") == name) {
             Some(status) => set(status, "/size", json!(size)),
-            None => push(
-                vmi,
-                "/status/volumeStatus",
-                json!({"name": name, "size": size}),
-            ),
+            None => push(vmi, statuses, json!({"name": name, "size": size})),
         }
     }
 }
@@ -126,15 +106,11 @@ pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> P
 pub fn target_options(vmi: &Value) -> VirtualMachineOptions {
     let interfaces = list_at(vmi, "/spec/domain/devices/interfaces").iter();
     let with_tap = interfaces.filter(|interface| {
-        ["/masquerade", "/bridge"]
-            .iter()
-            .any(|kind| is_object_at(interface, kind))
+        is_object_at(interface, "/masquerade") || is_object_at(interface, "/bridge")
     });
-    let attachments: HashMap<String, String> = with_tap
-        .map(|interface| (text_at(interface, "/name").to_owned(), "tap".to_owned()))
-        .collect();
+    let name = |interface| text_at(interface, "/name").to_owned();
     VirtualMachineOptions {
-        interface_domain_attachment: attachments,
+        interface_domain_attachment: with_tap.map(|it| (name(it), "tap".to_owned())).collect(),
         ..VirtualMachineOptions::default()
     }
 }
