@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::json::set;
@@ -48,17 +48,11 @@ pub struct MigrationLimits {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
     parallel: Option<u32>,
     /// Compress the memory
-    #[arg(long, value_enum)]
-    compression: Option<Compression>,
+    #[arg(long, value_parser = ["zstd"])]
+    compression: Option<String>,
     /// Migrate also where libvirt finds that unsafe, such as a disk with a host cache
     #[arg(long = "unsafe")]
     allow_unsafe: bool,
-}
-
-/// What libvirt can compress the memory with.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Compression {
-    Zstd,
 }
 
 /// Checks that libvirt can apply the limit.
@@ -68,13 +62,9 @@ fn bandwidth(text: &str) -> Result<String, String> {
         Err(error) => Err(error.to_string()),
         Ok(bytes) if bytes >= MIN_BANDWIDTH => Ok(quantity.0),
         // Part of a byte would round to 0, which means no limit.
-        Ok(0) if is_zero(&quantity) => Ok(quantity.0),
+        Ok(0) if quantity.equals(&Quantity("0".to_owned())) == Ok(true) => Ok(quantity.0),
         Ok(_) => Err("the smallest limit is 1Mi (1 MiB a second); 0 is no limit".to_owned()),
     }
-}
-
-fn is_zero(quantity: &Quantity) -> bool {
-    quantity.equals(&Quantity("0".to_owned())) == Ok(true)
 }
 
 impl MigrationLimits {
@@ -99,7 +89,7 @@ impl MigrationLimits {
             "ParallelMigrationThreads": self.parallel,
             "AllowWorkloadDisruption": self.post_copy || self.allow_pause,
             "StallDetectorOptions": self.stall_detector.then_some(stalls),
-            "Compression": self.compression.map(|Compression::Zstd| "zstd"),
+            "Compression": self.compression,
         });
         if let Some(root) = target_root {
             set(&mut options, "/TargetRoot", json!(root));
