@@ -13,8 +13,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
+use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
@@ -33,7 +34,7 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// The sockets, removed on drop.
 #[derive(Debug, Default)]
 pub struct Proxies {
-    servers: Vec<AbortHandle>,
+    servers: JoinSet<()>,
     sockets: Vec<PathBuf>,
 }
 
@@ -74,17 +75,13 @@ impl Proxies {
             .and_then(|listener| give_to_owner_of(owner, &path).map(|()| listener))
             .map_err(FileError::on("make the socket", &path))?;
         self.sockets.push(path);
-        self.servers
-            .push(tokio::spawn(forward(listener, to)).abort_handle());
+        self.servers.spawn(forward(listener, to));
         Ok(())
     }
 }
 
 impl Drop for Proxies {
     fn drop(&mut self) {
-        for server in &self.servers {
-            server.abort();
-        }
         for socket in &self.sockets {
             let _ = std::fs::remove_file(socket);
         }
@@ -102,10 +99,7 @@ fn make_dir(dir: &Path, owner: &Path) -> Result<(), FileError> {
 
 /// Listens, even if the path is longer than an address.
 fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
-    match std::fs::remove_file(dir.join(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    os::small_file::remove(&dir.join(name))?;
     let directory = File::open(dir)?;
     let short = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
     UnixListener::bind(short)
@@ -113,10 +107,7 @@ fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
 
 /// Gives the socket to the pod's user, who owns the launcher's socket.
 fn give_to_owner_of(owner: &Path, path: &Path) -> io::Result<()> {
-    let (wanted, own) = (std::fs::metadata(owner)?, std::fs::metadata(path)?);
-    if (wanted.uid(), wanted.gid()) == (own.uid(), own.gid()) {
-        return Ok(());
-    }
+    let wanted = std::fs::metadata(owner)?;
     chown(path, Some(wanted.uid()), Some(wanted.gid()))
 }
 
@@ -152,12 +143,7 @@ async fn forward(listener: UnixListener, to: PathBuf) {
 async fn connect(mut near: UnixStream, to: PathBuf) {
     const BUFFER_BYTES: usize = 256 << 10;
     if let Ok(mut far) = os::grpc::connect_stream(&to).await {
-        let copied = tokio::io::copy_bidirectional_with_sizes(
-            &mut near,
-            &mut far,
-            BUFFER_BYTES,
-            BUFFER_BYTES,
-        );
+        let copied = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES);
         // Whoever cares has seen the end too.
         let _ = copied.await;
     }
