@@ -1,18 +1,17 @@
 //! The course of a migration: both virt-handlers' calls in order, and the guest's whereabouts.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::cancel::Cancel;
 use super::error::MigrateError;
 use super::output::Output;
 use super::proxies::Proxies;
 use super::record::Record;
-use super::side::{Side, share_paths};
+use super::side::{Side, check_match, status};
 use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::host::network::Network;
@@ -40,7 +39,8 @@ pub struct Migration<'a> {
     vmi: Value,
     /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,
-    share_paths: bool,
+    args: &'a MigrateArgs,
+    output: Output,
 }
 
 impl<'a> Migration<'a> {
@@ -52,13 +52,14 @@ impl<'a> Migration<'a> {
         source: &'a Side,
         target: &'a Side,
         sent: &'a Value,
-        args: &MigrateArgs,
+        args: &'a MigrateArgs,
+        output: Output,
     ) -> Result<Self, CtlError> {
-        let share_paths = share_paths(source, target)?;
+        check_match(source, target)?;
         let domain = source.guest().await?;
         vmi::check_copies(&args.copied, &target.dir)?;
-        let is_paused = text_at(&domain, "/Status/Status") == "Paused";
-        let mut vmi = vmi::migrating(sent, &target.pod_name, is_paused, &args.copied);
+        let is_paused = status(&domain) == "Paused";
+        let mut vmi = vmi::migrating(sent, &target.setup.pod_name, is_paused, &args.copied);
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
         let options = last.map_or_else(|| vmi::target_options(&vmi), |last| last.options);
@@ -68,7 +69,8 @@ impl<'a> Migration<'a> {
             sent,
             vmi,
             options,
-            share_paths,
+            args,
+            output,
         })
     }
 
@@ -76,35 +78,27 @@ impl<'a> Migration<'a> {
     ///
     /// # Errors
     /// It fails, with the guest's place; [`MigrateError::NotArrived`].
-    pub async fn run(
-        &self,
-        args: &MigrateArgs,
-        output: &Output,
-        stop: &mut EndSignals,
-    ) -> Result<String, CtlError> {
-        let mut record = Record::default();
-        let result = self.transfer(args, output, stop, &mut record).await;
-        output.end_line();
-        let reason = match (&result, record.ended()) {
-            (Err(error), _) => error.chain(),
-            (Ok(_), Some((_, ended))) if !ended.failure.is_empty() => {
-                refusal::plain(&ended.failure)
-            }
-            (Ok(_), _) => match self.arrived().await {
-                Ok(()) => return Ok(self.finish(&record, output).await),
-                Err(NotArrived::StayedHere) => {
+    pub async fn run(&self, stop: &mut EndSignals) -> Result<String, CtlError> {
+        let transferred = self.transfer(stop).await;
+        self.output.end_line();
+        let reason = match &transferred {
+            Err(error) => error.chain(),
+            Ok((_, record)) => match record.ended() {
+                Some((_, ended)) if !ended.failure.is_empty() => refusal::plain(&ended.failure),
+                // As virt-handler does.
+                _ if self.target.reports(ARRIVAL_TIMEOUT, has_arrived).await => {
+                    return Ok(self.finish(record).await);
+                }
+                _ if self.source.domain().await.as_ref().is_some_and(is_running) => {
                     "the source's launcher has not reported the end".to_owned()
                 }
-                Err(NotArrived::Unknown) => {
-                    return Err(MigrateError::NotArrived(
-                        self.target.dir.root().to_owned(),
-                        ARRIVAL_TIMEOUT.as_secs(),
-                    )
-                    .into());
+                _ => {
+                    let root = self.target.dir.root().to_owned();
+                    return Err(MigrateError::NotArrived(root, ARRIVAL_TIMEOUT.as_secs()).into());
                 }
             },
         };
-        self.end_target(output).await;
+        self.end_target().await;
         let guest = self.guest_in_source().await;
         fail!("the VM is not migrated, and {guest}: {reason}");
     }
@@ -112,13 +106,7 @@ impl<'a> Migration<'a> {
     /// Runs from the first call to the end of the migration, or of the source's launcher: the
     /// record tells how it ended. The sockets are needed until the guest has arrived, as libvirt's
     /// daemon may outlive the launcher.
-    async fn transfer(
-        &self,
-        args: &MigrateArgs,
-        output: &Output,
-        stop: &mut EndSignals,
-        record: &mut Record,
-    ) -> Result<Proxies, CtlError> {
+    async fn transfer(&self, stop: &mut EndSignals) -> Result<(Proxies, Record), CtlError> {
         let target = &self.target.client;
         let prepared = target.prepare_migration_target(&self.vmi, self.options.clone());
         tokio::select! {
@@ -127,21 +115,21 @@ impl<'a> Migration<'a> {
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
         let uid = text_at(&self.vmi, "/metadata/uid");
-        let proxies = Proxies::serve(source, target, uid, self.share_paths)?;
-        let target_root = (!self.share_paths).then_some(self.target.root.as_str());
-        let ports = if self.share_paths {
-            BTreeMap::new()
-        } else {
-            self.move_ports()?
-        };
-        let options = args.limits.to_json(target_root, &ports);
+        let proxies = Proxies::serve(source, target, uid, self.target.is_pod())?;
+        let root = self.target.setup.root.as_str();
+        let target_root = (!self.target.is_pod()).then_some(root);
+        let ports = self.move_ports()?;
+        let options = self.args.limits.to_json(target_root, &ports);
         self.source.client.migrate(&self.vmi, &options).await?;
-        self.follow(args.timeout, output, stop, record).await?;
-        Ok(proxies)
+        Ok((proxies, self.follow(stop).await?))
     }
 
-    /// The source listens on the guest's forwarded ports until it ends, so the target gets others.
+    /// The source listens on the guest's forwarded ports until it ends, so the target gets others,
+    /// unless it is in a pod of its own.
     fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
+        if self.target.is_pod() {
+            return Ok(BTreeMap::new());
+        }
         let Some(mut network) = Network::load(&self.source.dir)? else {
             return Ok(BTreeMap::new());
         };
@@ -150,34 +138,15 @@ impl<'a> Migration<'a> {
         Ok(ports)
     }
 
-    /// The guest's new ports; `None` between pods, which keep theirs.
-    fn target_network(&self) -> Result<Option<Network>, CtlError> {
-        if self.share_paths {
-            return Ok(None);
-        }
-        Network::load(&self.target.dir)
-    }
-
-    /// Takes the source's events to the migration's end. `limit` is in seconds.
-    async fn follow(
-        &self,
-        limit: Option<u64>,
-        output: &Output,
-        stop: &mut EndSignals,
-        record: &mut Record,
-    ) -> Result<(), CtlError> {
+    /// Takes the source's events to the migration's end.
+    async fn follow(&self, stop: &mut EndSignals) -> Result<Record, CtlError> {
         let mut events = self.source.client.migration_events(false).await?;
-        let late = async {
-            match limit {
-                Some(seconds) => {
-                    sleep(Duration::from_secs(seconds)).await;
-                    seconds
-                }
-                None => pending().await,
-            }
-        };
+        // In seconds; none once it is over.
+        let mut limit = self.args.timeout;
+        let late = sleep(Duration::from_secs(limit.unwrap_or_default()));
         tokio::pin!(late);
         let mut cancelled: Option<Cancel> = None;
+        let mut record = Record::default();
         loop {
             let cause = tokio::select! {
                 event = events.message() => match event {
@@ -186,55 +155,37 @@ impl<'a> Migration<'a> {
                             cause.explain(&mut event);
                         }
                         record.add(&event);
-                        output.event(&event);
+                        self.output.event(&event);
                         continue;
                     }
                     // It or its launcher has ended.
-                    Ok(None) | Err(_) => return Ok(()),
+                    Ok(None) | Err(_) => return Ok(record),
                 },
                 _ = stop.next() => Cancel::Signal,
-                seconds = &mut late, if cancelled.is_none() => Cancel::Timeout(seconds),
+                () = &mut late, if limit.is_some() && cancelled.is_none() => {
+                    Cancel::Timeout(limit.take().unwrap_or_default())
+                }
             };
             if cancelled.is_some() {
-                output.note(
+                self.output.note(
                     "the migration is being cancelled already; it ends when libvirt has stopped it",
                 );
                 continue;
             }
             cancelled = Some(cause);
-            output.note(&format!(
+            self.output.note(&format!(
                 "cancelling the migration: {cause}; the guest stays where it is, unless it has just moved"
             ));
             if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {
                 cancelled = None;
-                output.note(&format!("{}; Ctrl-C tries again", chain(&error)));
+                let error = chain(&error);
+                self.output.note(&format!("{error}; Ctrl-C tries again"));
             }
         }
-    }
-
-    /// Waits until the target reports the guest, as its virt-handler does.
-    async fn arrived(&self) -> Result<(), NotArrived> {
-        let arrival = async {
-            let mut changes = self.target.client.domain_changes().await.ok()?;
-            while let Ok(Some(domain)) = changes.next().await {
-                if domain.as_ref().is_some_and(has_arrived) {
-                    return Some(());
-                }
-            }
-            None
-        };
-        if let Ok(Some(())) = timeout(ARRIVAL_TIMEOUT, arrival).await {
-            return Ok(());
-        }
-        let domain = self.source.domain().await.unwrap_or_default();
-        Err(match text_at(&domain, "/Status/Status") {
-            "Running" => NotArrived::StayedHere,
-            _ => NotArrived::Unknown,
-        })
     }
 
     /// Does virt-handler's part once the guest is on the target.
-    async fn finish(&self, record: &Record, output: &Output) -> String {
+    async fn finish(&self, record: &Record) -> String {
         let kept = self.keep(record);
         let target = &self.target.client;
         let finalized = target.finalize_migration(&self.vmi).await;
@@ -243,11 +194,15 @@ impl<'a> Migration<'a> {
         let synced = target.sync(&vmi, self.options.clone()).await;
         let calls = [finalized, synced].map(|done| done.map_err(CtlError::from));
         for error in [kept].into_iter().chain(calls).filter_map(Result::err) {
-            output.note(&format!("the guest has moved, but: {}", error.chain()));
+            self.output
+                .note(&format!("the guest has moved, but: {}", error.chain()));
         }
-        if let Ok(Some(network)) = self.target_network() {
+        // Pods keep their ports.
+        if !self.target.is_pod()
+            && let Ok(Some(network)) = Network::load(&self.target.dir)
+        {
             for forward in network.forwards() {
-                output.note(&forward.to_string());
+                self.output.note(&forward.to_string());
             }
         }
         // This ends its launcher, unless whoever started it already has.
@@ -272,32 +227,19 @@ impl<'a> Migration<'a> {
     }
 
     /// Nothing arrives at the target any more. It ends, if it knows that it is meant.
-    async fn end_target(&self, output: &Output) {
+    async fn end_target(&self) {
+        // It may have ended with the migration.
         let ended = self.target.client.end_migration_target(&self.vmi).await;
-        let root = self.target.dir.root().display();
-        match ended {
-            Ok(()) if self.target.pod_name.is_empty() => {
-                output.note(&format!("the target's launcher in {root} has no POD_NAME, by which it would know that it is to end: end it yourself"));
-            }
-            // It may have ended with the migration.
-            Ok(()) | Err(_) => {}
+        if ended.is_ok() && self.target.setup.pod_name.is_empty() {
+            let root = self.target.dir.root().display();
+            self.output.note(&format!("the target's launcher in {root} has no POD_NAME, by which it would know that it is to end: end it yourself"));
         }
     }
 
     /// The guest's place in a sentence, once the source's guest has resumed.
     async fn guest_in_source(&self) -> String {
         let root = self.source.dir.root().display();
-        let runs = async {
-            let mut changes = self.source.client.domain_changes().await.ok()?;
-            while let Ok(Some(domain)) = changes.next().await {
-                let state = domain.as_ref().map(|it| text_at(it, "/Status/Status"));
-                if state == Some("Running") {
-                    return Some(());
-                }
-            }
-            None
-        };
-        if let Ok(Some(())) = timeout(RESUME_TIMEOUT, runs).await {
+        if self.source.reports(RESUME_TIMEOUT, is_running).await {
             return format!("the guest runs on in {root}");
         }
         match self.source.domain().await {
@@ -307,9 +249,6 @@ impl<'a> Migration<'a> {
     }
 }
 
-/// Why a guest that should have left has not arrived.
-enum NotArrived {
-    /// It runs in the source.
-    StayedHere,
-    Unknown,
+fn is_running(domain: &Value) -> bool {
+    status(domain) == "Running"
 }

@@ -30,7 +30,9 @@ use super::target::NamedVmiTarget;
 use super::vm_args::VmArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::console::is_terminal;
+use crate::host::registry::VmDir;
 use crate::json::{list_at, text_at};
+use crate::reports::guest_state::is_migrating;
 use crate::similar::known_names;
 use crate::view::output::{Format, print};
 
@@ -84,29 +86,33 @@ pub struct MigrationArgs {
 pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
     // From here on a signal cancels the migration instead of abandoning it.
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    let (source, vmi) = Side::source(&args.source.target()).await?;
+    let (source, vmi) = Side::source(args.source.target()).await?;
     check_copied(&args.copied, &vmi)?;
-    source.check_not_migrating().await?;
-    let Some(to) = &args.to else {
-        if source.is_pod() {
-            fail!("the VM is in a pod: say with --to which launcher is to get it");
-        }
-        source.guest().await?;
-        let incoming = Incoming {
-            source: &source.dir,
-            vmi: &vmi,
-            emulate: source.is_emulated().await,
-            launcher: args.launcher.clone(),
-            // Nobody could leave a console that is not on a terminal.
-            detach: args.detach || !is_terminal(),
-        };
-        return receive(&incoming, format, &mut stop, async |dir, stop| {
-            move_to(dir.root(), (&source, &vmi), args, format, stop).await
-        })
-        .await;
+    if is_migrating(source.client.domain().await?.as_ref()) {
+        fail!(
+            "a migration of this VM is in progress; launcherctl migration --follow shows it to its end"
+        );
+    }
+    if let Some(to) = &args.to {
+        move_to(to, (&source, &vmi), args, format, &mut stop).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if source.is_pod() {
+        fail!("the VM is in a pod: say with --to which launcher is to get it");
+    }
+    let guest = source.guest().await?;
+    let incoming = Incoming {
+        source: &source.dir,
+        vmi: &vmi,
+        emulate: text_at(&guest, "/Spec/Type") == "qemu",
+        launcher: args.launcher.clone(),
+        // Nobody could leave a console that is not on a terminal.
+        detach: args.detach || !is_terminal(),
     };
-    move_to(to, (&source, &vmi), args, format, &mut stop).await?;
-    Ok(ExitCode::SUCCESS)
+    let migrate = async |dir: &VmDir, stop: &mut EndSignals| {
+        move_to(dir.root(), (&source, &vmi), args, format, stop).await
+    };
+    receive(&incoming, format, &mut stop, migrate).await
 }
 
 async fn move_to(
@@ -117,16 +123,13 @@ async fn move_to(
     stop: &mut EndSignals,
 ) -> Result<(), CtlError> {
     let target = Side::target(to).await?;
-    let output = Output::new(format);
-    let migration = Migration::new(source, &target, vmi, args).await?;
-    let summary = migration.run(args, &output, stop).await?;
-    drop(output);
+    let migration = Migration::new(source, &target, vmi, args, Output::new(format)).await?;
+    let summary = migration.run(stop).await?;
     let root = target.dir.root().display().to_string();
-    print(
-        format,
-        &json!({"success": true, "message": summary, "root": root}),
-        || format!("{summary}; the VM runs in {root} now"),
-    );
+    let json = json!({"success": true, "message": summary, "root": root});
+    print(format, &json, || {
+        format!("{summary}; the VM runs in {root} now")
+    });
     Ok(())
 }
 
@@ -139,12 +142,15 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
     let launcher = args.vm.target().resolve()?;
     let client = launcher.connect().await?;
     let (mut record, output) = (Record::default(), Output::new(format));
+    let mut add = |event| {
+        record.add(&event);
+        output.event(&event);
+    };
     match client.migration_events(!args.follow).await {
         // The stream also ends with the launcher.
         Ok(mut events) => {
             while let Ok(Some(event)) = events.message().await {
-                record.add(&event);
-                output.event(&event);
+                add(event);
             }
         }
         Err(error) if error.is_not_found() => {
@@ -153,26 +159,16 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
                     "no migration from here has begun since this launcher was started; one that brought the VM here is known to the launcher that it came from"
                 );
             };
-            for event in stored {
-                record.add(&event);
-                output.event(&event);
-            }
+            stored.into_iter().for_each(add);
         }
         Err(error) => return Err(error.into()),
     }
     drop(output);
     let summary = record.summary();
-    let success = record.ended().is_some().then(|| !record.has_failed());
-    print(
-        format,
-        &json!({"message": summary, "success": success}),
-        || summary.clone(),
-    );
-    Ok(if record.has_failed() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    let success = record.has_succeeded();
+    let json = json!({"message": summary, "success": success});
+    print(format, &json, || summary.clone());
+    Ok(ExitCode::from(u8::from(success == Some(false))))
 }
 
 /// Checks that the VM has the claims of `--copy-volume`.

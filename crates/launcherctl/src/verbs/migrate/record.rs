@@ -1,7 +1,6 @@
 //! What is known of a migration: its events, and how it has ended.
 
 use std::fs;
-use std::path::PathBuf;
 
 use prost::Message;
 use serde_json::{Value, json};
@@ -43,19 +42,16 @@ impl Record {
 
     /// How it has ended, and after how many seconds; `None` while it goes on.
     pub fn ended(&self) -> Option<(f64, &MigrationEnded)> {
-        self.events
-            .iter()
-            .rev()
-            .find_map(|event| match &event.event {
-                Some(Event::Ended(ended)) => Some((seconds(event), ended)),
-                _ => None,
-            })
+        let mut latest_first = self.events.iter().rev();
+        latest_first.find_map(|event| match &event.event {
+            Some(Event::Ended(ended)) => Some((seconds(event), ended)),
+            _ => None,
+        })
     }
 
-    /// It has ended, and the guest has not moved.
-    pub fn has_failed(&self) -> bool {
-        self.ended()
-            .is_some_and(|(_, ended)| !ended.failure.is_empty())
+    /// Whether the guest has moved; `None` while it goes on.
+    pub fn has_succeeded(&self) -> Option<bool> {
+        self.ended().map(|(_, ended)| ended.failure.is_empty())
     }
 
     /// One line: how it has ended.
@@ -86,7 +82,7 @@ impl Record {
         let bytes: Vec<u8> = events
             .flat_map(Message::encode_length_delimited_to_vec)
             .collect();
-        let file = file(dir);
+        let file = dir.path(EVENTS_FILE);
         fs::write(&file, bytes).map_err(FileError::on("write", &file))
     }
 }
@@ -94,17 +90,13 @@ impl Record {
 /// The events of the migration by which the VM arrived; `None` if it has not, or they are
 /// unreadable.
 pub fn load(dir: &VmDir) -> Option<Vec<MigrationEvent>> {
-    let bytes = fs::read(file(dir)).ok()?;
+    let bytes = fs::read(dir.path(EVENTS_FILE)).ok()?;
     let mut rest = bytes.as_slice();
     let mut events = Vec::new();
     while !rest.is_empty() && events.len() < MAX_EVENTS {
         events.push(MigrationEvent::decode_length_delimited(&mut rest).ok()?);
     }
     (!events.is_empty()).then_some(events)
-}
-
-fn file(dir: &VmDir) -> PathBuf {
-    dir.path(EVENTS_FILE)
 }
 
 /// An event for programs; `event` is its name.
@@ -137,33 +129,25 @@ fn measured_downtime(sample: &MigrationSample) -> Option<u64> {
 /// A sample as a line for people.
 pub fn line(sample: &MigrationSample) -> String {
     let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), bytes);
-    let mut text = format!(
-        "{} sent, {} of {} left",
-        amount(sample.data_processed),
-        amount(sample.data_remaining),
-        amount(sample.data_total),
-    );
-    if let Some(rate) = sample.memory_bandwidth {
-        text.push_str(&format!(", {}/s", bytes(rate)));
-    }
-    if let Some(rate) = guest_writes(sample) {
-        text.push_str(&format!(", guest writes {}/s", bytes(rate)));
-    }
-    if let Some(pass @ 1..) = sample.iteration {
-        text.push_str(&format!(", pass {pass}"));
-    }
-    if let Some(downtime) = measured_downtime(sample) {
-        text.push_str(&format!(", downtime would be {downtime} ms"));
-    }
-    if let Some(percent @ 1..) = sample.throttle_percent {
-        text.push_str(&format!(", guest slowed down by {percent} %"));
-    }
-    match sample.mode.as_str() {
-        "PostCopy" => text.push_str(", post-copy"),
-        _ if sample.is_paused => text.push_str(", guest paused"),
-        _ => {}
-    }
-    text
+    let total = amount(sample.data_total);
+    let speed = sample.memory_bandwidth.map(bytes);
+    let pass = sample.iteration.filter(|pass| *pass > 0);
+    let throttle = sample.throttle_percent.filter(|percent| *percent > 0);
+    let mode = match sample.mode.as_str() {
+        "PostCopy" => Some("post-copy"),
+        _ => sample.is_paused.then_some("guest paused"),
+    };
+    let known = [
+        Some(format!("{} sent", amount(sample.data_processed))),
+        Some(format!("{} of {total} left", amount(sample.data_remaining))),
+        speed.map(|speed| format!("{speed}/s")),
+        guest_writes(sample).map(|rate| format!("guest writes {}/s", bytes(rate))),
+        pass.map(|pass| format!("pass {pass}")),
+        measured_downtime(sample).map(|downtime| format!("downtime would be {downtime} ms")),
+        throttle.map(|percent| format!("guest slowed down by {percent} %")),
+        mode.map(str::to_owned),
+    ];
+    known.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// A decision for people.
@@ -223,7 +207,7 @@ mod tests {
             ..MigrationEnded::default()
         };
         record.add(&event(60, Event::Ended(ended)));
-        assert!(record.has_failed());
+        assert_eq!(record.has_succeeded(), Some(false));
         let text = "the migration failed after 60.0 s: Live migration has been aborted";
         assert_eq!(record.summary(), text);
         record.add(&began());
@@ -234,7 +218,7 @@ mod tests {
             ..MigrationEnded::default()
         };
         record.add(&event(2, Event::Ended(ended)));
-        assert!(!record.has_failed());
+        assert_eq!(record.has_succeeded(), Some(true));
         let text = "migrated in 2.0 s, 3.0 MiB transferred, downtime 84 ms";
         assert_eq!(record.summary(), text);
     }
@@ -266,7 +250,7 @@ mod tests {
         events.iter().for_each(|event| record.add(event));
         record.store(&vm).unwrap();
         assert_eq!(load(&vm), Some(events));
-        fs::write(file(&vm), [200, 1]).unwrap();
+        fs::write(vm.path(EVENTS_FILE), [200, 1]).unwrap();
         assert_eq!(load(&vm), None);
     }
 

@@ -1,16 +1,18 @@
 //! Source and target of a migration, as this program sees them.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::host::registry::VmDir;
 use crate::json::text_at;
-use crate::reports::guest_state::is_migrating;
 use crate::verbs::target::VmiTarget;
 use crate::verbs::target_error::TargetError;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths, VIRTQEMUD_SOCKET};
+use api::proto::inspect::v1::SetupResponse;
 use client::Client;
 
 /// A pod's root, as its launcher sees it.
@@ -21,10 +23,8 @@ pub struct Side {
     /// Its root, as this program sees it.
     pub dir: VmDir,
     pub client: Client,
-    /// Its root, as the launcher sees it.
-    pub root: String,
-    /// The name of its pod; empty if it has none.
-    pub pod_name: String,
+    /// Its root, as the launcher sees it, and the name of its pod.
+    pub setup: SetupResponse,
 }
 
 impl Side {
@@ -32,27 +32,19 @@ impl Side {
     ///
     /// # Errors
     /// There is no launcher, or its VMI is unknown.
-    pub async fn source(target: &VmiTarget) -> Result<(Self, Value), CtlError> {
-        let (mut target, vmi) = (target.target.clone(), target.vmi.clone());
-        if let Some(socket) = &target.socket {
-            let root = root_of_socket(socket).ok_or(TargetError::NeedsRoot("migrate"))?;
-            target.root = Some(root.to_owned());
-            target.socket = None;
+    pub async fn source(mut target: VmiTarget) -> Result<(Self, Value), CtlError> {
+        if let Some(socket) = target.target.socket.take() {
+            let root = root_of_socket(&socket).ok_or(TargetError::NeedsRoot("migrate"))?;
+            target.target.root = Some(root.to_owned());
         }
-        let dir = target.resolve()?.into_dir("migrate")?;
-        let (_, client, vmi) = VmiTarget { target, vmi }.connect().await?;
+        let dir = target.target.resolve()?.into_dir("migrate")?;
+        let (_, client, vmi) = target.connect().await?;
         let Some(setup) = client.setup().await? else {
             fail!(
                 "the source's launcher does not say what a migration does (KubeVirt's does not): it can only be a target"
             );
         };
-        let side = Self {
-            dir,
-            client,
-            root: setup.root,
-            pod_name: setup.pod_name,
-        };
-        Ok((side, vmi))
+        Ok((Self { dir, client, setup }, vmi))
     }
 
     /// The launcher that should receive it. `path` is its root, or its socket.
@@ -75,15 +67,12 @@ impl Side {
         };
         let dir = VmDir::at(root);
         let client = Client::connect(&dir.cmd_socket()).await?;
-        let setup = client.setup().await?;
-        let side = Self {
-            dir,
-            client,
-            root: setup
-                .as_ref()
-                .map_or(POD_ROOT.to_owned(), |it| it.root.clone()),
-            pod_name: setup.map(|it| it.pod_name).unwrap_or_default(),
+        let in_pod = || SetupResponse {
+            root: POD_ROOT.to_owned(),
+            ..SetupResponse::default()
         };
+        let setup = client.setup().await?.unwrap_or_else(in_pod);
+        let side = Self { dir, client, setup };
         let libvirt = side.dir.path(VIRTQEMUD_SOCKET);
         if !libvirt.exists() {
             fail!(
@@ -103,25 +92,10 @@ impl Side {
     /// # Errors
     /// No guest runs.
     pub async fn guest(&self) -> Result<Value, CtlError> {
-        let domain = self.client.domain().await?;
-        let is_there =
-            |domain: &Value| ["Running", "Paused"].contains(&text_at(domain, "/Status/Status"));
-        let domain = domain.filter(is_there);
-        Ok(domain.ok_or_else(|| text_error!("the source's launcher has no running guest"))?)
-    }
-
-    /// Checks that the guest is not migrating already.
-    ///
-    /// # Errors
-    /// A migration runs, or the launcher does not answer.
-    pub async fn check_not_migrating(&self) -> Result<(), CtlError> {
-        let domain = self.client.domain().await?;
-        if is_migrating(domain.as_ref()) {
-            fail!(
-                "a migration of this VM is in progress; launcherctl migration --follow shows it to its end"
-            );
+        match self.client.domain().await? {
+            Some(domain) if matches!(status(&domain), "Running" | "Paused") => Ok(domain),
+            _ => fail!("the source's launcher has no running guest"),
         }
-        Ok(())
     }
 
     /// The place of a launcher's path for this program.
@@ -133,39 +107,53 @@ impl Side {
         }
     }
 
-    /// Whether its paths are those of a pod.
+    /// Whether its paths are those of a pod. All pods have the same ones.
     pub fn is_pod(&self) -> bool {
-        self.root == POD_ROOT
-    }
-
-    /// Whether the guest's processor is emulated.
-    pub async fn is_emulated(&self) -> bool {
-        let domain = self.domain().await;
-        domain.is_some_and(|domain| text_at(&domain, "/Spec/Type") == "qemu")
+        self.setup.root == POD_ROOT
     }
 
     /// Its domain, if it answers and has one.
     pub async fn domain(&self) -> Option<Value> {
         self.client.domain().await.ok().flatten()
     }
+
+    /// Waits until its launcher reports a domain like this, at most for `limit`. Returns whether it
+    /// has.
+    pub async fn reports(&self, limit: Duration, is_wanted: impl Fn(&Value) -> bool) -> bool {
+        let reported = async {
+            let mut changes = self.client.domain_changes().await.ok()?;
+            while let Ok(Some(domain)) = changes.next().await {
+                if domain.as_ref().is_some_and(&is_wanted) {
+                    return Some(());
+                }
+            }
+            None
+        };
+        matches!(timeout(limit, reported).await, Ok(Some(())))
+    }
 }
 
-/// Whether the sockets of source and target have the same paths.
+/// `Status.Status` of Domain JSON.
+pub fn status(domain: &Value) -> &str {
+    text_at(domain, "/Status/Status")
+}
+
+/// Checks that source and target are two pods, or two launchers with roots of their own.
 ///
 /// # Errors
 /// One is in a pod and the other is not, or they are the same launcher.
-pub fn share_paths(source: &Side, target: &Side) -> Result<bool, TextError> {
+pub fn check_match(source: &Side, target: &Side) -> Result<(), TextError> {
     if source.dir.root() == target.dir.root() {
         let root = source.dir.root().display();
         fail!("source and target are the same launcher, in {root}");
     }
     if source.is_pod() == target.is_pod() {
-        return Ok(source.is_pod());
+        return Ok(());
     }
     fail!(
         "the files of source and target are at different places ({} and {}): both have to be in pods (root /), or both below a --root of their own",
-        source.root,
-        target.root
+        source.setup.root,
+        target.setup.root
     );
 }
 
