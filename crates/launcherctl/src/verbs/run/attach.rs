@@ -117,6 +117,7 @@ impl<'a> Attachment<'a> {
         }
     }
 
+    /// Returns how the terminal leaves the VM, if it does.
     async fn handle(
         &mut self,
         update: Option<Update>,
@@ -124,7 +125,6 @@ impl<'a> Attachment<'a> {
     ) -> Result<Option<Outcome>, CtlError> {
         let update = update.ok_or_else(|| SupervisorError::Lost(self.name.to_owned()))?;
         self.screen.show(&update);
-        self.note_phase(&update);
         match update {
             Update::Ended { code, failure } => {
                 failure.iter().for_each(|text| self.screen.note(text));
@@ -133,8 +133,11 @@ impl<'a> Attachment<'a> {
             Update::Failed { message, details } => {
                 return Err(SupervisorError::failed(message, details));
             }
-            Update::Phase { phase, .. } if options.detach_at == Some(phase) => {
-                return Ok(Some(self.detach().await));
+            Update::Phase { phase, .. } => {
+                self.note_phase(phase);
+                if options.detach_at == Some(phase) {
+                    return Ok(Some(self.detach().await));
+                }
             }
             Update::Console(is_there) if options.console => {
                 self.open_console(is_there).await?;
@@ -145,23 +148,14 @@ impl<'a> Attachment<'a> {
     }
 
     /// Applies a phase to this terminal.
-    fn note_phase(&mut self, update: &Update) {
-        match update {
-            Update::Phase {
-                phase: Phase::DomainRunning,
-                ..
-            } => {
-                self.is_running = true;
-                let network = Network::load(self.dir).ok().flatten();
-                for forward in network.iter().flat_map(Network::forwards) {
-                    self.screen.note(&forward.to_string());
-                }
+    fn note_phase(&mut self, phase: Phase) {
+        self.is_stopping |= phase == Phase::ShutdownRequested;
+        if phase == Phase::DomainRunning {
+            self.is_running = true;
+            let network = Network::load(self.dir).ok().flatten();
+            for forward in network.iter().flat_map(Network::forwards) {
+                self.screen.note(&forward.to_string());
             }
-            Update::Phase {
-                phase: Phase::ShutdownRequested,
-                ..
-            } => self.is_stopping = true,
-            _ => {}
         }
     }
 

@@ -81,13 +81,8 @@ pub async fn receive(
     let screen = Screen::new(format);
     let orphan_qemu = OrphanQemu::adopt();
     let dir = vm_dir::create_temporary()?;
-    let (supervisor, mut control) = match prepare(incoming, &manifest, &dir) {
-        Ok(started) => started,
-        Err(error) => {
-            vm_dir::remove(&dir, &[]);
-            return Err(error);
-        }
-    };
+    let started = prepare(incoming, &manifest, &dir);
+    let (supervisor, mut control) = started.inspect_err(|_| vm_dir::remove(&dir, &[]))?;
     let moved = async {
         wait_until_ready(&name, &mut control, &screen, stop).await?;
         migrate(&dir, stop).await
@@ -113,8 +108,7 @@ pub async fn receive(
         log: false,
     };
     let attachment = Attachment::new(&name, &dir, control, &screen);
-    let outcome = attachment.attend(options, stop).await;
-    super::has_ended(supervisor, outcome).await
+    super::has_ended(supervisor, attachment.attend(options, stop).await).await
 }
 
 /// Places the VM's files and starts the supervisor of its new launcher.
@@ -138,9 +132,10 @@ async fn wait_until_ready(
     screen: &Screen,
     stop: &mut EndSignals,
 ) -> Result<(), CtlError> {
+    let lost = || SupervisorError::Lost(name.to_owned());
     loop {
         let update = tokio::select! {
-            update = control.next() => update.ok_or_else(|| SupervisorError::Lost(name.to_owned()))?,
+            update = control.next() => update.ok_or_else(lost)?,
             _ = stop.next() => return Err(MigrateError::Cancelled.into()),
         };
         screen.show(&update);
@@ -152,7 +147,7 @@ async fn wait_until_ready(
             Update::Failed { message, details } => {
                 return Err(SupervisorError::failed(message, details));
             }
-            Update::Ended { .. } => return Err(SupervisorError::Lost(name.to_owned()).into()),
+            Update::Ended { .. } => return Err(lost().into()),
             _ => {}
         }
     }

@@ -33,6 +33,7 @@ use crate::host::control::{ControlClient, Phase};
 pub use crate::host::launcher::grace;
 use crate::host::network::{Network, NetworkArgs};
 use crate::host::orphan_qemu::OrphanQemu;
+use crate::host::processes::tool;
 use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::remains::{Earlier, forget};
 use crate::host::start_args::StartArgs;
@@ -118,26 +119,22 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     }
     // A directory of --root may have another VM's.
     crate::host::failure::clear(&dir);
-    let result = match start_supervisor(&dir, &arguments) {
-        Ok((supervisor, control)) => {
-            let attachment = Attachment::new(&name, &dir, control, &screen);
-            let outcome = attachment.attend(attach_options(args), &mut signals).await;
-            has_ended(supervisor, outcome).await
-        }
-        Err(error) => Err(error),
+    let ran = async {
+        let (supervisor, control) = start_supervisor(&dir, &arguments)?;
+        let attachment = Attachment::new(&name, &dir, control, &screen);
+        let outcome = attachment.attend(attach_options(args), &mut signals);
+        has_ended(supervisor, outcome.await).await
     };
-    match &result {
+    let result = ran.await;
+    match result.as_ref().map_err(CtlError::of) {
         // The supervisor has removed everything.
-        Ok(_) => {}
-        Err(error) => match error.of() {
-            Some(SupervisorError::Failed(_)) => {}
-            // Its guest is not forced off for that.
-            Some(SupervisorError::Lost(_)) if dir.is_running() => {}
-            _ => {
-                orphan_qemu.terminate().await;
-                forget(&name, &dir);
-            }
-        },
+        Ok(_) | Err(Some(SupervisorError::Failed(_))) => {}
+        // Its guest is not forced off for that.
+        Err(Some(SupervisorError::Lost(_))) if dir.is_running() => {}
+        Err(_) => {
+            orphan_qemu.terminate().await;
+            forget(&name, &dir);
+        }
     }
     result
 }
@@ -203,8 +200,7 @@ fn prepare(
 /// Marks the directory to be removed with the VM.
 fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
     let marker = dir.path(TEMPORARY);
-    std::fs::File::create(&marker).map_err(FileError::on("make", marker))?;
-    Ok(())
+    std::fs::write(&marker, "").map_err(FileError::on("make", &marker))
 }
 
 /// Starts the supervisor of the VM in this directory; the connection's owner owns the VM.
@@ -216,8 +212,7 @@ fn start_supervisor(
     let theirs = theirs.into_std().map_err(RuntimeError)?;
     let log = dir.path(SUPERVISOR_LOG);
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
-    let mut command =
-        Command::from(crate::host::processes::tool("launcherctl").map_err(RuntimeError)?);
+    let mut command = Command::from(tool("launcherctl").map_err(RuntimeError)?);
     command
         .arg("supervise")
         .args(arguments)
