@@ -63,14 +63,13 @@ impl Record {
             let reason = refusal::plain(&ended.failure);
             return format!("the migration failed after {seconds:.1} s: {reason}");
         }
-        let mut text = format!("migrated in {seconds:.1} s");
-        if let Some(processed) = ended.data_processed {
-            text.push_str(&format!(", {} transferred", bytes(processed)));
-        }
-        if let Some(downtime) = ended.downtime_ms {
-            text.push_str(&format!(", downtime {downtime} ms"));
-        }
-        text
+        let sent = ended.data_processed.map(bytes);
+        let known = [
+            Some(format!("migrated in {seconds:.1} s")),
+            sent.map(|sent| format!("{sent} transferred")),
+            ended.downtime_ms.map(|ms| format!("downtime {ms} ms")),
+        ];
+        known.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
     /// Keeps it beside the VM that has come by it, for `launcherctl migration`.

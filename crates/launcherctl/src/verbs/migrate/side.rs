@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::error::{CtlError, TextError, fail, text_error};
+use crate::error::{CtlError, TextError, fail};
 use crate::host::registry::VmDir;
 use crate::json::text_at;
 use crate::verbs::target::VmiTarget;
@@ -52,20 +52,19 @@ impl Side {
     /// # Errors
     /// There is no launcher, or it cannot receive a VM.
     pub async fn target(path: &Path) -> Result<Self, CtlError> {
-        let unusable = || {
-            let path = path.display();
-            text_error!(
-                "--to {path}: neither a launcher's root directory nor its cmd socket below one; for a pod, give /proc/PID/root of its launcher"
-            )
-        };
         // The canonical path does not work: that of /proc/PID/root is another root.
-        let absolute = std::path::absolute(path).map_err(|_| unusable())?;
-        let root = if absolute.is_dir() {
-            absolute
-        } else {
-            root_of_socket(&absolute).ok_or_else(unusable)?.to_owned()
+        let absolute = std::path::absolute(path).unwrap_or_default();
+        let root = match absolute.is_dir() {
+            true => Some(absolute.as_path()),
+            false => root_of_socket(&absolute),
         };
-        let dir = VmDir::at(root);
+        let Some(root) = root else {
+            let path = path.display();
+            fail!(
+                "--to {path}: neither a launcher's root directory nor its cmd socket below one; for a pod, give /proc/PID/root of its launcher"
+            );
+        };
+        let dir = VmDir::at(root.to_owned());
         let client = Client::connect(&dir.cmd_socket()).await?;
         let in_pod = || SetupResponse {
             root: POD_ROOT.to_owned(),
