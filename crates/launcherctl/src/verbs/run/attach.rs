@@ -44,10 +44,10 @@ pub enum Outcome {
 /// How to attach, and when to detach.
 #[derive(Debug, Clone, Copy)]
 pub struct AttachOptions {
-    /// Shows the console, and forwards the input.
-    pub console: bool,
-    /// Leaves the VM once it has reached this phase.
+    /// Leaves the VM once it has reached this phase. Without a phase, shows the console, and
+    /// forwards the input.
     pub detach_at: Option<Phase>,
+    /// Shows the launcher's log.
     pub log: bool,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Attachment<'a> {
                         return Ok(outcome);
                     }
                 }
-                event = next_console_event(&mut self.console) => match event {
+                event = or_never(self.console.as_mut().map(Console::next)) => match event {
                     ConsoleEvent::Output(bytes) => self.screen.guest_wrote(&bytes),
                     ConsoleEvent::Escape => return Ok(self.detach().await),
                     ConsoleEvent::InputEnded => {}
@@ -111,7 +111,7 @@ impl<'a> Attachment<'a> {
                     ConsoleEvent::Closed => self.terminal = None,
                 },
                 () = continued(&mut self.terminal) => self.read_input(),
-                () = log_changed(&self.log) => self.show_log(),
+                () = or_never(self.log.as_ref().map(LogFollower::changed)) => self.show_log(),
                 _ = signals.next() => self.stop().await,
             }
         }
@@ -139,7 +139,7 @@ impl<'a> Attachment<'a> {
                     return Ok(Some(self.detach().await));
                 }
             }
-            Update::Console(is_there) if options.console => {
+            Update::Console(is_there) if options.detach_at.is_none() => {
                 self.open_console(is_there).await?;
             }
             _ => {}
@@ -217,16 +217,10 @@ impl<'a> Attachment<'a> {
     }
 }
 
-async fn next_console_event(console: &mut Option<Console>) -> ConsoleEvent {
-    match console {
-        Some(console) => console.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn log_changed(log: &Option<LogFollower>) {
-    match log {
-        Some(log) => log.changed().await,
+/// Waits for the event; forever without one.
+async fn or_never<T>(event: Option<impl Future<Output = T>>) -> T {
+    match event {
+        Some(event) => event.await,
         None => std::future::pending().await,
     }
 }

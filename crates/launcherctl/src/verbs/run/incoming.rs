@@ -103,7 +103,6 @@ pub async fn receive(
         }
     }
     let options = AttachOptions {
-        console: !incoming.detach,
         detach_at: incoming.detach.then_some(Phase::GuestArrived),
         log: false,
     };

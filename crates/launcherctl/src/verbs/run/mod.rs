@@ -119,10 +119,18 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     }
     // A directory of --root may have another VM's.
     crate::host::failure::clear(&dir);
+    let is_up = match args.start.until {
+        Some(_) => Phase::GuestUp,
+        None => Phase::DomainRunning,
+    };
+    let options = AttachOptions {
+        detach_at: args.detach.then_some(is_up),
+        log: args.verbose,
+    };
     let ran = async {
         let (supervisor, control) = start_supervisor(&dir, &arguments)?;
         let attachment = Attachment::new(&name, &dir, control, &screen);
-        let outcome = attachment.attend(attach_options(args), &mut signals);
+        let outcome = attachment.attend(options, &mut signals);
         has_ended(supervisor, outcome.await).await
     };
     let result = ran.await;
@@ -137,35 +145,6 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     result
-}
-
-fn attach_options(args: &RunArgs) -> AttachOptions {
-    let phase = if args.start.until.is_some() {
-        Phase::GuestUp
-    } else {
-        Phase::DomainRunning
-    };
-    AttachOptions {
-        console: !args.detach,
-        detach_at: args.detach.then_some(phase),
-        log: args.verbose,
-    }
-}
-
-/// Places the files of the volumes. A missing one does not hide the others.
-fn place_volumes(
-    args: &RunArgs,
-    manifest: &Manifest,
-    dir: &VmDir,
-    screen: &Screen,
-) -> Result<(), CtlError> {
-    let data = crate::host::config_data::place(manifest, &args.config_data, dir);
-    let placed = crate::host::data_volumes::place(manifest, dir, &args.disks);
-    placed.notes.iter().for_each(|note| screen.note(note));
-    let images = crate::host::images::place(manifest, dir, &placed.disks);
-    let lists = [data.err(), Some(placed.errors), images.err()];
-    let errors = lists.into_iter().flatten().flatten().collect();
-    CtlError::of_several(errors).map_or(Ok(()), Err)
 }
 
 /// Places the VM's files. Returns the arguments of its supervisor.
@@ -183,7 +162,14 @@ fn prepare(
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
     }
-    place_volumes(args, manifest, dir, screen)?;
+    let data = crate::host::config_data::place(manifest, &args.config_data, dir);
+    let placed = crate::host::data_volumes::place(manifest, dir, &args.disks);
+    placed.notes.iter().for_each(|note| screen.note(note));
+    let images = crate::host::images::place(manifest, dir, &placed.disks);
+    // A missing file does not hide the others.
+    let lists = [data.err(), Some(placed.errors), images.err()];
+    let errors = lists.into_iter().flatten().flatten().collect();
+    CtlError::of_several(errors).map_or(Ok(()), Err)?;
     dir.store_vmi(manifest.value())?;
     match network {
         Some(network) => network.store(dir)?,
