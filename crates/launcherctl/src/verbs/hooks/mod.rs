@@ -11,27 +11,13 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::target::Target;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, InFile};
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
 use client::refusal::NETWORK_SIDECAR;
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
-
-/// A sidecar cannot be tried.
-#[derive(Debug, thiserror::Error)]
-pub enum TrialError {
-    /// A launcher would refuse the VMI's cloud-init volume.
-    #[error("the VMI's cloud-init data")]
-    CloudInit(#[source] Box<pod::PodError>),
-    /// A sidecar's cloud-init data cannot become an image.
-    #[error("the sidecar's cloud-init data has a field that cannot be used")]
-    CloudInitData(#[source] serde_json::Error),
-    /// A signal ended `hooks try` or `hooks check`.
-    #[error("cancelled; the sidecar has been killed")]
-    Cancelled,
-}
 
 /// Arguments of `hooks`.
 #[derive(Debug, Args)]
@@ -84,7 +70,7 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     tokio::select! {
         done = work => Ok(done),
-        _ = signals.next() => Err(TrialError::Cancelled.into()),
+        _ = signals.next() => fail!("cancelled; the sidecar has been killed"),
     }
 }
 

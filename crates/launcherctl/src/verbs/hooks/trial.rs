@@ -10,8 +10,8 @@ use prost::bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::check::Directories;
-use super::{TrialError, until_signal};
-use crate::error::CtlError;
+use super::until_signal;
+use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::verbs::inputs::Inputs;
 use crate::view::output::{Format, print};
@@ -67,40 +67,42 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let new = tried.cloud_init.as_ref().map(|tried| &tried.data);
     if let Some(data) = new {
         // The launcher makes its image of it.
-        serde_json::from_value::<pod::CloudInitData>(data.clone())
-            .map_err(TrialError::CloudInitData)?;
+        serde_json::from_value::<pod::CloudInitData>(data.clone()).map_err(unusable)?;
     }
     let cloud_init_changes = tried.cloud_init.as_ref().map(|tried| &tried.changes.list);
-    print(
-        format,
-        &json!({"sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes.list, "again": tried.second_changes.list, "xml": tried.xml,
-            "cloudInitChanges": cloud_init_changes, "cloudInit": new}),
-        || summary(&tried, why_not_called),
-    );
+    let json = json!({
+        "sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes.list,
+        "again": tried.second_changes.list, "xml": tried.xml,
+        "cloudInitChanges": cloud_init_changes, "cloudInit": new,
+    });
+    print(format, &json, || summary(&tried, why_not_called));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
     Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
 }
 
-/// The data as a launcher reads it, in a pod without Secrets: `empty` is an empty directory. Without
-/// data, the text says why `PreCloudInitIso` is not called.
+/// The data as a launcher reads it, in a pod without Secrets: `empty` is an empty directory.
+/// Without data, the text says why `PreCloudInitIso` is not called.
 fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<(Option<Value>, &'static str), CtlError> {
     let pod_without_secrets = pod::LauncherFlags {
         root: pod::Root::new(empty),
         ..pod::LauncherFlags::default()
     };
     match pod::cloud_init(&pod_without_secrets, vmi) {
-        Ok(Some(data)) => {
-            let data = serde_json::to_value(data).map_err(TrialError::CloudInitData)?;
-            Ok((Some(data), ""))
-        }
+        Ok(Some(data)) => Ok((Some(serde_json::to_value(data).map_err(unusable)?), "")),
         Ok(None) => Ok((None, "the VMI has no cloud-init volume")),
         Err(error) if needs_secret(&error) => Ok((
             None,
             "the VMI's cloud-init volume needs a Secret, and hooks try has none; give its text as userData",
         )),
-        Err(error) => Err(TrialError::CloudInit(Box::new(error)).into()),
+        Err(error) => Err(text_error!("the VMI's cloud-init data")
+            .caused_by(error)
+            .into()),
     }
+}
+
+fn unusable(error: serde_json::Error) -> TextError {
+    text_error!("the sidecar's cloud-init data has a field that cannot be used").caused_by(error)
 }
 
 fn needs_secret(error: &pod::PodError) -> bool {
