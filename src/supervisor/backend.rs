@@ -29,7 +29,9 @@ const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 /// Delay between the exit of virtqemud (or libvirtd, virtlogd) and its restart.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Limit for a daemon to accept a connection. A slower one hangs.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same while a migration, backup or dump is under way, which ends with the daemon.
+pub const CONNECT_TIMEOUT_IN_JOB: Duration = Duration::from_secs(60);
 /// Interval of keepalive messages (`virConnectSetKeepAlive`) to a connected daemon. A daemon that
 /// hangs causes no event.
 const KEEPALIVE_SECONDS: u16 = 15;
@@ -208,28 +210,29 @@ impl Backend {
         self.daemon.is_some()
     }
 
-    /// Waits for libvirt and connects. A daemon that accepts no client is killed and restarted.
+    /// Waits for libvirt and connects. A daemon that accepts no client within `limit` is killed and
+    /// restarted.
     ///
     /// # Errors
     /// The daemon does not start, or libvirt refuses the connection.
-    pub async fn connect(&self) -> Result<Connection, BackendError> {
+    pub async fn connect(&self, limit: Duration) -> Result<Connection, BackendError> {
         let Some(daemon) = &self.daemon else {
             return open(self.layout.uri(&self.layout.socket())).await;
         };
-        match self.reach(daemon).await {
+        match self.reach(daemon, limit).await {
             Err(BackendError::TimedOut { .. }) => {
                 daemon.replace();
                 self.remove_sockets();
-                self.reach(daemon).await
+                self.reach(daemon, CONNECT_TIMEOUT).await
             }
             result => result,
         }
     }
 
     // D-sup-3 (docs/differences.md).
-    async fn reach(&self, daemon: &Daemon) -> Result<Connection, BackendError> {
+    async fn reach(&self, daemon: &Daemon, limit: Duration) -> Result<Connection, BackendError> {
         let attempt = |socket: PathBuf| async move {
-            let opened = timeout(CONNECT_TIMEOUT, open(self.layout.uri(&socket))).await;
+            let opened = timeout(limit, open(self.layout.uri(&socket))).await;
             let connection = opened.unwrap_or_else(|_| {
                 Err(BackendError::TimedOut {
                     socket: socket.clone(),

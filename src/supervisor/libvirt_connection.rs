@@ -8,8 +8,8 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
-use super::backend::{Backend, BackendError};
-use crate::launcher::Launcher;
+use super::backend::{Backend, BackendError, CONNECT_TIMEOUT, CONNECT_TIMEOUT_IN_JOB};
+use crate::launcher::{JobKind, Launcher, Phase};
 use libvirt::{self, CloseReason, Connection, Event, Registration};
 
 /// Delay between attempts to reconnect if libvirt refuses at once.
@@ -38,7 +38,7 @@ pub async fn maintain(
                     drop(registered);
                     registered = reconnect(&backend, &launcher, &lost).await;
                 }
-                () = launcher.slow_libvirt_call() => check_daemon(&backend).await,
+                () = launcher.slow_libvirt_call() => check_daemon(&backend, &launcher).await,
             }
         }
     }))
@@ -49,11 +49,11 @@ pub async fn maintain(
 /// answer, the second never learns that the connection closed (libvirt 11.3: the thread that takes
 /// over the socket from the first polls it without a limit).
 // D-sup-3 (docs/differences.md).
-async fn check_daemon(backend: &Backend) {
+async fn check_daemon(backend: &Backend, launcher: &Launcher) {
     if !backend.has_daemon() {
         return;
     }
-    match backend.connect().await {
+    match backend.connect(patience(launcher)).await {
         // Closing it calls libvirt.
         Ok(connection) => drop(spawn_blocking(move || drop(connection))),
         Err(error) => {
@@ -65,6 +65,35 @@ async fn check_daemon(backend: &Backend) {
     }
 }
 
+/// How long libvirt's daemon may let nobody in before it is replaced.
+fn patience(launcher: &Launcher) -> Duration {
+    let limit = {
+        let state = launcher.state();
+        let vm = state.borrow();
+        connect_timeout(vm.phase, &vm.jobs)
+    };
+    if limit > CONNECT_TIMEOUT {
+        let seconds = limit.as_secs();
+        tracing::info!(
+            seconds,
+            "libvirt's daemon has more time to answer: its work is under way"
+        );
+    }
+    limit
+}
+
+fn connect_timeout(phase: Phase, jobs: &[JobKind]) -> Duration {
+    let ends_with_daemon = |job: &JobKind| {
+        use JobKind::{Backup, MemoryDump, MigrationIn, MigrationOut};
+        matches!(job, Backup | MemoryDump | MigrationIn | MigrationOut)
+    };
+    if phase == Phase::MigratingIn || jobs.iter().any(ends_with_daemon) {
+        CONNECT_TIMEOUT_IN_JOB
+    } else {
+        CONNECT_TIMEOUT
+    }
+}
+
 // D-sup-2 (docs/differences.md).
 async fn reconnect(
     backend: &Backend,
@@ -73,7 +102,7 @@ async fn reconnect(
 ) -> Registered {
     loop {
         let attempt = async {
-            let connection = backend.connect().await?;
+            let connection = backend.connect(patience(launcher)).await?;
             let registered = register(connection.clone(), launcher.clone(), lost.clone()).await?;
             Ok::<_, BackendError>((connection, registered))
         };
@@ -141,4 +170,22 @@ pub fn warm_up(connection: Connection) {
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_has_more_time_while_a_job_would_end_with_it() {
+        assert_eq!(connect_timeout(Phase::Running, &[]), CONNECT_TIMEOUT);
+        let starts = connect_timeout(Phase::Starting, &[JobKind::Start]);
+        assert_eq!(starts, CONNECT_TIMEOUT);
+        for job in [JobKind::MigrationOut, JobKind::Backup, JobKind::MemoryDump] {
+            let limit = connect_timeout(Phase::Running, &[job]);
+            assert_eq!(limit, CONNECT_TIMEOUT_IN_JOB);
+        }
+        let arrives = connect_timeout(Phase::MigratingIn, &[]);
+        assert_eq!(arrives, CONNECT_TIMEOUT_IN_JOB);
+    }
 }

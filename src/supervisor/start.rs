@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::backend::Backend;
+use super::backend::{Backend, CONNECT_TIMEOUT};
 use super::command_socket::CommandSocket;
 use super::environment::Environment;
 use super::layout::Mode;
@@ -225,7 +225,9 @@ async fn start_libvirt(
     libvirt_hook::install(config)?;
     let daemons = Backend::start(config, environment);
     let backend = Arc::new(timeline.measure(Step::Daemons, daemons).await?);
-    let connection = timeline.measure(Step::Connect, backend.connect()).await?;
+    let connection = timeline
+        .measure(Step::Connect, backend.connect(CONNECT_TIMEOUT))
+        .await?;
     Ok((backend, connection))
 }
 
