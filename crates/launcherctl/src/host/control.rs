@@ -9,14 +9,14 @@
 //! The client that started the supervisor owns the VM until it detaches: when it disconnects, the
 //! VM is stopped.
 
-use std::convert::Infallible;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::registry::{CONTROL_SOCKET, VmDir};
@@ -125,15 +125,22 @@ pub enum Update {
     },
 }
 
-/// What a client wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl Update {
+    /// Whether it is a supervisor's last one.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Failed { .. })
+    }
+}
+
+/// What a client wants; a later one includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
+    /// The VM outlives this client.
+    Detach,
     /// Shut the guest down; repeating this changes nothing.
     Stop,
     /// Force the guest off.
     Force,
-    /// The VM outlives this client.
-    Detach,
 }
 
 impl Request {
@@ -191,65 +198,53 @@ impl Progress {
     }
 }
 
-/// The supervisor's side.
-#[derive(Debug)]
-pub struct Control {
-    progress: Progress,
-    /// Clients are accepted as long as there is one, also when all have gone.
-    alive: mpsc::Sender<Infallible>,
-    /// Closes when all clients have been served.
-    clients: mpsc::Receiver<Infallible>,
-}
-
-/// How the VM should end: the strongest request of clients and signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stop {
-    /// It runs until its guest ends.
-    NotRequested,
-    /// Shut the guest down.
-    ShutDown,
-    /// End it at once.
-    Force,
-}
-
-/// Requests at least this.
-fn request_stop(level: &watch::Sender<Stop>, wanted: Stop) {
-    level.send_if_modified(|level| {
-        let is_more = wanted > *level;
-        *level = wanted.max(*level);
-        is_more
-    });
-}
-
-/// Requests from clients and signals to end the VM.
+/// Requests from clients and signals to end the VM: the strongest one so far.
 #[derive(Debug, Clone)]
-pub struct StopRequests(watch::Receiver<Stop>);
+pub struct StopRequests(watch::Receiver<Option<Request>>);
 
 impl StopRequests {
     /// Waits for a request to end the VM, or returns at once if there was one.
     pub async fn requested(&mut self) {
-        self.at_least(Stop::ShutDown).await;
+        self.at_least(Request::Stop).await;
     }
 
     /// Waits for a request to force the VM off.
     pub async fn forced(&mut self) {
-        self.at_least(Stop::Force).await;
+        self.at_least(Request::Force).await;
     }
 
-    async fn at_least(&mut self, wanted: Stop) {
-        if self.0.wait_for(|level| *level >= wanted).await.is_err() {
-            // Nobody is left to request it.
-            std::future::pending().await
-        }
+    async fn at_least(&mut self, wanted: Request) {
+        // It has a sender as long as clients are accepted.
+        let _ = self
+            .0
+            .wait_for(|strongest| *strongest >= Some(wanted))
+            .await;
     }
 }
 
+/// Notes a request, unless there was one at least as strong.
+fn note(strongest: &watch::Sender<Option<Request>>, request: Request) {
+    strongest.send_if_modified(|strongest| {
+        let is_stronger = Some(request) > *strongest;
+        *strongest = (*strongest).max(Some(request));
+        is_stronger
+    });
+}
+
 /// The first signal shuts the guest down, the second forces it off.
-async fn serve_signals(mut signals: EndSignals, stop: watch::Sender<Stop>) {
-    for wanted in [Stop::ShutDown, Stop::Force] {
+async fn serve_signals(mut signals: EndSignals, requests: watch::Sender<Option<Request>>) {
+    for request in [Request::Stop, Request::Force] {
         signals.next().await;
-        request_stop(&stop, wanted);
+        note(&requests, request);
     }
+}
+
+/// The supervisor's side.
+#[derive(Debug)]
+pub struct Control {
+    progress: Progress,
+    /// Accepts clients, also when all have gone.
+    acceptor: JoinHandle<()>,
 }
 
 impl Control {
@@ -263,69 +258,36 @@ impl Control {
         owner: UnixStream,
         signals: Option<EndSignals>,
     ) -> Result<(Self, StopRequests), FileError> {
-        let listener = listen(socket)?;
-        let (updates, _) = broadcast::channel(MAX_QUEUED);
-        let (phase, current_phase) = watch::channel(None);
-        let (stop, requests) = watch::channel(Stop::NotRequested);
-        if let Some(signals) = signals {
-            tokio::spawn(serve_signals(signals, stop.clone()));
-        }
-        let (alive, clients) = mpsc::channel(1);
-        let serve = move |stream, subscription, is_owner, alive, stop: watch::Sender<Stop>| {
-            let current = Current {
-                phase: *current_phase.borrow(),
-                stop_requested: *stop.borrow() > Stop::NotRequested,
-            };
-            let client = Client {
-                current,
-                updates: subscription,
-                stop,
-                is_owner,
-                _alive: alive,
-            };
-            tokio::spawn(client.serve(stream));
+        let mut connections = Acceptor::new(listen(socket)?, "the supervisor's socket");
+        let progress = Progress {
+            clients: broadcast::Sender::new(MAX_QUEUED),
+            phase: watch::Sender::new(None),
+            started: Instant::now(),
         };
-        let (subscriptions, later) = (updates.downgrade(), alive.downgrade());
-        serve(
-            owner,
-            updates.subscribe(),
-            true,
-            alive.clone(),
-            stop.clone(),
-        );
-        tokio::spawn(async move {
-            let mut connections = Acceptor::new(listener, "the supervisor's socket");
+        let (requests, stop) = watch::channel(None);
+        if let Some(signals) = signals {
+            tokio::spawn(serve_signals(signals, requests.clone()));
+        }
+        tokio::spawn(Client::new(&progress, &requests, true).serve(owner));
+        let for_clients = progress.clone();
+        let acceptor = tokio::spawn(async move {
             loop {
                 let stream = connections.accept().await;
-                let (Some(updates), Some(alive)) = (subscriptions.upgrade(), later.upgrade())
-                else {
-                    return;
-                };
-                serve(stream, updates.subscribe(), false, alive, stop.clone());
+                tokio::spawn(Client::new(&for_clients, &requests, false).serve(stream));
             }
         });
-        let control = Self {
-            progress: Progress {
-                clients: updates,
-                phase,
-                started: Instant::now(),
-            },
-            alive,
-            clients,
-        };
-        Ok((control, StopRequests(requests)))
+        Ok((Self { progress, acceptor }, StopRequests(stop)))
     }
 
-    pub fn progress(&self) -> Progress {
-        self.progress.clone()
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
-    /// Sends the last update, and waits until the clients have read it. All other senders must be
-    /// dropped.
-    pub async fn finish(mut self, last: Update) {
+    /// Sends the last update, and waits until the clients have read it.
+    pub async fn finish(self, last: Update) {
+        self.acceptor.abort();
         self.progress.send(last);
-        drop((self.progress, self.alive));
-        let _ = timeout(LAST_UPDATES_TIMEOUT, self.clients.recv()).await;
+        let _ = timeout(LAST_UPDATES_TIMEOUT, self.progress.clients.closed()).await;
     }
 }
 
@@ -333,13 +295,26 @@ impl Control {
 struct Client {
     current: Current,
     updates: broadcast::Receiver<Update>,
-    stop: watch::Sender<Stop>,
+    requests: watch::Sender<Option<Request>>,
     is_owner: bool,
-    /// Its drop shows that the client is served.
-    _alive: mpsc::Sender<Infallible>,
 }
 
 impl Client {
+    fn new(progress: &Progress, requests: &watch::Sender<Option<Request>>, is_owner: bool) -> Self {
+        let updates = progress.clients.subscribe();
+        let current = Current {
+            phase: *progress.phase.borrow(),
+            stop_requested: *requests.borrow() >= Some(Request::Stop),
+        };
+        Self {
+            current,
+            updates,
+            requests: requests.clone(),
+            is_owner,
+        }
+    }
+
+    /// Serves it until it has the last update.
     async fn serve(mut self, stream: UnixStream) {
         let (read, mut write) = stream.into_split();
         let mut requests = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
@@ -352,7 +327,7 @@ impl Client {
                     Ok(update) => {
                         let written = write.write_all(&line(&update)).await;
                         // While it is read, a request that it left may still arrive.
-                        if written.is_err() && !is_reading {
+                        if update.is_last() || (written.is_err() && !is_reading) {
                             return;
                         }
                     }
@@ -371,11 +346,9 @@ impl Client {
     /// `None` is the end of the requests, which stops the VM if this client owns it.
     fn take_request(&mut self, request: Option<&str>) {
         let wanted = request.map_or(self.is_owner.then_some(Request::Stop), Request::parse);
-        self.is_owner &= wanted.is_none();
-        match wanted {
-            Some(Request::Stop) => request_stop(&self.stop, Stop::ShutDown),
-            Some(Request::Force) => request_stop(&self.stop, Stop::Force),
-            Some(Request::Detach) | None => {}
+        if let Some(wanted) = wanted {
+            self.is_owner = false;
+            note(&self.requests, wanted);
         }
     }
 }

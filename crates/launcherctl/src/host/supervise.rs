@@ -56,7 +56,7 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
         args,
         vmi: &vmi,
         dir: &dir,
-        progress: &progress,
+        progress,
         orphan_qemu: &orphan_qemu,
     };
     let result = vm.run_with_or_without_kvm(&mut stop).await;
@@ -70,7 +70,6 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
         }
         Err(error) => failed(error, &vmi, &dir),
     };
-    drop(progress);
     control.finish(last).await;
     Ok(ExitCode::SUCCESS)
 }
