@@ -1,16 +1,18 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
+use std::time::Instant;
+
 use tokio::sync::broadcast;
 
 use super::console_hub;
-use super::control::{Phase, Progress, StopRequests, Update};
+use super::control::{Phase, StopRequests, Update};
 use super::error::RunError;
-use super::launcher::{self, LauncherProcess};
-use super::registry::VmDir;
-use super::start_args::SuperviseArgs;
-use super::symptoms::{self, Symptom};
+use super::launcher::{self, LauncherProcess, Vm};
+use super::symptoms;
 use super::until::Until;
 use crate::error::{CtlError, fail};
+use crate::files::FileError;
+use crate::json::text_at;
 use api::pod_paths::PodPaths;
 
 /// How a VM ended normally.
@@ -46,27 +48,21 @@ impl End {
 /// Serves the console until the VM ends or should be shut down.
 ///
 /// # Errors
-/// The guest is not up in time, or the launcher ended under it.
+/// The guest is not up in time, KVM fails, or the launcher ended under it.
 pub(super) async fn attend(
-    args: &SuperviseArgs,
+    vm: Vm<'_>,
     launcher: &mut LauncherProcess<'_>,
-    dir: &VmDir,
-    progress: &Progress,
     stop: &mut StopRequests,
 ) -> Result<End, CtlError> {
-    let paths = PodPaths::default();
-    let serial = dir.path(&paths.serial_socket(launcher.uid()));
-    let mut output = if serial.exists() {
-        let qemu_log = dir.path(&paths.serial_log(launcher.uid()));
-        Some(console_hub::serve(&serial, qemu_log, dir).await?)
-    } else {
-        None
-    };
+    let Vm { args, progress, .. } = vm;
+    let mut output = serve_console(vm).await?;
     progress.console(output.is_some());
     let mut until = Until::new(args.start.until.as_deref());
     let silence = tokio::time::sleep(symptoms::SILENCE);
     tokio::pin!(silence);
     let mut is_silent = !args.incoming && output.is_some();
+    let (started, mut is_emulated) = (Instant::now(), false);
+    let mut noted = None;
     let timeout = args.start.limit();
     let deadline = tokio::time::sleep(timeout);
     tokio::pin!(deadline);
@@ -79,16 +75,24 @@ pub(super) async fn attend(
                     if args.stop_when_up { return Ok(End::AsWanted); }
                 }
             },
-            is_down = launcher.next_event(progress) => {
-                let is_down = is_down?;
-                report_symptom(launcher, progress)?;
-                if is_down {
-                    return ended(launcher, until.is_waiting());
+            event = launcher.next_event() => {
+                if let Some(event) = event?.filter(|_| !args.incoming) {
+                    is_emulated |= event.is_emulated();
+                    let symptom = symptoms::of_event(&event, vm.name(), started.elapsed())?;
+                    if let Some(text) = &symptom && symptom != noted {
+                        progress.note(text);
+                    }
+                    noted = symptom;
+                }
+                if launcher.is_down() {
+                    launcher.check_end()?;
+                    if until.is_waiting() { fail!("the guest ended before it was up"); }
+                    return Ok(End::AsWanted);
                 }
             },
             () = &mut silence, if is_silent => {
                 is_silent = false;
-                progress.note(&symptoms::of_silence(launcher.name(), launcher.is_emulated()));
+                progress.note(&symptoms::of_silence(vm.name(), is_emulated));
             },
             () = stop.requested() => {
                 return Ok(if until.is_waiting() { End::StoppedBeforeUp } else { End::AsWanted });
@@ -98,7 +102,7 @@ pub(super) async fn attend(
                 progress.note(&format!(
                     "{text:?} has not appeared within {} s; the guest is asked to shut down, and forced off after {} s (Ctrl-C: at once)",
                     timeout.as_secs(),
-                    launcher::grace(launcher.vmi()).as_secs()
+                    launcher::grace(vm.vmi).as_secs()
                 ));
                 return Err(RunError::NotUp(text, timeout).into());
             }
@@ -106,25 +110,17 @@ pub(super) async fn attend(
     }
 }
 
-/// The guest has ended on its own.
-fn ended(launcher: &LauncherProcess<'_>, is_awaited: bool) -> Result<End, CtlError> {
-    launcher.check_end()?;
-    if is_awaited {
-        fail!("the guest ended before it was up");
+/// Serves the guest's serial console, if it has one. Returns its output.
+async fn serve_console(vm: Vm<'_>) -> Result<Option<broadcast::Receiver<Vec<u8>>>, FileError> {
+    let (paths, uid) = (PodPaths::default(), text_at(vm.vmi, "/metadata/uid"));
+    let serial = vm.dir.path(&paths.serial_socket(uid));
+    if !serial.exists() {
+        return Ok(None);
     }
-    Ok(End::AsWanted)
-}
-
-/// Reports why the guest does not run, if so.
-fn report_symptom(launcher: &mut LauncherProcess<'_>, progress: &Progress) -> Result<(), CtlError> {
-    match launcher.take_symptom() {
-        Some(Symptom::KvmFailed(why)) => Err(RunError::KvmFailed(why).into()),
-        Some(Symptom::Note(text)) => {
-            progress.note(&text);
-            Ok(())
-        }
-        None => Ok(()),
-    }
+    let qemu_log = vm.dir.path(&paths.serial_log(uid));
+    console_hub::serve(&serial, qemu_log, vm.dir)
+        .await
+        .map(Some)
 }
 
 async fn next_output(output: &mut Option<broadcast::Receiver<Vec<u8>>>) -> Vec<u8> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 /// Why a VM cannot be started, or was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// KVM cannot run the guest.
-    #[error("{0}")]
-    KvmFailed(String),
+    /// KVM cannot run this guest, but emulation may.
+    #[error("KVM has stopped the guest with an internal error right after its start")]
+    KvmFailed,
     /// The launcher ended before it could be called.
     #[error("the launcher ended before it was ready ({0})")]
     EndedBeforeReady(ExitStatus),

@@ -1,6 +1,5 @@
 //! The launcher of a VM of `run`, from its first call to its exit.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -11,7 +10,8 @@ use tokio::time::timeout;
 use super::control::{Phase, Progress, StopRequests};
 use super::error::RunError;
 use super::processes::terminate;
-use super::symptoms::{self, Symptom};
+use super::registry::VmDir;
+use super::start_args::SuperviseArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::json::text_at;
 use crate::reports::events::{LauncherEvent, has_arrived};
@@ -46,10 +46,25 @@ pub fn grace(vmi: &Value) -> Duration {
     )
 }
 
+/// The VM of a supervisor, and what it was started with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Vm<'a> {
+    pub args: &'a SuperviseArgs,
+    pub vmi: &'a Value,
+    pub dir: &'a VmDir,
+    pub progress: &'a Progress,
+}
+
+impl<'a> Vm<'a> {
+    pub fn name(&self) -> &'a str {
+        text_at(self.vmi, "/metadata/name")
+    }
+}
+
 /// A launcher and its guest.
 #[derive(Debug)]
-pub struct LauncherProcess<'a> {
-    vmi: &'a Value,
+pub(super) struct LauncherProcess<'a> {
+    vm: Vm<'a>,
     child: Child,
     client: Option<Client>,
     events: Receiver<LauncherEvent>,
@@ -58,53 +73,25 @@ pub struct LauncherProcess<'a> {
     has_crashed: bool,
     /// The kernel panicked.
     has_panicked: bool,
-    /// The domain runs without KVM.
-    is_emulated: bool,
-    /// When the domain was started.
-    running_since: Option<Instant>,
-    /// The guest's problem according to the last event, and whether it was taken.
-    symptom: Option<(Symptom, bool)>,
 }
 
 impl<'a> LauncherProcess<'a> {
     /// A launcher that has been started, and its events.
-    pub fn new(vmi: &'a Value, child: Child, events: Receiver<LauncherEvent>) -> Self {
+    pub fn new(vm: Vm<'a>, child: Child, events: Receiver<LauncherEvent>) -> Self {
         Self {
-            vmi,
+            vm,
             child,
             client: None,
             events,
             is_down: false,
             has_crashed: false,
             has_panicked: false,
-            is_emulated: false,
-            running_since: None,
-            symptom: None,
         }
     }
 
-    pub fn vmi(&self) -> &'a Value {
-        self.vmi
-    }
-
-    pub fn name(&self) -> &str {
-        text_at(self.vmi, "/metadata/name")
-    }
-
-    /// Whether the guest runs without KVM.
-    pub fn is_emulated(&self) -> bool {
-        self.is_emulated
-    }
-
-    /// The guest's problem, once for each cause.
-    pub fn take_symptom(&mut self) -> Option<Symptom> {
-        match &mut self.symptom {
-            Some((symptom, taken)) if !*taken => {
-                *taken = true;
-                Some(symptom.clone())
-            }
-            _ => None,
-        }
+    /// Whether the guest has ended.
+    pub fn is_down(&self) -> bool {
+        self.is_down
     }
 
     /// Checks how the guest ended.
@@ -121,22 +108,19 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    pub fn uid(&self) -> &str {
-        text_at(self.vmi, "/metadata/uid")
-    }
-
     /// Waits for the cmd socket and makes the first call.
     ///
     /// # Errors
     /// The launcher exits first, or supports only other versions.
-    pub async fn connect(&mut self, socket: &Path) -> Result<(), CtlError> {
+    pub async fn connect(&mut self) -> Result<(), CtlError> {
+        let socket = self.vm.dir.cmd_socket();
         tokio::select! {
-            () = inotify::appears(socket) => {}
+            () = inotify::appears(&socket) => {}
             status = self.child.wait() => {
                 return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
             }
         }
-        let client = Client::connect(socket).await?;
+        let client = Client::connect(&socket).await?;
         let versions = client.versions().await?;
         if !versions.contains(&1) {
             fail!("the launcher speaks cmd versions {versions:?}, not 1");
@@ -150,11 +134,10 @@ impl<'a> LauncherProcess<'a> {
     /// # Errors
     /// The launcher refuses it, exits, or does not start the guest in time.
     pub async fn sync(&mut self, limit: Duration) -> Result<(), CtlError> {
-        let options = VirtualMachineOptions::default;
         let begun = Instant::now();
         loop {
-            let Err(refused) = self.client()?.sync(self.vmi, options()).await else {
-                self.running_since = Some(Instant::now());
+            let options = VirtualMachineOptions::default();
+            let Err(refused) = self.client()?.sync(self.vm.vmi, options).await else {
                 return Ok(());
             };
             // When a launcher dies, its connection ends first.
@@ -172,29 +155,25 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Waits for the next event. Returns true if the guest is down.
+    /// Waits for the next event; `None` if the launcher has exited after its guest.
     ///
     /// # Errors
     /// The launcher exited under its guest.
-    pub async fn next_event(&mut self, progress: &Progress) -> Result<bool, CtlError> {
+    pub async fn next_event(&mut self) -> Result<Option<LauncherEvent>, CtlError> {
         tokio::select! {
-            event = self.events.recv() => {
-                if let Some(event) = event {
-                    progress.event(&event);
-                    self.note_symptom(&event);
-                    if event.has_left() && !self.is_down {
-                        progress.note("the VM has migrated to another launcher");
-                    }
-                    self.is_down |= event.is_final() || matches!(event.state(), Some("Shutoff" | "Crashed"));
-                    self.has_crashed |= event.is_crash();
-                    self.has_panicked |= event.is_panic();
-                    self.is_emulated |= event.is_emulated();
+            Some(event) = self.events.recv() => {
+                self.vm.progress.event(&event);
+                if event.has_left() && !self.is_down {
+                    self.vm.progress.note("the VM has migrated to another launcher");
                 }
-                Ok(self.is_down)
+                self.is_down |= event.is_final() || matches!(event.state(), Some("Shutoff" | "Crashed"));
+                self.has_crashed |= event.is_crash();
+                self.has_panicked |= event.is_panic();
+                Ok(Some(event))
             }
             status = self.child.wait() => {
                 let status = status.map_err(RuntimeError)?;
-                if self.is_down { Ok(true) } else { Err(RunError::EndedOnItsOwn(status).into()) }
+                if self.is_down { Ok(None) } else { Err(RunError::EndedOnItsOwn(status).into()) }
             }
         }
     }
@@ -204,15 +183,15 @@ impl<'a> LauncherProcess<'a> {
     ///
     /// # Errors
     /// The launcher crashed.
-    pub async fn wait_for_guest(&mut self, progress: &Progress) -> Result<bool, CtlError> {
+    pub async fn wait_for_guest(&mut self) -> Result<bool, CtlError> {
         loop {
             tokio::select! {
-                event = self.events.recv() => if let Some(event) = event {
-                    progress.event(&event);
+                Some(event) = self.events.recv() => {
+                    self.vm.progress.event(&event);
                     if event.has_arrived() {
                         return Ok(true);
                     }
-                },
+                }
                 status = self.child.wait() => {
                     let status = status.map_err(RuntimeError)?;
                     return if status.success() { Ok(false) } else { Err(RunError::EndedOnItsOwn(status).into()) };
@@ -230,34 +209,23 @@ impl<'a> LauncherProcess<'a> {
         domain.as_ref().is_some_and(has_arrived)
     }
 
-    fn note_symptom(&mut self, event: &LauncherEvent) {
-        let Some(since) = self.running_since else {
-            return;
-        };
-        let found = symptoms::of_event(event, self.name(), since.elapsed());
-        let is_same = matches!((&self.symptom, &found), (Some((old, _)), Some(new)) if old == new);
-        if !is_same {
-            self.symptom = found.map(|symptom| (symptom, false));
-        }
-    }
-
     /// Forces the guest off and waits for the launcher to exit. If that takes too long, kills the
     /// launcher: its QEMU is then an orphan, which the supervisor ends.
     ///
     /// # Errors
     /// The launcher exits with a failure.
-    pub async fn force_off(&mut self, progress: &Progress) -> Result<(), CtlError> {
+    pub async fn force_off(&mut self) -> Result<(), CtlError> {
         let forced = async {
             self.act(Action::Kill).await?;
-            progress.phase(Phase::GuestDown);
-            self.wait_for_exit(progress).await
+            self.vm.progress.phase(Phase::GuestDown);
+            self.wait_for_exit().await
         };
         let why = match timeout(FORCE_TIMEOUT, forced).await {
             Ok(Err(error)) if error.of::<CallError>().is_some() => error.chain(),
             Ok(ended) => return ended,
             Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
         };
-        progress.note(&format!(
+        self.vm.progress.note(&format!(
             "the launcher does not end the guest, so both are killed: {why}"
         ));
         Ok(self.child.kill().await.map_err(RuntimeError)?)
@@ -268,31 +236,27 @@ impl<'a> LauncherProcess<'a> {
     ///
     /// # Errors
     /// The launcher does not exit, or exits with a failure.
-    pub async fn end(
-        &mut self,
-        progress: &Progress,
-        stop: &mut StopRequests,
-    ) -> Result<(), CtlError> {
+    pub async fn end(&mut self, stop: &mut StopRequests) -> Result<(), CtlError> {
         if self.child.try_wait().map_err(RuntimeError)?.is_some() {
             return Ok(());
         }
         if !self.is_down {
-            let grace = grace(self.vmi);
-            self.note_pause(grace, progress).await;
+            let grace = grace(self.vm.vmi);
+            self.note_pause(grace).await;
             let kill_reason = tokio::select! {
-                ended = timeout(grace, self.shut_down_guest(progress)) => match ended {
+                ended = timeout(grace, self.shut_down_guest()) => match ended {
                     Ok(ended) => { ended?; None }
                     Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
                 () = stop.forced() => Some("the guest is forced off".to_owned()),
             };
             if let Some(why) = kill_reason {
-                progress.note(&why);
-                return self.force_off(progress).await;
+                self.vm.progress.note(&why);
+                return self.force_off().await;
             }
         }
-        progress.phase(Phase::GuestDown);
-        self.wait_for_exit(progress).await
+        self.vm.progress.phase(Phase::GuestDown);
+        self.wait_for_exit().await
     }
 
     /// Ends a launcher whose start has failed or is no longer wanted. It may be about to start the
@@ -311,31 +275,31 @@ impl<'a> LauncherProcess<'a> {
     }
 
     /// A paused guest sees a shutdown request once it is resumed.
-    async fn note_pause(&self, grace: Duration, progress: &Progress) {
+    async fn note_pause(&self, grace: Duration) {
         let Ok(client) = self.client() else { return };
         let domain = client.domain().await.ok().flatten();
         if GuestState::of(domain.as_ref()) == GuestState::Paused {
-            let name = self.name();
-            progress.note(&format!(
+            let name = self.vm.name();
+            self.vm.progress.note(&format!(
                 "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now, and it is forced off after {} s",
                 grace.as_secs()
             ));
         }
     }
 
-    async fn shut_down_guest(&mut self, progress: &Progress) -> Result<(), CtlError> {
+    async fn shut_down_guest(&mut self) -> Result<(), CtlError> {
         let (mut was_asked, mut was_refused) = (false, false);
         loop {
             let delay = match self.act(Action::Shutdown).await {
                 Ok(()) => {
                     if !std::mem::replace(&mut was_asked, true) {
-                        progress.phase(Phase::ShutdownRequested);
+                        self.vm.progress.phase(Phase::ShutdownRequested);
                     }
                     REQUEST_INTERVAL
                 }
                 Err(error) => {
                     if !was_asked && !std::mem::replace(&mut was_refused, true) {
-                        progress.note(&format!(
+                        self.vm.progress.note(&format!(
                             "the guest cannot be asked to shut down: {}",
                             error.chain()
                         ));
@@ -343,19 +307,21 @@ impl<'a> LauncherProcess<'a> {
                     SHUTDOWN_RETRY_DELAY
                 }
             };
-            if let Ok(ended) = timeout(delay, self.guest_down(progress)).await {
+            if let Ok(ended) = timeout(delay, self.guest_down()).await {
                 return ended;
             }
         }
     }
 
-    async fn guest_down(&mut self, progress: &Progress) -> Result<(), CtlError> {
-        while !self.next_event(progress).await? {}
+    async fn guest_down(&mut self) -> Result<(), CtlError> {
+        while !self.is_down {
+            self.next_event().await?;
+        }
         Ok(())
     }
 
     /// The launcher exits once its domain is gone.
-    async fn wait_for_exit(&mut self, progress: &Progress) -> Result<(), CtlError> {
+    async fn wait_for_exit(&mut self) -> Result<(), CtlError> {
         // It may be gone already.
         let _ = self.act(Action::Delete).await;
         let Ok(status) = timeout(EXIT_TIMEOUT, self.child.wait()).await else {
@@ -363,7 +329,7 @@ impl<'a> LauncherProcess<'a> {
             fail!("the launcher has not ended {seconds} s after its domain");
         };
         let status = status.map_err(RuntimeError)?;
-        progress.phase(Phase::LauncherEnded);
+        self.vm.progress.phase(Phase::LauncherEnded);
         if !status.success() {
             fail!("the launcher ended with {status}");
         }
@@ -371,7 +337,7 @@ impl<'a> LauncherProcess<'a> {
     }
 
     async fn act(&self, action: Action) -> Result<(), CtlError> {
-        Ok(self.client()?.act(action, self.vmi).await?)
+        Ok(self.client()?.act(action, self.vm.vmi).await?)
     }
 
     fn client(&self) -> Result<&Client, TextError> {

@@ -8,10 +8,8 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use super::error::RunError;
-use super::launcher;
+use super::launcher::{self, Vm};
 use super::processes::{find_on_path, is_executable};
-use super::registry::VmDir;
-use super::start_args::SuperviseArgs;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::json::text_at;
@@ -31,12 +29,11 @@ const OVMF_PATH: &str = "/usr/share/OVMF";
 /// # Errors
 /// It cannot be started.
 pub(super) fn start_launcher(
-    args: &SuperviseArgs,
+    vm: Vm<'_>,
     emulate: bool,
     sidecars: usize,
-    vmi: &Value,
-    dir: &VmDir,
 ) -> Result<Child, CtlError> {
+    let Vm { args, vmi, dir, .. } = vm;
     let program = args.start.launcher.clone();
     let program = program.map_or_else(installed_launcher, Ok)?;
     // To receive a guest takes libvirt's daemon.
@@ -46,7 +43,7 @@ pub(super) fn start_launcher(
     let grace = launcher::grace(vmi).as_secs();
     let mut command = Command::new(&program);
     command
-        .args(["--name", text_at(vmi, "/metadata/name")])
+        .args(["--name", vm.name()])
         .args(["--namespace", text_at(vmi, "/metadata/namespace")])
         .args(["--uid", text_at(vmi, "/metadata/uid")])
         .args(["--libvirt", libvirt, "--allow-emulation"])
@@ -105,12 +102,10 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
 
 /// Whether the log's last error adds something to the error.
 fn says_more(last: &str, error: &CtlError) -> bool {
-    if let Some(CallError::Refused { message, .. }) = error.of() {
-        return !last.ends_with(message);
-    }
-    match error.of() {
+    match (error.of(), error.of()) {
+        (Some(CallError::Refused { message, .. }), _) => !last.ends_with(message),
         // A killed launcher logs nothing about it: its last error is about something else.
-        Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status)) => {
+        (_, Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status))) => {
             status.signal().is_none()
         }
         _ => true,

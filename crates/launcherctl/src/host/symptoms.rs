@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::error::RunError;
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 
@@ -12,55 +13,48 @@ pub const SILENCE: Duration = Duration::from_secs(20);
 /// An internal error of a guest under KVM this soon after its start is KVM's.
 const EARLY: Duration = Duration::from_secs(10);
 
-/// What a user sees of a guest that stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Symptom {
-    /// What happened, and what to do.
-    Note(String),
-    /// KVM cannot run this guest, but emulation may.
-    KvmFailed(String),
-}
-
-/// The problem shown by a domain event of the VM `name`, `after` the guest's start; `None` if all
-/// is well.
-pub fn of_event(event: &LauncherEvent, name: &str, after: Duration) -> Option<Symptom> {
-    let LauncherEvent::Domain { domain, .. } = event else {
-        return None;
-    };
-    of_domain(domain, name, after)
-}
-
-fn of_domain(domain: &Value, name: &str, after: Duration) -> Option<Symptom> {
-    let note = |text: String| Some(Symptom::Note(text));
-    let is_kvm = text_at(domain, "/Spec/Type") == "kvm";
-    match (
-        text_at(domain, "/Status/Status"),
-        text_at(domain, "/Status/Reason"),
-    ) {
-        ("Paused", "User") => note(format!(
-            "the guest is paused; launcherctl unpause {name} resumes it"
-        )),
-        ("Paused", "IOError") => note(format!(
-            "the guest is paused: one of its disks cannot be read or written, as when the file system of its image is full (df); make space, then launcherctl unpause {name}"
-        )),
-        ("Paused", "Watchdog") => note(format!(
-            "the guest is paused by its watchdog: it has not reset it in time; launcherctl reset {name} starts it again"
-        )),
-        ("Paused", "Crashed") => note(format!(
-            "the guest is paused after a crash of its kernel; launcherctl screenshot --name {name} screen.png shows its screen, launcherctl reset {name} starts it again"
-        )),
-        // libvirt has no reason for QEMU's internal error.
-        ("Paused", "Unknown") if is_kvm && after < EARLY => Some(Symptom::KvmFailed(
-            "KVM has stopped the guest with an internal error right after its start".to_owned(),
-        )),
-        ("Paused", "Unknown") => note(format!(
-            "the guest is paused by QEMU with an internal error; QEMU's log says more (launcherctl debug --name {name} has it), launcherctl reset {name} starts the guest again"
-        )),
-        ("Crashed", "Panicked") | ("Shutoff", "Crashed") => note(format!(
-            "the guest has crashed; launcherctl logs {name} --console shows what it wrote last, launcherctl logs {name} the launcher's log"
-        )),
-        _ => None,
+/// What a domain event of the VM `name`, `after` the guest's start, shows of a problem, and what to
+/// do; `None` if all is well.
+///
+/// # Errors
+/// KVM has failed.
+pub fn of_event(
+    event: &LauncherEvent,
+    name: &str,
+    after: Duration,
+) -> Result<Option<String>, RunError> {
+    match event {
+        LauncherEvent::Domain { domain, .. } => of_domain(domain, name, after),
+        LauncherEvent::Kubernetes { .. } => Ok(None),
     }
+}
+
+fn of_domain(domain: &Value, name: &str, after: Duration) -> Result<Option<String>, RunError> {
+    let status = text_at(domain, "/Status/Status");
+    let is_kvm = text_at(domain, "/Spec/Type") == "kvm";
+    Ok(Some(match (status, text_at(domain, "/Status/Reason")) {
+        ("Paused", "User") => {
+            format!("the guest is paused; launcherctl unpause {name} resumes it")
+        }
+        ("Paused", "IOError") => format!(
+            "the guest is paused: one of its disks cannot be read or written, as when the file system of its image is full (df); make space, then launcherctl unpause {name}"
+        ),
+        ("Paused", "Watchdog") => format!(
+            "the guest is paused by its watchdog: it has not reset it in time; launcherctl reset {name} starts it again"
+        ),
+        ("Paused", "Crashed") => format!(
+            "the guest is paused after a crash of its kernel; launcherctl screenshot --name {name} screen.png shows its screen, launcherctl reset {name} starts it again"
+        ),
+        // libvirt has no reason for QEMU's internal error.
+        ("Paused", "Unknown") if is_kvm && after < EARLY => return Err(RunError::KvmFailed),
+        ("Paused", "Unknown") => format!(
+            "the guest is paused by QEMU with an internal error; QEMU's log says more (launcherctl debug --name {name} has it), launcherctl reset {name} starts the guest again"
+        ),
+        ("Crashed", "Panicked") | ("Shutoff", "Crashed") => format!(
+            "the guest has crashed; launcherctl logs {name} --console shows what it wrote last, launcherctl logs {name} the launcher's log"
+        ),
+        _ => return Ok(None),
+    }))
 }
 
 /// The note about a console that stayed blank for [`SILENCE`].
@@ -98,7 +92,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn symptom(kind: &str, status: &str, reason: &str, after: u64) -> Option<Symptom> {
+    fn symptom(
+        kind: &str,
+        status: &str,
+        reason: &str,
+        after: u64,
+    ) -> Result<Option<String>, RunError> {
         let domain =
             json!({"Spec": {"Type": kind}, "Status": {"Status": status, "Reason": reason}});
         of_domain(&domain, "web", Duration::from_secs(after))
@@ -106,11 +105,8 @@ mod tests {
 
     #[test]
     fn a_guest_that_stops_has_a_cause_and_a_remedy() {
-        assert_eq!(symptom("kvm", "Running", "Unknown", 1), None);
-        let text = |found: Option<Symptom>| match found {
-            Some(Symptom::Note(text)) => text,
-            other => format!("{other:?}"),
-        };
+        assert!(matches!(symptom("kvm", "Running", "Unknown", 1), Ok(None)));
+        let text = |found: Result<Option<String>, RunError>| format!("{found:?}");
         assert!(text(symptom("kvm", "Paused", "User", 1)).contains("launcherctl unpause web"));
         assert!(text(symptom("qemu", "Paused", "IOError", 1)).contains("df"));
         assert!(text(symptom("qemu", "Paused", "Unknown", 1)).contains("internal error"));
@@ -131,7 +127,7 @@ mod tests {
 
     #[test]
     fn only_kvm_right_after_the_start_is_replaced_by_emulation() {
-        let is_kvm = |found| matches!(found, Some(Symptom::KvmFailed(_)));
+        let is_kvm = |found| matches!(found, Err(RunError::KvmFailed));
         assert!(is_kvm(symptom("kvm", "Paused", "Unknown", 1)));
         assert!(!is_kvm(symptom("kvm", "Paused", "Unknown", 60)));
         assert!(!is_kvm(symptom("qemu", "Paused", "Unknown", 1)));
