@@ -32,8 +32,7 @@ pub struct Failure {
 impl Failure {
     /// Loads the failure of the VM in `dir`, if it has failed.
     pub fn load(dir: &VmDir) -> Option<Self> {
-        let text = fs::read(dir.path(FAILURE_FILE)).ok()?;
-        serde_json::from_slice(&text).ok()
+        dir.load(FAILURE_FILE).ok()
     }
 }
 
@@ -59,8 +58,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
         vm_dir::remove_secrets(dir);
     }
     // The last step: when it is visible, everything is done.
-    let text = serde_json::to_vec(&failure).unwrap_or_default();
-    fs::write(dir.path(FAILURE_FILE), text).is_ok()
+    dir.store(FAILURE_FILE, &failure).is_ok()
 }
 
 /// If the VM failed before its console was served, makes a console log from the end of QEMU's. Ends

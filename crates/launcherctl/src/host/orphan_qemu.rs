@@ -37,32 +37,28 @@ impl OrphanQemu {
     /// exited.
     pub async fn terminate(&self) -> bool {
         let found = self.orphans().into_iter().any(has_guest);
-        self.signal_all(Signal::TERM);
-        let mut polls = 0;
-        while !self.orphans().is_empty() && polls < MAX_POLLS {
-            if polls >= POLLS_BEFORE_KILL {
-                self.signal_all(Signal::KILL);
+        for poll in 0..MAX_POLLS {
+            let orphans = self.orphans();
+            if orphans.is_empty() {
+                break;
             }
-            for pid in self.orphans() {
+            for pid in orphans {
+                match poll {
+                    0 => drop(kill_process(pid, Signal::TERM)),
+                    POLLS_BEFORE_KILL.. => drop(kill_process(pid, Signal::KILL)),
+                    _ => {}
+                }
                 let _ = waitpid(Some(pid), WaitOptions::NOHANG);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
-            polls += 1;
         }
         found
     }
 
     fn orphans(&self) -> Vec<Pid> {
-        children()
-            .into_iter()
-            .filter(|pid| !self.not_ours.contains(pid))
-            .collect()
-    }
-
-    fn signal_all(&self, signal: Signal) {
-        for pid in self.orphans() {
-            let _ = kill_process(pid, signal);
-        }
+        let mut orphans = children();
+        orphans.retain(|pid| !self.not_ours.contains(pid));
+        orphans
     }
 }
 
@@ -70,9 +66,7 @@ impl OrphanQemu {
 /// helper of the launcher, has no such argument.
 fn has_guest(pid: Pid) -> bool {
     let arguments = arguments(pid).unwrap_or_default();
-    arguments
-        .iter()
-        .any(|argument| argument.starts_with("guest="))
+    arguments.iter().any(|it| it.starts_with("guest="))
 }
 
 #[cfg(test)]

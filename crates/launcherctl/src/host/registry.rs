@@ -8,6 +8,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::files::{FileError, create_private};
@@ -15,11 +17,10 @@ use crate::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
 
-/// The VMI as last sent.
-const VMI_FILE: &str = "vmi.json";
+/// The VMI as last sent, below the VM's directory.
+const VMI_FILE: &str = "/vmi.json";
 /// The VMI's fields that wait for a restart.
-const RESTART_FILE: &str = "restart.json";
-
+const RESTART_FILE: &str = "/restart.json";
 /// The supervisor's socket, below the VM's directory.
 pub const CONTROL_SOCKET: &str = "/control.sock";
 /// An empty file that marks a directory to be removed with the VM.
@@ -53,9 +54,16 @@ pub enum RegistryError {
     /// Another user owns the registry's directory.
     #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
     NotOurs(PathBuf),
-    /// The stored VMI cannot be read.
+    /// A stored file cannot be read.
     #[error("{file}: not valid JSON", file = .0.display())]
-    Vmi(PathBuf, #[source] serde_json::Error),
+    NotJson(PathBuf, #[source] serde_json::Error),
+}
+
+impl RegistryError {
+    /// The name is taken by the VM in `dir`.
+    pub fn name_taken(name: &str, dir: &VmDir) -> Self {
+        Self::NameTaken(name.to_owned(), dir.root().to_owned())
+    }
 }
 
 /// The directory of a VM: its launcher's root.
@@ -102,6 +110,12 @@ impl VmDir {
         std::os::unix::net::UnixStream::connect(short.join(name)).is_ok()
     }
 
+    /// Whether both are the same directory; that of `--root` may be a link with a short path.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let path = |dir: &Self| dir.root.canonicalize().ok();
+        path(self).is_some() && path(self) == path(other)
+    }
+
     /// Whether the VM has a supervisor.
     pub fn is_supervised(&self) -> bool {
         std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
@@ -124,14 +138,44 @@ impl VmDir {
         }
     }
 
+    /// Stores a value as JSON below the root, replacing an earlier one. Private to this user: a VMI
+    /// may have passwords for cloud-init.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store(&self, file: &str, value: &impl Serialize) -> Result<(), FileError> {
+        let (file, new) = (self.path(file), self.path(&format!("{file}.new")));
+        let text = serde_json::to_vec(value).unwrap_or_default();
+        create_private(&new)
+            .and_then(|mut it| it.write_all(&text))
+            .and_then(|()| fs::rename(&new, &file))
+            .map_err(FileError::on("write", file))
+    }
+
+    /// Loads what [`Self::store`] has stored.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load<T: DeserializeOwned>(&self, file: &str) -> Result<T, RegistryError> {
+        let file = self.path(file);
+        let text = fs::read(&file).map_err(FileError::on("read", &file))?;
+        serde_json::from_slice(&text).map_err(|source| RegistryError::NotJson(file, source))
+    }
+
     /// Stores the VMI for later calls.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn store_vmi(&self, vmi: &Value) -> Result<(), FileError> {
-        let (file, new) = (self.root.join(VMI_FILE), self.root.join("vmi.json.new"));
-        write_private(&new, vmi)?;
-        fs::rename(&new, &file).map_err(FileError::on("write", &file))
+        self.store(VMI_FILE, vmi)
+    }
+
+    /// The VMI last sent by `run` or a later verb.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load_vmi(&self) -> Result<Value, RegistryError> {
+        self.load(VMI_FILE)
     }
 
     /// Stores which fields of the last sent VMI wait for a restart, in a plan's format: the stored
@@ -140,47 +184,29 @@ impl VmDir {
     /// # Errors
     /// It cannot be written.
     pub fn store_restart(&self, fields: &[Value]) -> Result<(), FileError> {
-        let file = self.root.join(RESTART_FILE);
         if fields.is_empty() {
-            let _ = fs::remove_file(&file);
+            let _ = fs::remove_file(self.path(RESTART_FILE));
             return Ok(());
         }
-        write_private(&file, &Value::from(fields))
+        self.store(RESTART_FILE, &fields)
     }
 
     /// The fields stored by [`Self::store_restart`]; empty if none were.
     pub fn load_restart(&self) -> Vec<Value> {
-        let text = fs::read(self.root.join(RESTART_FILE)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        self.load(RESTART_FILE).unwrap_or_default()
     }
 
     /// Removes an ended VM's stored VMI, and the fields that waited for a restart.
     pub fn remove_vmi(&self) {
-        let _ = fs::remove_file(self.root.join(VMI_FILE));
-        let _ = fs::remove_file(self.root.join(RESTART_FILE));
+        for file in [VMI_FILE, RESTART_FILE] {
+            let _ = fs::remove_file(self.path(file));
+        }
     }
 
     /// Whether `run`, which stores the VMI here, started the launcher.
     pub fn is_of_run(&self) -> bool {
-        self.root.join(VMI_FILE).exists()
+        self.path(VMI_FILE).exists()
     }
-
-    /// The VMI last sent by `run` or a later verb.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn load_vmi(&self) -> Result<Value, RegistryError> {
-        let file = self.root.join(VMI_FILE);
-        let text = fs::read_to_string(&file).map_err(FileError::on("read", &file))?;
-        serde_json::from_str(&text).map_err(|source| RegistryError::Vmi(file, source))
-    }
-}
-
-/// The VMI may have passwords for cloud-init.
-fn write_private(file: &Path, value: &Value) -> Result<(), FileError> {
-    let written =
-        create_private(file).and_then(|mut it| it.write_all(value.to_string().as_bytes()));
-    written.map_err(FileError::on("write", file))
 }
 
 /// Held by a `run` that starts a VM in a directory, until the VM has a supervisor or is given up:
@@ -214,10 +240,7 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
     let link = directory.join(name);
     if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
         if old.is_running() || old.is_supervised() || is_being_started(&old, vm) {
-            return Err(RegistryError::NameTaken(
-                name.to_owned(),
-                old.root().to_owned(),
-            ));
+            return Err(RegistryError::name_taken(name, &old));
         }
         fs::remove_file(&link).map_err(FileError::on("remove", &link))?;
     }
@@ -227,8 +250,7 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
 
 /// Whether another `run` starts a VM in `old`. In `vm` it is this one.
 fn is_being_started(old: &VmDir, vm: &VmDir) -> bool {
-    let path = |dir: &VmDir| dir.root().canonicalize().ok();
-    path(old) != path(vm) && matches!(StartLock::take(old), Ok(None))
+    !old.is_same(vm) && matches!(StartLock::take(old), Ok(None))
 }
 
 /// Moves the name to a VM's new directory. Does nothing unless the VM in `from` has the name.
@@ -284,17 +306,13 @@ pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
 
 /// The names to offer for an unknown one. The intended VM may also have failed.
 fn named_running(wanted: &str) -> String {
-    let names = |vms: Result<Vec<(String, VmDir)>, _>| -> Vec<String> {
-        let vms = vms.unwrap_or_default();
-        vms.into_iter().map(|(name, _)| name).collect()
+    let (running, all) = (running().unwrap_or_default(), all().unwrap_or_default());
+    let running: Vec<&str> = running.iter().map(|(name, _)| name.as_str()).collect();
+    let running = match running.join(", ").as_str() {
+        "" => "none is running".to_owned(),
+        names => format!("running: {names}"),
     };
-    let (running, all) = (names(running()), names(all()));
-    let running = if running.is_empty() {
-        "none is running".to_owned()
-    } else {
-        format!("running: {}", running.join(", "))
-    };
-    match similar(wanted, all.iter().map(String::as_str)) {
+    match similar(wanted, all.iter().map(|(name, _)| name.as_str())) {
         Some(meant) => format!("{running}; did you mean {meant}?"),
         None => running,
     }
@@ -335,16 +353,15 @@ fn directory() -> Result<PathBuf, RegistryError> {
         _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
     };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
-        Ok(()) => Ok(directory),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let metadata =
-                fs::symlink_metadata(&directory).map_err(FileError::on("stat", &directory))?;
-            if metadata.is_dir() && metadata.uid() == user {
-                Ok(directory)
-            } else {
-                Err(RegistryError::NotOurs(directory))
-            }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(FileError::on("make", directory)(error).into());
         }
-        Err(error) => Err(FileError::on("make", directory)(error).into()),
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(&directory).map_err(FileError::on("stat", &directory))?;
+    if metadata.is_dir() && metadata.uid() == user {
+        Ok(directory)
+    } else {
+        Err(RegistryError::NotOurs(directory))
     }
 }

@@ -1,7 +1,7 @@
 //! What remains of a VM whose supervisor was killed: its launcher, QEMU and other processes that
 //! name its directory; its files and its name.
 
-use std::path::{Component, Path};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid};
@@ -80,7 +80,7 @@ impl Earlier {
     /// files in `next`.
     pub async fn remove(self, next: &VmDir) {
         terminate(self.dir.root()).await;
-        if is_same_directory(&self.dir, next) {
+        if self.dir.is_same(next) {
             let _ = std::fs::remove_file(next.path(TEMPORARY));
             remove_sockets(next);
             self.dir.remove_link();
@@ -92,7 +92,7 @@ impl Earlier {
     /// Restores its name, as the VM in `next` is not started. Without a reason it has left only
     /// files in `next`.
     pub fn restore(self, next: &VmDir) {
-        if Failure::load(&self.dir).is_some() || !is_same_directory(&self.dir, next) {
+        if Failure::load(&self.dir).is_some() || !self.dir.is_same(next) {
             // The error of the VM that is not started matters more than one here.
             let _ = registry::add(&self.name, &self.dir);
         }
@@ -116,10 +116,9 @@ pub fn forget(name: &str, dir: &VmDir) {
 /// Removes an ended VM's sockets, and its UID's directory with the guest's sockets, from a
 /// directory of `--root`, which stays.
 pub fn remove_sockets(dir: &VmDir) {
-    let vmi = dir.load_vmi().unwrap_or_default();
     let uid = match Failure::load(dir) {
         Some(failure) => failure.uid,
-        None => text_at(&vmi, "/metadata/uid").to_owned(),
+        None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/uid").to_owned(),
     };
     let sockets = [CONTROL_SOCKET, CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
     let sockets = sockets.into_iter().map(|socket| dir.path(socket));
@@ -127,15 +126,11 @@ pub fn remove_sockets(dir: &VmDir) {
     for socket in sockets.chain(others) {
         let _ = std::fs::remove_file(socket);
     }
-    // A VMI's UID may be any text.
-    let is_name = matches!(
-        *Path::new(&uid).components().collect::<Vec<_>>(),
-        [Component::Normal(_)]
-    );
-    if let (true, Some(own)) = (
-        is_name,
-        dir.path(&PodPaths::default().serial_log(&uid)).parent(),
-    ) {
+    let log = dir.path(&PodPaths::default().serial_log(&uid));
+    // A VMI's UID may be any text, such as a path.
+    if let (Some(name), Some(own)) = (Path::new(&uid).file_name(), log.parent())
+        && name == uid.as_str()
+    {
         let _ = std::fs::remove_dir_all(own);
     }
 }
@@ -143,21 +138,12 @@ pub fn remove_sockets(dir: &VmDir) {
 /// Refuses a running VM, or one whose guest runs.
 fn check_lost(name: &str, dir: &VmDir) -> Result<(), RegistryError> {
     if dir.is_running() || dir.is_supervised() {
-        return Err(RegistryError::NameTaken(
-            name.to_owned(),
-            dir.root().to_owned(),
-        ));
+        return Err(RegistryError::name_taken(name, dir));
     }
     match guest(dir.root()) {
         None => Ok(()),
         Some(pid) => Err(RegistryError::GuestRuns(name.to_owned(), pid)),
     }
-}
-
-/// Whether both are the same directory; that of `--root` may be a link with a short path.
-fn is_same_directory(one: &VmDir, other: &VmDir) -> bool {
-    let path = |dir: &VmDir| dir.root().canonicalize().ok();
-    path(one).is_some() && path(one) == path(other)
 }
 
 /// The processes with an argument that names the directory, or a path or option below it.

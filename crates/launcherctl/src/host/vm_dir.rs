@@ -1,11 +1,11 @@
 //! The directory of a VM of `run`: created, cleaned after a killed launcher, and removed.
 
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rustix::fs::Mode;
+use rustix::process::Pid;
 
 use super::registry::{self, RegistryError, StartLock, VmDir};
 use crate::error::{CtlError, TextError, fail};
@@ -14,6 +14,7 @@ use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
     SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,
 };
+use os::procfs::command_line;
 
 /// What a launcher makes below its root: the directories of the pod and of libvirt.
 const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
@@ -60,19 +61,13 @@ fn make_private() {
 
 /// Makes the directory private to this user, including what an earlier run has left in it.
 fn keep_private(directory: &Path) -> Result<(), FileError> {
-    let private = 0o700;
-    match fs::DirBuilder::new().mode(private).create(directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::set_permissions(directory, fs::Permissions::from_mode(private))
-        }
-        made => made,
-    }
-    .map_err(FileError::on("make", directory))
+    let private = || fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
+    let made = fs::create_dir_all(directory).and_then(|()| private());
+    made.map_err(FileError::on("make", directory))
 }
 
 fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
-    StartLock::take(dir)?
-        .ok_or_else(|| RegistryError::NameTaken(name.to_owned(), dir.root().to_owned()).into())
+    StartLock::take(dir)?.ok_or_else(|| RegistryError::name_taken(name, dir).into())
 }
 
 /// The directory by its own path, or by a link in `base` if that is too long. A path too long only
@@ -93,9 +88,7 @@ fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
 /// It cannot be made.
 pub fn create_temporary() -> Result<VmDir, CtlError> {
     make_private();
-    make_short(&std::env::temp_dir(), |root| {
-        fs::DirBuilder::new().mode(0o700).create(root)
-    })
+    make_short(&std::env::temp_dir(), |root| fs::create_dir(root))
 }
 
 fn short_name(base: &Path, attempt: u32) -> PathBuf {
@@ -140,13 +133,11 @@ pub fn remove_stale_socket(dir: &VmDir) -> Result<(), CtlError> {
 pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
     let file = |path: &str| dir.path(&path.replace("DOMAIN", domain));
     let pid = fs::read_to_string(file("run/qemu/DOMAIN.pid")).unwrap_or_default();
-    let command = fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default();
-    let root = dir.root().as_os_str().as_bytes();
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+    let qemu = pid.map(command_line).unwrap_or_default();
     // The QEMU of an earlier launcher may know the directory by another path.
     let guest = format!("guest={domain},");
-    let is_named = |name: &[u8]| command.windows(name.len()).any(|part| part == name);
-    let is_alive = !pid.trim().is_empty() && (is_named(root) || is_named(guest.as_bytes()));
-    if is_alive {
+    if qemu.contains(&dir.root().display().to_string()) || qemu.contains(&guest) {
         return;
     }
     for path in [
@@ -186,6 +177,7 @@ pub fn remove_overlays(dir: &VmDir) {
 /// and the images made from them.
 pub fn remove_secrets(dir: &VmDir) {
     dir.remove_vmi();
+    let paths = PodPaths::default();
     for path in [
         SECRET_DIR,
         CONFIG_MAP_DIR,
@@ -193,11 +185,9 @@ pub fn remove_secrets(dir: &VmDir) {
         SECRET_IMAGE_DIR,
         CONFIG_MAP_IMAGE_DIR,
         SYSPREP_IMAGE_DIR,
+        paths.cloud_init_dir,
+        paths.ignition_dir,
     ] {
-        let _ = fs::remove_dir_all(dir.path(path));
-    }
-    let paths = PodPaths::default();
-    for path in [paths.cloud_init_dir, paths.ignition_dir] {
         let _ = fs::remove_dir_all(dir.path(path));
     }
 }

@@ -12,13 +12,14 @@ pub mod sidecar;
 mod xml;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 use backend::Backend;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::registry::VmDir;
-use crate::error::{CtlError, TextError, fail, text_error};
+use super::registry::{RegistryError, VmDir};
+use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 pub use backend::Wanted;
@@ -109,9 +110,7 @@ impl Network {
     /// # Errors
     /// It cannot be written.
     pub fn store(&self, dir: &VmDir) -> Result<(), FileError> {
-        let file = dir.path(NETWORK_FILE);
-        let text = serde_json::json!(self).to_string();
-        std::fs::write(&file, text).map_err(FileError::on("write", file))
+        dir.store(NETWORK_FILE, self)
     }
 
     /// Switches to other free ports of this machine. Returns old and new ports.
@@ -138,13 +137,11 @@ impl Network {
     /// # Errors
     /// It cannot be read.
     pub fn load(dir: &VmDir) -> Result<Option<Self>, CtlError> {
-        let file = dir.path(NETWORK_FILE);
-        match std::fs::read(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(FileError::on("read", file)(error).into()),
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|source| {
-                text_error!("{}: not valid JSON", file.display()).caused_by(source)
-            })?)),
+        match dir.load(NETWORK_FILE) {
+            Err(RegistryError::File(error)) if error.source.kind() == ErrorKind::NotFound => {
+                Ok(None)
+            }
+            loaded => Ok(Some(loaded?)),
         }
     }
 
