@@ -1,7 +1,6 @@
 //! Puts a VM's ConfigMaps and Secrets where a pod has them mounted; they come from other documents
 //! in its file, or from directories.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -9,14 +8,20 @@ use clap::Args;
 use serde_json::Value;
 
 use super::registry::VmDir;
-use crate::error::{CtlError, fail, text_error};
-use crate::json::{copy_at, is_object_at, list_at, text_at};
+use crate::error::{CtlError, TextError, fail, text_error};
+use crate::json::{is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::Manifest;
 use crate::manifest::config_data::{Files, Kind, NamedPath, of_document, of_path, write};
 use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
 };
+
+/// The references of a cloud-init volume to Secrets, and the key that each needs, in two spellings.
+const CLOUD_INIT_KEYS: [(&str, &[&str]); 2] = [
+    ("secretRef", &["userdata", "userData"]),
+    ("networkDataSecretRef", &["networkdata", "networkData"]),
+];
 
 /// Options of `run` with ConfigMaps and Secrets.
 #[derive(Debug, Args)]
@@ -29,194 +34,193 @@ pub struct ConfigDataArgs {
     secrets: Vec<NamedPath>,
 }
 
-/// All given ConfigMaps and Secrets.
-#[derive(Debug)]
-struct ConfigData {
-    files: BTreeMap<(Kind, String), Files>,
-    /// Those that the VMI refers to, as looked up so far.
-    used: RefCell<BTreeSet<(Kind, String)>>,
+impl ConfigDataArgs {
+    fn given(&self) -> impl Iterator<Item = (Kind, &NamedPath)> {
+        let config_maps = self.config_maps.iter().map(|it| (Kind::ConfigMap, it));
+        config_maps.chain(self.secrets.iter().map(|it| (Kind::Secret, it)))
+    }
 }
 
-/// Puts those that the VMI refers to where the launcher expects them.
-///
-/// # Errors
-/// All that are missing, unreadable, or unused.
-pub fn place(manifest: &Manifest, args: &ConfigDataArgs, dir: &VmDir) -> Result<(), Vec<CtlError>> {
-    let data = ConfigData::collect(manifest.others(), args).map_err(|error| vec![error])?;
-    let mut errors = Vec::new();
-    for (index, volume) in list_at(manifest.value(), "/spec/volumes")
-        .iter()
-        .enumerate()
-    {
-        let field = format!("spec.volumes[{index}]");
-        errors.extend(data.place_volume(&field, volume, dir).err());
-        errors.extend(data.place_cloud_init(&field, volume, dir));
-    }
-    let credentials = list_at(manifest.value(), "/spec/accessCredentials");
-    for (index, credential) in credentials.iter().enumerate() {
-        for kind in ["sshPublicKey", "userPassword"] {
-            let secret = text_at(credential, &format!("/{kind}/source/secret/secretName"));
-            if !secret.is_empty() {
-                let field = format!("spec.accessCredentials[{index}].{kind}");
-                let place = dir.path(&format!("{SECRET_DIR}/{secret}-access-cred"));
-                let files = data.find(&field, Kind::Secret, secret);
-                errors.extend(files.and_then(|files| Ok(write(&place, files)?)).err());
-            }
+/// All given ConfigMaps and Secrets.
+type ConfigData = BTreeMap<(Kind, String), Files>;
+
+/// A reference of the VMI to a ConfigMap or Secret.
+struct Reference<'a> {
+    /// The VMI's field.
+    field: String,
+    kind: Kind,
+    name: &'a str,
+    /// Whether it may be missing.
+    is_optional: bool,
+    /// The files that count: of these keys; all if empty.
+    keys: &'static [&'static str],
+    /// Where the launcher expects the files, below the VM's root.
+    place: String,
+}
+
+/// Puts those that the VMI refers to where the launcher expects them. Returns all problems: what is
+/// missing, unreadable, or unused.
+pub fn place(manifest: &Manifest, args: &ConfigDataArgs, dir: &VmDir) -> Vec<CtlError> {
+    let data = match collect(manifest.others(), args) {
+        Ok(data) => data,
+        Err(error) => return vec![error],
+    };
+    let references = references(manifest.value());
+    let mut errors = only_in_a_cluster(manifest, dir);
+    let mut places: BTreeMap<&str, Files> = BTreeMap::new();
+    for reference in &references {
+        match files(&data, reference) {
+            Ok(files) => places.entry(&reference.place).or_default().extend(files),
+            Err(error) => errors.push(error.into()),
         }
     }
-    errors.extend(data.unused(args));
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors)
+    for (place, files) in places {
+        errors.extend(write(&dir.path(place), &files).map_err(Into::into).err());
     }
+    errors.extend(unused(args, &references));
+    errors
 }
 
-impl ConfigData {
-    /// Options take precedence over documents.
-    fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<Self, CtlError> {
-        let mut all = BTreeMap::new();
-        for document in documents {
-            let Some(kind) = Kind::of_document(document) else {
-                continue;
-            };
+/// Options take precedence over documents.
+fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<ConfigData, CtlError> {
+    let mut data = ConfigData::new();
+    for document in documents {
+        if let Some(kind) = Kind::of_document(document) {
             let name = text_at(document, "/metadata/name").to_owned();
             let files = of_document(kind, &name, document)?;
-            all.insert((kind, name), files);
+            data.insert((kind, name), files);
         }
-        for (kind, paths) in [
-            (Kind::ConfigMap, &args.config_maps),
-            (Kind::Secret, &args.secrets),
+    }
+    for (kind, given) in args.given() {
+        let files = of_path(kind, given).map_err(|error| {
+            let (option, path) = (kind.option(), given.path.display());
+            error.in_option(format!("--{option} {}={path}", given.name))
+        })?;
+        data.insert((kind, given.name.clone()), files);
+    }
+    Ok(data)
+}
+
+/// What the VMI refers to.
+fn references(vmi: &Value) -> Vec<Reference<'_>> {
+    let mut found = Vec::new();
+    for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
+        let (field, volume_name) = (format!("spec.volumes[{index}]"), text_at(volume, "/name"));
+        for (source, key, kind, directory) in [
+            ("configMap", "name", Kind::ConfigMap, CONFIG_MAP_DIR),
+            ("secret", "secretName", Kind::Secret, SECRET_DIR),
+            ("sysprep/configMap", "name", Kind::ConfigMap, SYSPREP_DIR),
+            ("sysprep/secret", "name", Kind::Secret, SYSPREP_DIR),
         ] {
-            for given in paths {
-                let files = of_path(kind, given).map_err(|error| {
-                    let (option, path) = (kind.option(), given.path.display());
-                    error.in_option(format!("--{option} {}={path}", given.name))
-                })?;
-                all.insert((kind, given.name.clone()), files);
+            found.push(Reference {
+                field: format!("{field}.{}.{key}", source.replace('/', ".")),
+                kind,
+                name: text_at(volume, &format!("/{source}/{key}")),
+                is_optional: is_true_at(volume, &format!("/{source}/optional")),
+                keys: &[],
+                place: format!("{directory}/{volume_name}"),
+            });
+        }
+        for source in ["cloudInitNoCloud", "cloudInitConfigDrive"] {
+            for (reference, keys) in CLOUD_INIT_KEYS {
+                found.push(Reference {
+                    field: format!("{field}.{source}.{reference}"),
+                    kind: Kind::Secret,
+                    name: text_at(volume, &format!("/{source}/{reference}/name")),
+                    is_optional: false,
+                    keys,
+                    place: format!("{SECRET_DIR}/{volume_name}"),
+                });
             }
         }
-        Ok(Self {
-            files: all,
-            used: RefCell::default(),
-        })
     }
-
-    /// Options that the VMI does not use.
-    fn unused(&self, args: &ConfigDataArgs) -> Vec<CtlError> {
-        let used = self.used.borrow();
-        let config_maps = args
-            .config_maps
-            .iter()
-            .map(|it| (Kind::ConfigMap, &it.name));
-        let secrets = args.secrets.iter().map(|it| (Kind::Secret, &it.name));
-        config_maps
-            .chain(secrets)
-            .filter(|(kind, name)| !used.contains(&(*kind, (*name).clone())))
-            .map(|(kind, name)| {
-                let names = used.iter().filter(|(other, _)| *other == kind);
-                let names = known_names(name, names.map(|(_, name)| name.as_str()));
-                let option = kind.option();
-                text_error!(
-                    "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
-                )
-                .into()
-            })
-            .collect()
-    }
-
-    fn find(&self, field: &str, kind: Kind, name: &str) -> Result<&Files, CtlError> {
-        self.used.borrow_mut().insert((kind, name.to_owned()));
-        match self.files.get(&(kind, name.to_owned())) {
-            Some(files) => Ok(files),
-            None => fail!(
-                "{field}: there is no {kind} {name:?}; put it beside the VM in its file, or give its files with --{} {name}=DIR",
-                kind.option()
-            ),
+    let credentials = list_at(vmi, "/spec/accessCredentials").iter();
+    for (index, credential) in credentials.enumerate() {
+        for kind in ["sshPublicKey", "userPassword"] {
+            let secret = text_at(credential, &format!("/{kind}/source/secret/secretName"));
+            found.push(Reference {
+                field: format!("spec.accessCredentials[{index}].{kind}"),
+                kind: Kind::Secret,
+                name: secret,
+                is_optional: false,
+                keys: &[],
+                place: format!("{SECRET_DIR}/{secret}-access-cred"),
+            });
         }
     }
+    found.retain(|reference| !reference.name.is_empty());
+    found
+}
 
-    fn place_volume(&self, field: &str, volume: &Value, dir: &VmDir) -> Result<(), CtlError> {
-        let name = text_at(volume, "/name");
-        let downward_api = format!("{DOWNWARD_API_DIR}/{name}");
+/// The files that the VMI refers to.
+fn files(data: &ConfigData, reference: &Reference<'_>) -> Result<Files, TextError> {
+    let Reference {
+        field,
+        kind,
+        name,
+        keys,
+        ..
+    } = reference;
+    let Some(files) = data.get(&(*kind, (*name).to_owned())) else {
+        if reference.is_optional {
+            return Ok(Files::new());
+        }
+        fail!(
+            "{field}: there is no {kind} {name:?}; put it beside the VM in its file, or give its files with --{} {name}=DIR",
+            kind.option()
+        );
+    };
+    let mut files = files.clone();
+    files.retain(|key, _| keys.is_empty() || keys.contains(&key.as_str()));
+    match keys {
+        [key, other] if files.is_empty() => {
+            fail!("{field}: the {kind} {name:?} has neither the key {key} nor {other}")
+        }
+        _ => Ok(files),
+    }
+}
+
+/// The problems of volumes that a cluster fills.
+fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<CtlError> {
+    let mut errors = Vec::new();
+    for (index, (name, volume)) in manifest.volumes().enumerate() {
         for (source, what, directory) in [
             ("serviceAccount", "service accounts", SERVICE_ACCOUNT_DIR),
-            ("downwardAPI", "a downward API", &downward_api),
+            (
+                "downwardAPI",
+                "a downward API",
+                &format!("{DOWNWARD_API_DIR}/{name}"),
+            ),
         ] {
             // The user may have filled a directory of --root.
             if is_object_at(volume, &format!("/{source}")) && !dir.path(directory).exists() {
-                fail!(
-                    "{field}.{source}: only a cluster has {what}; take this volume and its disk out of the manifest"
-                );
+                let field = format!("spec.volumes[{index}].{source}");
+                errors.push(text_error!(
+                    "{field}: only a cluster has {what}; take this volume and its disk out of the manifest"
+                ).into());
             }
         }
-        for (pointer, kind, directory) in [
-            ("/configMap/name", Kind::ConfigMap, CONFIG_MAP_DIR),
-            ("/secret/secretName", Kind::Secret, SECRET_DIR),
-            ("/sysprep/configMap/name", Kind::ConfigMap, SYSPREP_DIR),
-            ("/sysprep/secret/name", Kind::Secret, SYSPREP_DIR),
-        ] {
-            let source = text_at(volume, pointer);
-            if source.is_empty() {
-                continue;
-            }
-            let optional = pointer.rsplit_once('/').map_or("", |(parent, _)| parent);
-            let is_optional = copy_at(volume, &format!("{optional}/optional")) == true;
-            let field = format!("{field}{}", pointer.replace('/', "."));
-            let empty = Files::new();
-            let files = match self.find(&field, kind, source) {
-                Err(_) if is_optional => &empty,
-                found => found?,
-            };
-            write(&dir.path(&format!("{directory}/{name}")), files)?;
-        }
-        Ok(())
     }
+    errors
+}
 
-    /// Places the data of a cloud-init volume. Returns what is missing.
-    fn place_cloud_init(&self, field: &str, volume: &Value, dir: &VmDir) -> Vec<CtlError> {
-        let (mut files, mut errors) = (Files::new(), Vec::new());
-        for source in ["cloudInitNoCloud", "cloudInitConfigDrive"] {
-            for (reference, keys) in [
-                ("secretRef", ["userdata", "userData"]),
-                ("networkDataSecretRef", ["networkdata", "networkData"]),
-            ] {
-                let secret = text_at(volume, &format!("/{source}/{reference}/name"));
-                if secret.is_empty() {
-                    continue;
-                }
-                let field = format!("{field}.{source}.{reference}");
-                match self.cloud_init_keys(&field, secret, keys) {
-                    Ok(wanted) => files.extend(wanted),
-                    Err(error) => errors.push(error),
-                }
-            }
+/// Options that the VMI does not use.
+fn unused(args: &ConfigDataArgs, references: &[Reference<'_>]) -> Vec<CtlError> {
+    let mut errors = Vec::new();
+    for (kind, NamedPath { name, .. }) in args.given() {
+        let used = references.iter().filter(|it| it.kind == kind);
+        let used: BTreeSet<&str> = used.map(|it| it.name).collect();
+        if !used.contains(name.as_str()) {
+            let (option, names) = (kind.option(), known_names(name, used));
+            errors.push(
+                text_error!(
+                    "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
+                )
+                .into(),
+            );
         }
-        if !files.is_empty() {
-            let place = format!("{SECRET_DIR}/{}", text_at(volume, "/name"));
-            errors.extend(write(&dir.path(&place), &files).map_err(Into::into).err());
-        }
-        errors
     }
-
-    /// The files of a Secret under one of the two keys.
-    fn cloud_init_keys(
-        &self,
-        field: &str,
-        secret: &str,
-        keys: [&str; 2],
-    ) -> Result<Files, CtlError> {
-        let files = self.find(field, Kind::Secret, secret)?.iter();
-        let wanted = files.filter(|(key, _)| keys.contains(&key.as_str()));
-        let wanted: Files = wanted
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        if wanted.is_empty() {
-            let [key, other] = keys;
-            fail!("{field}: the Secret {secret:?} has neither the key {key} nor {other}");
-        }
-        Ok(wanted)
-    }
+    errors
 }
 
 /// Copies the ConfigMaps and Secrets to the VM's launcher in another directory.
@@ -291,7 +295,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let cert = tempfile::tempdir().unwrap();
         let manifest = Manifest::parse(file).unwrap();
         let dir = VmDir::at(root.path().to_owned());
-        let errors = place(&manifest, &args(cert.path()), &dir).unwrap_err();
+        let errors = place(&manifest, &args(cert.path()), &dir);
         let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
         errors.join("\n")
     }
@@ -304,7 +308,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let dir = VmDir::at(root.path().to_owned());
         let manifest = Manifest::parse(FILE).unwrap();
         for _ in 0..2 {
-            place(&manifest, &args(cert.path()), &dir).unwrap();
+            assert!(place(&manifest, &args(cert.path()), &dir).is_empty());
         }
         let read = |path: &str| fs::read(dir.path("/var/run/kubevirt-private").join(path)).unwrap();
         assert_eq!(read("config-map/app/mode"), b"fast");
@@ -328,7 +332,8 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let file = format!(
             "{file}---\nkind: Secret\nmetadata: {{name: net}}\nstringData: {{networkdata: eth0}}\n"
         );
-        place(&Manifest::parse(&file).unwrap(), &args(cert.path()), &dir).unwrap();
+        let manifest = Manifest::parse(&file).unwrap();
+        assert!(place(&manifest, &args(cert.path()), &dir).is_empty());
         let seed = dir.path(&format!("{SECRET_DIR}/seed"));
         assert_eq!(fs::read(seed.join("userdata")).unwrap(), b"#cloud-config\n");
         assert_eq!(fs::read(seed.join("networkdata")).unwrap(), b"eth0");
@@ -340,18 +345,18 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let dir = VmDir::at(root.path().to_owned());
         let manifest = Manifest::parse(FILE).unwrap();
         let mut args = args(cert.path());
-        place(&manifest, &args, &dir).unwrap();
+        assert!(place(&manifest, &args, &dir).is_empty());
         let misspelt = format!("setings={}", cert.path().display());
         args.config_maps.push(misspelt.parse().unwrap());
         args.secrets.push("foo=/nonexistent".parse().unwrap());
-        let errors = place(&manifest, &args, &dir).unwrap_err();
+        let errors = place(&manifest, &args, &dir);
         assert!(
             (errors[0].chain())
                 .starts_with("--secret foo=/nonexistent: cannot read /nonexistent: "),
             "{errors:?}"
         );
         let _ = args.secrets.pop();
-        let errors = place(&manifest, &args, &dir).unwrap_err();
+        let errors = place(&manifest, &args, &dir);
         let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
         assert_eq!(
             errors,

@@ -10,12 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::image_content::{Accepts, check_content};
-use super::registry::VmDir;
 use crate::error::{CtlError, fail, text_error};
 use crate::files::FileError;
 use crate::json::{is_object_at, text_at};
-use crate::manifest::Manifest;
-use api::pod_paths::PodPaths;
 use api::vmi::Quantity;
 use os::command::Limits;
 
@@ -26,64 +23,8 @@ const COPY_LIMITS: Limits = Limits {
     wall: Duration::from_secs(3600),
 };
 
-/// The result for all DataVolumes.
-#[derive(Debug, Default)]
-pub struct Placed {
-    /// The remaining `--disk` options.
-    pub disks: Vec<String>,
-    /// Notes for the user.
-    pub notes: Vec<String>,
-    /// Those that cannot be filled: no size, or no image.
-    pub errors: Vec<CtlError>,
-}
-
-/// Whether the documents contain a volume's DataVolume.
-pub fn is_beside(manifest: &Manifest, volume: &Value) -> bool {
-    find(manifest.others(), volume).is_some()
-}
-
-/// Fills the DataVolumes of the documents that the VMI uses.
-pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Placed {
-    let mut placed = Placed {
-        disks: disks.to_vec(),
-        ..Placed::default()
-    };
-    for (volume, definition) in manifest.volumes() {
-        let Some(data_volume) = find(manifest.others(), definition) else {
-            continue;
-        };
-        let claim = dir.path(&PodPaths::default().claim_image(volume));
-        let mut options = placed.disks.iter();
-        let given =
-            options.position(|disk| disk.split_once('=').is_some_and(|(name, _)| name == volume));
-        let filled = match given.map(|position| placed.disks.remove(position)) {
-            Some(disk) => {
-                let file = Path::new(disk.split_once('=').map_or("", |(_, file)| file));
-                fill(volume, data_volume, file, &claim).map(|note| placed.notes.push(note))
-            }
-            // A directory of --root has it from the previous run.
-            None if claim.exists() => Ok(()),
-            None => blank(volume, data_volume, &claim),
-        };
-        placed.errors.extend(filled.err());
-    }
-    placed
-}
-
-/// Copies an image, unless the claim exists from a previous run. Returns a note for the user.
-fn fill(volume: &str, data_volume: &Value, image: &Path, claim: &Path) -> Result<String, CtlError> {
-    if claim.exists() {
-        let claim = claim.display();
-        return Ok(format!(
-            "{volume} is what the guest has left in {claim}; remove that to import the image again"
-        ));
-    }
-    import(image, claim, size(data_volume))?;
-    Ok(format!("{volume} is a copy of {}", image.display()))
-}
-
-/// A volume's DataVolume, or the one with the name of its claim.
-fn find<'a>(documents: &'a [Value], volume: &Value) -> Option<&'a Value> {
+/// The DataVolume among the documents that has a volume's name, or the name of its claim.
+pub fn find<'a>(documents: &'a [Value], volume: &Value) -> Option<&'a Value> {
     let name = ["/dataVolume/name", "/persistentVolumeClaim/claimName"]
         .iter()
         .map(|pointer| text_at(volume, pointer))
@@ -91,6 +32,34 @@ fn find<'a>(documents: &'a [Value], volume: &Value) -> Option<&'a Value> {
     documents.iter().find(|document| {
         text_at(document, "/kind") == "DataVolume" && text_at(document, "/metadata/name") == name
     })
+}
+
+/// Fills a claim with a copy of the image, unless it is left from a previous run in a directory of
+/// `--root`. Returns a note for the user.
+///
+/// # Errors
+/// There is no image and it is not blank, the image is none, or it has no size.
+pub fn place(
+    volume: &str,
+    data_volume: &Value,
+    image: Option<&Path>,
+    claim: &Path,
+) -> Result<Option<String>, CtlError> {
+    if claim.exists() {
+        let claim = claim.display();
+        return Ok(image.map(|_| {
+            format!("{volume} is what the guest has left in {claim}; remove that to import the image again")
+        }));
+    }
+    let directory = claim.parent().unwrap_or(claim);
+    fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
+    let size = size(data_volume);
+    let Some(image) = image else {
+        blank(volume, data_volume, size, claim)?;
+        return Ok(None);
+    };
+    import(image, claim, size)?;
+    Ok(Some(format!("{volume} is a copy of {}", image.display())))
 }
 
 fn size(data_volume: &Value) -> Option<u64> {
@@ -101,7 +70,12 @@ fn size(data_volume: &Value) -> Option<u64> {
     })
 }
 
-fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError> {
+fn blank(
+    volume: &str,
+    data_volume: &Value,
+    size: Option<u64>,
+    claim: &Path,
+) -> Result<(), CtlError> {
     let name = text_at(data_volume, "/metadata/name");
     if !is_object_at(data_volume, "/spec/source/blank") {
         fail!(
@@ -109,47 +83,39 @@ fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError
             source_name(data_volume)
         );
     }
-    let Some(size) = size(data_volume) else {
+    let Some(size) = size else {
         fail!(
             "DataVolume {name:?}: spec.storage.resources.requests.storage is missing or not a size; e.g. 10Gi"
         );
     };
-    make_parent(claim)?;
     let file = fs::File::create(claim).map_err(FileError::on("make", claim))?;
     Ok(file.set_len(size).map_err(FileError::on("size", claim))?)
 }
 
 /// The URL of the source, else its kind.
-fn source_name(data_volume: &Value) -> String {
+fn source_name(data_volume: &Value) -> &str {
     let source = data_volume
         .pointer("/spec/source")
         .and_then(Value::as_object);
-    let first = source.and_then(|source| source.iter().next());
-    match first.map(|(kind, fields)| (kind, text_at(fields, "/url"))) {
-        Some((kind, "")) => kind.clone(),
-        Some((_, url)) => url.to_owned(),
-        None => "elsewhere".to_owned(),
+    match source.and_then(|source| source.iter().next()) {
+        Some((kind, fields)) => match text_at(fields, "/url") {
+            "" => kind,
+            url => url,
+        },
+        None => "elsewhere",
     }
 }
 
 fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), CtlError> {
     check_content(file, Accepts::Convertible)?;
-    make_parent(claim)?;
     let new = claim.with_extension("new");
-    let arguments = [
-        "convert".as_ref(),
-        "-O".as_ref(),
-        "raw".as_ref(),
-        file.as_os_str(),
-        new.as_os_str(),
-    ];
+    let options = ["convert", "-O", "raw"].map(Path::new);
+    let arguments = options.into_iter().chain([file, &new]);
     os::command::run("qemu-img", arguments, &[], None, COPY_LIMITS).map_err(|source| {
         text_error!("cannot copy the image {} as a raw one", file.display()).caused_by(source)
     })?;
-    let raw = fs::OpenOptions::new()
-        .write(true)
-        .open(&new)
-        .map_err(FileError::on("open", &new))?;
+    let raw = fs::File::options().write(true).open(&new);
+    let raw = raw.map_err(FileError::on("open", &new))?;
     let length = raw.metadata().map_err(FileError::on("stat", &new))?.len();
     if let Some(size) = size.filter(|size| *size > length) {
         raw.set_len(size).map_err(FileError::on("size", &new))?;
@@ -157,15 +123,11 @@ fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), CtlError> 
     Ok(fs::rename(&new, claim).map_err(FileError::on("make", claim))?)
 }
 
-fn make_parent(claim: &Path) -> Result<(), FileError> {
-    let directory = claim.parent().unwrap_or(claim);
-    fs::create_dir_all(directory).map_err(FileError::on("make", directory))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::manifest::Manifest;
 
     const VM: &str = "
 kind: VirtualMachine
@@ -186,17 +148,19 @@ metadata: {name: data-dv}
 spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
 ";
 
-    fn placed(
-        vm: &str,
-        root: &Path,
-        disks: &[String],
-    ) -> Result<(Vec<String>, Vec<String>), String> {
+    /// The notes, or the first error.
+    fn placed(vm: &str, root: &Path, image: Option<&Path>) -> Result<Vec<String>, String> {
         let manifest = Manifest::parse(vm).unwrap();
-        let placed = place(&manifest, &VmDir::at(root.to_owned()), disks);
-        match placed.errors.first() {
-            Some(error) => Err(error.to_string()),
-            None => Ok((placed.disks, placed.notes)),
+        let mut notes = Vec::new();
+        for (name, volume) in manifest.volumes() {
+            if let Some(data_volume) = find(manifest.others(), volume) {
+                let claim = root.join(name);
+                let image = image.filter(|_| name == "root");
+                let note = place(name, data_volume, image, &claim);
+                notes.extend(note.map_err(|error| error.to_string())?);
+            }
         }
+        Ok(notes)
     }
 
     #[test]
@@ -204,20 +168,15 @@ spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
         let root = tempfile::tempdir().unwrap();
         let image = root.path().join("image");
         fs::write(&image, [7; 512]).unwrap();
-        let disks = [format!("root={}", image.display()), "other=x".to_owned()];
-        let (rest, notes) = placed(VM, root.path(), &disks).unwrap();
-        assert_eq!(rest, ["other=x"]);
+        let notes = placed(VM, root.path(), Some(&image)).unwrap();
         assert!(notes[0].contains("root is a copy of"), "{notes:?}");
-        let claim = |name: &str| {
-            let claims = root.path().join("var/run/kubevirt-private/vmi-disks");
-            fs::read(claims.join(name).join("disk.img")).unwrap()
-        };
+        let claim = |name: &str| fs::read(root.path().join(name)).unwrap();
         assert_eq!((claim("root").len(), claim("root")[511]), (2 << 20, 7));
         assert_eq!(claim("data").len(), 3 << 20);
 
         // The next run in the same directory keeps the guest's writes.
         fs::write(&image, [8; 512]).unwrap();
-        let (_, notes) = placed(VM, root.path(), &disks).unwrap();
+        let notes = placed(VM, root.path(), Some(&image)).unwrap();
         assert!(notes[0].contains("import the image again"), "{notes:?}");
         assert_eq!(claim("root")[511], 7);
     }
@@ -225,14 +184,14 @@ spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
     #[test]
     fn what_cannot_be_filled_says_why() {
         let root = tempfile::tempdir().unwrap();
-        let error = placed(VM, root.path(), &[]).unwrap_err();
+        let error = placed(VM, root.path(), None).unwrap_err();
         assert!(
             error.contains("https://example.org/x.qcow2") && error.contains("--disk root=FILE"),
             "{error}"
         );
         let packed = root.path().join("image.xz");
         fs::write(&packed, b"\xfd7zXZ\0....").unwrap();
-        let error = placed(VM, root.path(), &[format!("root={}", packed.display())]).unwrap_err();
+        let error = placed(VM, root.path(), Some(&packed)).unwrap_err();
         assert!(error.contains("unxz"), "{error}");
         let sizeless = VM
             .replace("storage: 3Mi", "storage: much")
@@ -245,7 +204,7 @@ spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
                 "{blank: {}}",
             ),
             root.path(),
-            &[],
+            None,
         )
         .unwrap_err();
         assert!(

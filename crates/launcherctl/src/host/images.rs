@@ -1,5 +1,6 @@
 //! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -27,63 +28,58 @@ const LARGE_COPY_BYTES: u64 = 256 * MIB;
 /// `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Puts the image of each volume where the launcher expects it, except for volumes filled from a
-/// DataVolume of the documents.
-///
-/// # Errors
-/// All `--disk` options that name no volume, and all volumes without an image.
-pub fn place(manifest: &Manifest, dir: &VmDir, disks: &[String]) -> Result<(), Vec<CtlError>> {
-    let (given, mut errors) = parse_disks(manifest, disks);
-    for (index, (name, volume)) in manifest.volumes().enumerate() {
-        let image = given
-            .iter()
-            .find(|(volume, _)| *volume == name)
-            .map(|(_, file)| file.as_path());
-        if let Some(destination) = destination(dir, index, name, volume) {
-            if !data_volumes::is_beside(manifest, volume) {
-                let placed = put(name, volume, image, &destination);
-                errors.extend(placed.err().map(|error| match image {
-                    Some(file) => error.in_option(format!("--disk {name}={}", file.display())),
-                    None => error,
-                }));
-            }
-        } else if image.is_some() {
-            errors.push(
-                text_error!("--disk {name}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image").into(),
-            );
-        }
-    }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors)
-    }
-}
-
-/// The volumes and images of the options, and the invalid options.
-fn parse_disks<'a>(
+/// Puts the image of each volume where the launcher expects it, with notes for the user. Returns all
+/// problems: `--disk` options that name no volume, and volumes without an image.
+pub fn place(
     manifest: &Manifest,
-    disks: &'a [String],
-) -> (Vec<(&'a str, PathBuf)>, Vec<CtlError>) {
-    let (mut given, mut errors) = (Vec::new(), Vec::new());
+    dir: &VmDir,
+    disks: &[String],
+    note: impl Fn(&str),
+) -> Vec<CtlError> {
+    let (mut given, mut errors) = (BTreeMap::new(), Vec::new());
     for disk in disks {
         match parse_disk(manifest, disk) {
-            Ok((name, _)) if given.iter().any(|(other, _)| *other == name) => errors
+            Ok((name, _)) if given.contains_key(name) => errors
                 .push(text_error!("--disk gives the volume {name} two images; choose one").into()),
-            Ok(disk) => given.push(disk),
+            Ok((name, file)) => drop(given.insert(name, file)),
             Err(error) => errors.push(error.into()),
         }
     }
-    (given, errors)
+    for (index, (name, volume)) in manifest.volumes().enumerate() {
+        let image = given.get(name).copied();
+        let destination = destination(dir, index, name, volume);
+        let data_volume = data_volumes::find(manifest.others(), volume);
+        let placed = match (destination, data_volume, image) {
+            (Some(claim), Some(data_volume), _) => {
+                let placed = data_volumes::place(name, data_volume, image, &claim);
+                placed.map(|text| text.iter().for_each(|text| note(text)))
+            }
+            (Some(destination), None, Some(image)) => {
+                give_image(image, &destination, accepted(volume)).map_err(|error| {
+                    error.in_option(format!("--disk {name}={}", image.display()))
+                })
+            }
+            (Some(destination), None, None) if !destination.exists() => {
+                Err(missing(name, volume).into())
+            }
+            (None, _, Some(_)) => Err(text_error!(
+                "--disk {name}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image"
+            ).into()),
+            (_, _, None) => Ok(()),
+        };
+        errors.extend(placed.err());
+    }
+    errors
 }
 
-fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, PathBuf), TextError> {
+/// The volume and the image of an option.
+fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, &'a Path), TextError> {
     let Some((name, file)) = disk.split_once('=') else {
         fail!("--disk {disk}: expected NAME=FILE");
     };
     let mut names = manifest.volumes().map(|(volume, _)| volume);
     if names.any(|volume| volume == name) {
-        return Ok((name, PathBuf::from(file)));
+        return Ok((name, Path::new(file)));
     }
     if is_drive(manifest.value(), name) {
         fail!(
@@ -105,39 +101,33 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
 }
 
-fn put(
-    name: &str,
-    volume: &Value,
-    image: Option<&Path>,
-    destination: &Path,
-) -> Result<(), CtlError> {
-    let Some(image) = image else {
-        if destination.exists() {
-            return Ok(());
-        }
-        let (what, hint) = match text_at(volume, "/containerDisk/image") {
-            "" if is_object_at(volume, "/dataVolume") => (
-                "a DataVolume".to_owned(),
-                "a raw file with what its source would import (truncate -s 10G FILE makes a blank one)",
-            ),
-            "" => (
-                "a claim".to_owned(),
-                "a raw file (truncate -s 10G FILE makes a blank one)",
-            ),
-            image => (
-                format!("the container disk {image}"),
-                "the file in the image's /disk (podman cp gets it out)",
-            ),
-        };
-        fail!(
-            "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE, {hint}"
-        );
-    };
-    let accepts = match is_object_at(volume, "/containerDisk") {
+/// The images that the volume accepts.
+fn accepted(volume: &Value) -> Accepts {
+    match is_object_at(volume, "/containerDisk") {
         true => Accepts::RawOrQcow2,
         false => Accepts::Raw,
+    }
+}
+
+/// Why a volume needs an image, and where to get it.
+fn missing(name: &str, volume: &Value) -> TextError {
+    let (what, hint) = match text_at(volume, "/containerDisk/image") {
+        "" if is_object_at(volume, "/dataVolume") => (
+            "a DataVolume".to_owned(),
+            "a raw file with what its source would import (truncate -s 10G FILE makes a blank one)",
+        ),
+        "" => (
+            "a claim".to_owned(),
+            "a raw file (truncate -s 10G FILE makes a blank one)",
+        ),
+        image => (
+            format!("the container disk {image}"),
+            "the file in the image's /disk (podman cp gets it out)",
+        ),
     };
-    give_image(image, destination, accepts)
+    text_error!(
+        "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE, {hint}"
+    )
 }
 
 /// Checks a user's image and links it for the VM.
@@ -252,12 +242,8 @@ mod tests {
         image.as_file().set_len(512).unwrap();
         let dir = VmDir::at(root.path().to_owned());
         let file = image.path().display();
-        place(
-            &manifest(),
-            &dir,
-            &[format!("root={file}"), format!("data={file}")],
-        )
-        .unwrap();
+        let disks = [format!("root={file}"), format!("data={file}")];
+        assert!(place(&manifest(), &dir, &disks, |_| {}).is_empty());
         assert!(
             dir.path("/var/run/kubevirt/container-disks/disk_1.img")
                 .exists()
@@ -271,7 +257,7 @@ mod tests {
     #[test]
     fn a_volume_without_an_image_says_how_to_give_one() {
         let root = tempfile::tempdir().unwrap();
-        let errors = place(&manifest(), &VmDir::at(root.path().to_owned()), &[]).unwrap_err();
+        let errors = place(&manifest(), &VmDir::at(root.path().to_owned()), &[], |_| {});
         assert_eq!(errors.len(), 2, "{errors:?}");
         for (error, option) in errors.iter().zip(["--disk root=FILE", "--disk data=FILE"]) {
             assert!(error.to_string().contains(option), "{error}");
@@ -282,7 +268,7 @@ mod tests {
     fn a_disk_that_names_no_volume_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let dir = VmDir::at(root.path().to_owned());
-        let refused = |disk: &str| place(&manifest(), &dir, &[disk.into()]).unwrap_err();
+        let refused = |disk: &str| place(&manifest(), &dir, &[disk.into()], |_| {});
         let error = refused("rot=x")[0].to_string();
         assert!(
             error.contains("no volume \"rot\"; it has empty, root, data"),

@@ -162,13 +162,10 @@ fn prepare(
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
     }
-    let data = crate::host::config_data::place(manifest, &args.config_data, dir);
-    let placed = crate::host::data_volumes::place(manifest, dir, &args.disks);
-    placed.notes.iter().for_each(|note| screen.note(note));
-    let images = crate::host::images::place(manifest, dir, &placed.disks);
+    let mut errors = crate::host::config_data::place(manifest, &args.config_data, dir);
+    let note = |text: &str| screen.note(text);
+    errors.extend(crate::host::images::place(manifest, dir, &args.disks, note));
     // A missing file does not hide the others.
-    let lists = [data.err(), Some(placed.errors), images.err()];
-    let errors = lists.into_iter().flatten().flatten().collect();
     CtlError::of_several(errors).map_or(Ok(()), Err)?;
     dir.store_vmi(manifest.value())?;
     match network {
