@@ -121,35 +121,14 @@ pub enum ConsoleEvent {
 }
 
 /// Where to show the guest's output.
-#[derive(Debug)]
-pub enum ConsoleOutput {
-    /// Standard output.
-    Stdout(tokio::io::Stdout),
-    /// Standard error.
-    Stderr(tokio::io::Stderr),
-}
-
-impl ConsoleOutput {
-    /// Writes the bytes unchanged. A closed output does not end the guest.
-    async fn write(&mut self, bytes: &[u8]) {
-        let stream: &mut (dyn AsyncWrite + Unpin + Send) = match self {
-            Self::Stdout(stream) => stream,
-            Self::Stderr(stream) => stream,
-        };
-        let _ = stream.write_all(bytes).await;
-        let _ = stream.flush().await;
-    }
-}
+pub type ConsoleOutput = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Connects standard input and output to the guest's serial console.
-#[derive(Debug)]
 pub struct Console {
     guest: Option<OwnedReadHalf>,
     to_guest: OwnedWriteHalf,
     input: Option<tokio::io::Stdin>,
     output: ConsoleOutput,
-    from_guest_buffer: Vec<u8>,
-    input_buffer: [u8; 256],
 }
 
 impl Console {
@@ -167,8 +146,6 @@ impl Console {
             to_guest,
             input: None,
             output,
-            from_guest_buffer: vec![0; 4096],
-            input_buffer: [0; 256],
         })
     }
 
@@ -183,45 +160,44 @@ impl Console {
             let Some(guest) = &mut self.guest else {
                 return std::future::pending().await;
             };
-            let from_guest = guest.read(&mut self.from_guest_buffer);
-            let from_user = async {
-                match &mut self.input {
-                    Some(input) => input.read(&mut self.input_buffer).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let (mut written, mut typed) = (Vec::with_capacity(4096), Vec::with_capacity(256));
             tokio::select! {
-                read = from_guest => return self.forward_output(read.unwrap_or(0)).await,
-                read = from_user => if let Some(event) = self.forward_input(read.unwrap_or(0)).await { return event },
+                _ = guest.read_buf(&mut written) => return self.forward_output(written).await,
+                Some(_) = read_if_open(&mut self.input, &mut typed) => {
+                    if let Some(event) = self.forward_input(&typed).await {
+                        return event;
+                    }
+                }
             }
         }
     }
 
-    async fn forward_output(&mut self, length: usize) -> ConsoleEvent {
-        if length == 0 {
+    async fn forward_output(&mut self, bytes: Vec<u8>) -> ConsoleEvent {
+        if bytes.is_empty() {
             self.guest = None;
             return ConsoleEvent::Closed;
         }
-        let bytes = self
-            .from_guest_buffer
-            .get(..length)
-            .unwrap_or_default()
-            .to_vec();
-        self.output.write(&bytes).await;
+        // A closed output does not end the guest.
+        let _ = self.output.write_all(&bytes).await;
+        let _ = self.output.flush().await;
         ConsoleEvent::Output(bytes)
     }
 
-    async fn forward_input(&mut self, length: usize) -> Option<ConsoleEvent> {
-        if length == 0 {
+    async fn forward_input(&mut self, typed: &[u8]) -> Option<ConsoleEvent> {
+        if typed.is_empty() {
             self.input = None;
             return Some(ConsoleEvent::InputEnded);
         }
-        let typed = self.input_buffer.get(..length).unwrap_or_default();
         let mut parts = typed.splitn(2, |&byte| byte == ESCAPE_KEY);
-        let _ = self
-            .to_guest
-            .write_all(parts.next().unwrap_or_default())
-            .await;
+        let before = parts.next().unwrap_or_default();
+        let _ = self.to_guest.write_all(before).await;
         parts.next().map(|_| ConsoleEvent::Escape)
     }
+}
+
+/// `None` without an input.
+async fn read_if_open(input: &mut Option<tokio::io::Stdin>, bytes: &mut Vec<u8>) -> Option<()> {
+    // An error is the end of the input.
+    let _ = input.as_mut()?.read_buf(bytes).await;
+    Some(())
 }

@@ -12,9 +12,7 @@ use super::screen::Screen;
 
 use super::vm_args::{RunningVm, VmArgs};
 use crate::error::{CtlError, RuntimeError, TextError, fail};
-use crate::host::console::{
-    Console, ConsoleEvent, ConsoleOutput, Terminal, continued, is_terminal,
-};
+use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
 use crate::host::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use crate::host::error::RunError;
 use crate::host::until::Until;
@@ -68,7 +66,7 @@ enum End {
 pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "console").await?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
-    let output = ConsoleOutput::Stdout(tokio::io::stdout());
+    let output = Box::new(tokio::io::stdout());
     let mut console = Console::connect(&socket(&vm, args.until.is_some()).await?, output).await?;
     let screen = Screen::new(Format::Text);
     if is_terminal() {

@@ -90,8 +90,8 @@ impl Screen {
     /// Where the guest's console goes: with JSON, standard output has nothing else.
     pub fn console(&self) -> ConsoleOutput {
         match self.format {
-            Format::Json => ConsoleOutput::Stderr(tokio::io::stderr()),
-            Format::Text => ConsoleOutput::Stdout(tokio::io::stdout()),
+            Format::Json => Box::new(tokio::io::stderr()),
+            Format::Text => Box::new(tokio::io::stdout()),
         }
     }
 

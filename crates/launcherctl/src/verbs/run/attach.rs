@@ -52,7 +52,6 @@ pub struct AttachOptions {
 }
 
 /// A terminal attached to a VM.
-#[derive(Debug)]
 pub struct Attachment<'a> {
     name: &'a str,
     dir: &'a VmDir,
