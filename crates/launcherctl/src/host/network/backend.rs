@@ -33,34 +33,26 @@ impl Wanted {
     pub(super) fn backend(self) -> Result<(Backend, Option<&'static str>), TextError> {
         let is_installed = find_on_path("passt").is_some();
         let is_root = rustix::process::geteuid().is_root();
-        match self {
-            Self::Passt if is_root => {
-                fail!(
-                    "passt does not run as root; start the VM as another user, or with --network user"
-                )
-            }
-            Self::Passt if !is_installed => {
-                fail!(
-                    "passt is not installed (Debian's package passt); --network user needs nothing"
-                )
-            }
-            Self::Passt => Ok((Backend::Passt, None)),
-            Self::User | Self::None => Ok((Backend::User, None)),
+        let note = match self {
+            Self::Passt if is_root => fail!(
+                "passt does not run as root; start the VM as another user, or with --network user"
+            ),
+            Self::Passt if !is_installed => fail!(
+                "passt is not installed (Debian's package passt); --network user needs nothing"
+            ),
+            Self::User | Self::None => None,
             // As root, passt becomes the user nobody, who must not write to the VM's directory.
-            Self::Auto if is_root => Ok((Backend::User, None)),
-            Self::Auto if !is_installed => Ok((
-                Backend::User,
-                Some("the guest has QEMU's user network, as passt is not installed"),
-            )),
+            Self::Auto if is_root => None,
+            Self::Auto if !is_installed => {
+                Some("the guest has QEMU's user network, as passt is not installed")
+            }
             // passt takes the guest's addresses from the interface with the default route.
-            Self::Auto if !has_default_route() => Ok((
-                Backend::User,
-                Some(
-                    "the guest has QEMU's user network: passt needs a default route, and this machine has none",
-                ),
-            )),
-            Self::Auto => Ok((Backend::Passt, None)),
-        }
+            Self::Auto if !has_default_route() => Some(
+                "the guest has QEMU's user network: passt needs a default route, and this machine has none",
+            ),
+            Self::Passt | Self::Auto => return Ok((Backend::Passt, None)),
+        };
+        Ok((Backend::User, note))
     }
 }
 

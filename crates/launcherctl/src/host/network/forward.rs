@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -37,39 +38,17 @@ pub struct Forward {
     pub protocol: Protocol,
 }
 
-/// Invalid `--publish`.
-#[derive(Debug, thiserror::Error)]
-#[error("expected [ADDRESS:]HOST:GUEST[/tcp|/udp], e.g. 8080:80, with ports from 1 to 65535")]
-pub struct InvalidForward;
+/// What `--publish` takes.
+const EXPECTED: &str =
+    "expected [ADDRESS:]HOST:GUEST[/tcp|/udp], e.g. 8080:80, with ports from 1 to 65535";
+/// The port of the guest's SSH server.
+const SSH_PORT: u16 = 22;
 
 impl FromStr for Forward {
-    type Err = InvalidForward;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidForward> {
-        let (ports, protocol) = match text.split_once('/') {
-            None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
-            Some((ports, "udp")) => (ports, Protocol::Udp),
-            Some(_) => return Err(InvalidForward),
-        };
-        let (front, guest) = ports.rsplit_once(':').ok_or(InvalidForward)?;
-        let (address, host) = match front.rsplit_once(':') {
-            // IPv6 addresses are in brackets, as usual with a port.
-            Some((address, host)) => {
-                let address = address.trim_start_matches('[').trim_end_matches(']');
-                (address.parse().map_err(|_| InvalidForward)?, host)
-            }
-            None => (Ipv4Addr::LOCALHOST.into(), front),
-        };
-        let port = |text: &str| match text.parse() {
-            Ok(0) | Err(_) => Err(InvalidForward),
-            Ok(port) => Ok(port),
-        };
-        Ok(Self {
-            address,
-            host: port(host)?,
-            guest: port(guest)?,
-            protocol,
-        })
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text).ok_or(EXPECTED)
     }
 }
 
@@ -86,7 +65,7 @@ impl fmt::Display for Forward {
 }
 
 /// Checks that the ports are free, and adds one for SSH unless there is one.
-pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forward>, TextError> {
+pub(super) fn with_ssh(mut forwards: Vec<Forward>) -> Result<Vec<Forward>, TextError> {
     for (index, forward) in forwards.iter().enumerate() {
         let mut earlier = forwards.iter().take(index);
         if earlier.any(|other| other.has_port_of(forward)) {
@@ -98,15 +77,14 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forwa
         // It must be free now.
         forward.bind(forward.host)?;
     }
-    let is_ssh = |it: &Forward| it.guest == ssh && it.protocol == Protocol::Tcp;
-    if !forwards.iter().any(is_ssh) {
+    if !forwards.iter().any(Forward::is_ssh) {
         let mut own = Forward {
             address: Ipv4Addr::LOCALHOST.into(),
             host: 0,
-            guest: ssh,
+            guest: SSH_PORT,
             protocol: Protocol::Tcp,
         };
-        if let Ok(host) = own.other_port() {
+        if let Ok(host) = own.bind(0) {
             own.host = host;
             forwards.push(own);
         }
@@ -115,6 +93,36 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>, ssh: u16) -> Result<Vec<Forwa
 }
 
 impl Forward {
+    fn parse(text: &str) -> Option<Self> {
+        let (ports, protocol) = match text.split_once('/') {
+            None => (text, Protocol::Tcp),
+            Some((ports, "tcp")) => (ports, Protocol::Tcp),
+            Some((ports, "udp")) => (ports, Protocol::Udp),
+            Some(_) => return None,
+        };
+        let (front, guest) = ports.rsplit_once(':')?;
+        let (address, host) = match front.rsplit_once(':') {
+            // IPv6 addresses are in brackets, as usual with a port.
+            Some((address, host)) => {
+                let address = address.trim_start_matches('[').trim_end_matches(']');
+                (address.parse().ok()?, host)
+            }
+            None => (Ipv4Addr::LOCALHOST.into(), front),
+        };
+        let port = |text: &str| text.parse().ok().map(NonZeroU16::get);
+        Some(Self {
+            address,
+            host: port(host)?,
+            guest: port(guest)?,
+            protocol,
+        })
+    }
+
+    /// Whether it is of the guest's SSH server.
+    pub(super) fn is_ssh(&self) -> bool {
+        self.guest == SSH_PORT && self.protocol == Protocol::Tcp
+    }
+
     /// Where this machine listens.
     pub fn listen_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.host)
@@ -128,13 +136,8 @@ impl Forward {
         (self.protocol, self.host) == (other.protocol, other.host) && shares_address
     }
 
-    /// A free port at the same address.
-    pub(super) fn other_port(&self) -> Result<u16, TextError> {
-        self.bind(0)
-    }
-
     /// Binds a port for a moment and returns it; 0 means any free one.
-    fn bind(&self, port: u16) -> Result<u16, TextError> {
+    pub(super) fn bind(&self, port: u16) -> Result<u16, TextError> {
         let address = (self.address, port);
         let bound = match self.protocol {
             Protocol::Tcp => TcpListener::bind(address).and_then(|it| it.local_addr()),
@@ -187,7 +190,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let forward: Forward = format!("{port}:80").parse().unwrap();
-        let error = with_ssh(vec![forward], 22).unwrap_err().to_string();
+        let error = with_ssh(vec![forward]).unwrap_err().to_string();
         let expected = format!("cannot listen on 127.0.0.1:{port}; choose another port");
         assert!(error.starts_with(&expected), "{error}");
     }
@@ -195,11 +198,11 @@ mod tests {
     #[test]
     fn a_port_of_this_machine_is_published_once() {
         let any: Forward = "1:22".parse().unwrap();
-        let port = any.other_port().unwrap();
+        let port = any.bind(0).unwrap();
         for second in [format!("{port}:81"), format!("0.0.0.0:{port}:81")] {
             let forwards = [format!("{port}:80"), second];
             let forwards = forwards.map(|text| text.parse().unwrap()).to_vec();
-            let error = with_ssh(forwards, 22).unwrap_err().to_string();
+            let error = with_ssh(forwards).unwrap_err().to_string();
             assert!(error.contains(&format!(":{port} twice")), "{error}");
         }
         let udp = [format!("{port}:80"), format!("{port}:80/udp")];
@@ -210,9 +213,9 @@ mod tests {
     #[test]
     fn ssh_is_forwarded_once() {
         let any: Forward = "1:22".parse().unwrap();
-        let own: Forward = format!("{}:22", any.other_port().unwrap()).parse().unwrap();
-        assert_eq!(with_ssh(vec![own.clone()], 22).unwrap(), [own]);
-        let added = with_ssh(Vec::new(), 22).unwrap();
+        let own: Forward = format!("{}:22", any.bind(0).unwrap()).parse().unwrap();
+        assert_eq!(with_ssh(vec![own.clone()]).unwrap(), [own]);
+        let added = with_ssh(Vec::new()).unwrap();
         assert!(matches!(&added[..], [one] if one.guest == 22 && one.host > 0));
     }
 }

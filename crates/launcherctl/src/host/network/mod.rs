@@ -23,21 +23,10 @@ use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 pub use backend::Wanted;
-pub use forward::{Forward, Protocol};
+pub use forward::Forward;
 
 /// Where the network is stored, below the VM's root.
 const NETWORK_FILE: &str = "/network.json";
-/// The guest's SSH server.
-const SSH_PORT: u16 = 22;
-
-fn note_of_left_out(names: &[String]) -> Option<String> {
-    (!names.is_empty()).then(|| {
-        format!(
-            "left out, as only a cluster has them: interfaces {}",
-            names.join(", ")
-        )
-    })
-}
 
 /// Link properties that passt and QEMU's user network do not support.
 pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
@@ -84,7 +73,12 @@ impl Network {
             manifest.strip_network();
         }
         let (cards, left_out) = manifest.use_plugin_network();
-        notes.extend(note_of_left_out(&left_out));
+        if !left_out.is_empty() {
+            let names = left_out.join(", ");
+            notes.push(format!(
+                "left out, as only a cluster has them: interfaces {names}"
+            ));
+        }
         notes.extend(notes_of_links(manifest));
         if cards.is_empty() {
             if args.publish.is_empty() {
@@ -96,7 +90,7 @@ impl Network {
         }
         let (backend, reason) = args.network.backend()?;
         notes.extend(reason.map(str::to_owned));
-        let forwards = forward::with_ssh(args.publish.clone(), SSH_PORT)?;
+        let forwards = forward::with_ssh(args.publish.clone())?;
         let network = Self {
             backend,
             cards,
@@ -120,7 +114,7 @@ impl Network {
     pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, TextError> {
         let mut ports = BTreeMap::new();
         for forward in &mut self.forwards {
-            let other = forward.other_port()?;
+            let other = forward.bind(0)?;
             ports.insert(forward.host, other);
             forward.host = other;
         }
@@ -151,7 +145,6 @@ impl Network {
 
     /// Where the guest's SSH server can be reached.
     pub fn ssh(&self) -> Option<&Forward> {
-        let is_ssh = |it: &&Forward| it.guest == SSH_PORT && it.protocol == Protocol::Tcp;
-        self.forwards.iter().find(is_ssh)
+        self.forwards.iter().find(|forward| forward.is_ssh())
     }
 }

@@ -1,6 +1,6 @@
 //! The hook sidecar that adds the cards to the domain, as a network binding plugin does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tonic::transport::Server;
@@ -73,7 +73,7 @@ impl Callbacks for Sidecar {
         request: Request<OnDefineDomainParams>,
     ) -> Result<Response<OnDefineDomainResult>, Status> {
         let domain = String::from_utf8_lossy(&request.get_ref().domain_xml).into_owned();
-        let changed = add_cards(&self.network, &domain, Path::new(&self.log))
+        let changed = add_cards(&self.network, &domain, &self.log)
             .ok_or_else(|| Status::invalid_argument("this is not a domain with devices"))?;
         Ok(Response::new(OnDefineDomainResult {
             domain_xml: changed.into_bytes().into(),

@@ -26,37 +26,28 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
-    match &network.backend {
-        Backend::Passt => {
-            let cards = network.cards.iter().enumerate();
-            let cards: String = cards
-                .map(|(index, card)| passt(card, network.forwards_of(index), log).to_xml())
-                .collect();
-            insert(domain, END_OF_DEVICES, &cards)
-        }
+    let cards = network.cards.iter().enumerate();
+    let cards: String = cards
+        .map(|(index, card)| {
+            let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
+            match network.backend {
+                Backend::Passt => passt(card, forwards, log).to_xml(),
+                Backend::User => user(index, card, forwards),
+            }
+        })
+        .collect();
+    let (end, xml) = match network.backend {
+        Backend::Passt => (END_OF_DEVICES, cards),
         Backend::User => {
-            let cards = network.cards.iter().enumerate();
-            let arguments: String = cards
-                .flat_map(|(index, card)| user(index, card, network.forwards_of(index)))
-                .map(|argument| format!("<qemu:arg value=\"{argument}\"></qemu:arg>"))
-                .collect();
-            let element = format!(
-                "<qemu:commandline xmlns:qemu=\"{QEMU_NAMESPACE}\">{arguments}</qemu:commandline>"
-            );
-            insert(domain, END_OF_DOMAIN, &element)
+            let start = format!("<qemu:commandline xmlns:qemu=\"{QEMU_NAMESPACE}\">");
+            (
+                END_OF_DOMAIN,
+                [&start, &*cards, "</qemu:commandline>"].concat(),
+            )
         }
-    }
-}
-
-impl Network {
-    fn forwards_of(&self, card: usize) -> &[Forward] {
-        if card == 0 { &self.forwards } else { &[] }
-    }
-}
-
-fn insert(domain: &str, before: &str, xml: &str) -> Option<String> {
-    let (front, back) = domain.rsplit_once(before)?;
-    Some([front, xml, before, back].concat())
+    };
+    let (front, back) = domain.rsplit_once(end)?;
+    Some([front, &xml, end, back].concat())
 }
 
 /// A card with passt, which libvirt starts.
@@ -99,20 +90,13 @@ fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
 }
 
 /// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
-fn user(index: usize, card: &Card, forwards: &[Forward]) -> [String; 4] {
+fn user(index: usize, card: &Card, forwards: &[Forward]) -> String {
     let forwards: String = forwards
         .iter()
         .map(|it| {
-            let (protocol, host, guest) = (it.protocol.name(), it.host, it.guest);
-            match it.address {
-                std::net::IpAddr::V4(address) => {
-                    format!(",hostfwd={protocol}:{address}:{host}-:{guest}")
-                }
-                // The guest's side is IPv4 in any case.
-                std::net::IpAddr::V6(address) => {
-                    format!(",hostfwd={protocol}:[{address}]:{host}-:{guest}")
-                }
-            }
+            // The guest's side is IPv4 in any case.
+            let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
+            format!(",hostfwd={protocol}:{host}-:{guest}")
         })
         .collect();
     let slot = FIRST_SLOT.saturating_add(index);
@@ -132,6 +116,8 @@ fn user(index: usize, card: &Card, forwards: &[Forward]) -> [String; 4] {
         "-device".to_owned(),
         format!("{device},netdev=launcherctl{index},mac={mac}{boot}"),
     ]
+    .map(|argument| format!("<qemu:arg value=\"{argument}\"></qemu:arg>"))
+    .concat()
 }
 
 #[cfg(test)]
