@@ -10,25 +10,23 @@ use crate::files::FileError;
 
 /// A raw image's size is a multiple of it.
 const SECTOR_BYTES: u64 = 512;
-/// The beginnings of files given as images by mistake, their kind, and the remedy.
-const OTHER_FORMATS: [(&[u8], &str, Remedy); 9] = [
-    (b"KDMV", "a VMDK image", Remedy::Convert),
-    (b"vhdxfile", "a VHDX image", Remedy::Convert),
-    (b"conectix", "a VHD image", Remedy::Convert),
-    (b"<<< ", "a VDI image", Remedy::Convert),
-    (b"\x1f\x8b", "it is compressed", Remedy::Unpack("gunzip")),
-    (b"\xfd7zXZ\0", "it is compressed", Remedy::Unpack("unxz")),
-    (
-        b"\x28\xb5\x2f\xfd",
-        "it is compressed",
-        Remedy::Unpack("unzstd"),
-    ),
-    (b"<!DOCTYPE", "a web page", Remedy::Download),
-    (b"<html", "a web page", Remedy::Download),
+/// The beginnings of images in formats that can be converted.
+const CONVERTIBLE: [(&[u8], &str); 4] = [
+    (b"KDMV", "a VMDK image"),
+    (b"vhdxfile", "a VHDX image"),
+    (b"conectix", "a VHD image"),
+    (b"<<< ", "a VDI image"),
 ];
+/// The beginnings of compressed files, and the programs that unpack them.
+const COMPRESSED: [(&[u8], &str); 3] = [
+    (b"\x1f\x8b", "gunzip"),
+    (b"\xfd7zXZ\0", "unxz"),
+    (b"\x28\xb5\x2f\xfd", "unzstd"),
+];
+/// The beginnings of web pages.
+const WEB_PAGE: [&[u8]; 2] = [b"<!DOCTYPE", b"<html"];
 /// The beginning of a qcow2 image.
 const QCOW2: &[u8] = b"QFI\xfb";
-
 /// The beginning of a VMDK image with its data in other files.
 const VMDK_DESCRIPTOR: &[u8] = b"# Disk Descripto";
 
@@ -41,30 +39,6 @@ pub enum Accepts {
     RawOrQcow2,
     /// Whatever qemu-img reads, as it is converted.
     Convertible,
-}
-
-/// How to turn another file into an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Remedy {
-    Convert,
-    /// With this program.
-    Unpack(&'static str),
-    Download,
-}
-
-impl Remedy {
-    fn text(self, file: &str, accepts: Accepts) -> String {
-        match (self, accepts) {
-            (Self::Convert, Accepts::Raw) => format!(
-                "a raw image is expected: qemu-img convert -O raw {file} {file}.raw makes one"
-            ),
-            (Self::Convert, _) => format!(
-                "a raw or qcow2 image is expected: qemu-img convert -O qcow2 {file} {file}.qcow2 makes one"
-            ),
-            (Self::Unpack(tool), _) => format!("unpack it first: {tool} {file}"),
-            (Self::Download, _) => "was the download answered with an error?".to_owned(),
-        }
-    }
 }
 
 /// Checks whether a user's file can be such an image.
@@ -82,37 +56,36 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
         fail!("{file}: the file is empty; truncate -s 1G makes it a blank disk of that size");
     }
     let head = head(image).map_err(FileError::on("read", image))?;
-    let mut formats = OTHER_FORMATS.iter();
-    let other = formats.find(|(magic, _, remedy)| {
-        head.starts_with(magic) && (accepts, *remedy) != (Accepts::Convertible, Remedy::Convert)
-    });
-    if let Some((_, what, remedy)) = other {
-        fail!(
-            "{file}: {what}; {}",
-            remedy.text(&file.to_string(), accepts)
-        );
+    let begins = |magic: &[u8]| head.starts_with(magic);
+    let other_image = CONVERTIBLE.iter().find(|(magic, _)| begins(magic));
+    match (other_image, accepts) {
+        (Some((_, what)), Accepts::Raw) => fail!(
+            "{file}: {what}; a raw image is expected: qemu-img convert -O raw {file} {file}.raw makes one"
+        ),
+        (Some((_, what)), Accepts::RawOrQcow2) => fail!(
+            "{file}: {what}; a raw or qcow2 image is expected: qemu-img convert -O qcow2 {file} {file}.qcow2 makes one"
+        ),
+        _ => {}
     }
-    if accepts == Accepts::Raw && head.starts_with(QCOW2) {
+    if let Some((_, tool)) = COMPRESSED.iter().find(|(magic, _)| begins(magic)) {
+        fail!("{file}: it is compressed; unpack it first: {tool} {file}");
+    }
+    if WEB_PAGE.iter().any(|magic| begins(magic)) {
+        fail!("{file}: a web page; was the download answered with an error?");
+    }
+    if accepts == Accepts::Raw && begins(QCOW2) {
         fail!(
             "{file}: it is a qcow2 image, and the launcher reads this volume as a raw one: the guest would see the qcow2 header; qemu-img convert -O raw {file} {file}.raw makes a raw image"
         );
     }
-    if !has_format(&head) && !bytes.is_multiple_of(SECTOR_BYTES) {
+    // An image in another format has any size.
+    let is_raw = other_image.is_none() && !begins(QCOW2) && !begins(VMDK_DESCRIPTOR);
+    if is_raw && !bytes.is_multiple_of(SECTOR_BYTES) {
         fail!(
             "{file}: its {bytes} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {file} completes its last sector"
         );
     }
     Ok(())
-}
-
-/// Whether an image in another format than raw begins like this; any size is valid then.
-fn has_format(head: &[u8]) -> bool {
-    let convertible = OTHER_FORMATS.iter();
-    let mut magics = convertible
-        .filter(|(_, _, remedy)| *remedy == Remedy::Convert)
-        .map(|(magic, _, _)| *magic)
-        .chain([QCOW2, VMDK_DESCRIPTOR]);
-    magics.any(|magic| head.starts_with(magic))
 }
 
 /// The first bytes.
