@@ -2,7 +2,7 @@
 //! a link to it by the VM's name.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::files::{FileError, create_private};
+use crate::files::FileError;
 use crate::similar::similar;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
@@ -144,12 +144,9 @@ impl VmDir {
     /// # Errors
     /// It cannot be written.
     pub fn store(&self, file: &str, value: &impl Serialize) -> Result<(), FileError> {
-        let (file, new) = (self.path(file), self.path(&format!("{file}.new")));
+        let file = self.path(file);
         let text = serde_json::to_vec(value).unwrap_or_default();
-        create_private(&new)
-            .and_then(|mut it| it.write_all(&text))
-            .and_then(|()| fs::rename(&new, &file))
-            .map_err(FileError::on("write", file))
+        os::small_file::replace(&file, &text).map_err(FileError::on("write", file))
     }
 
     /// Loads what [`Self::store`] has stored.

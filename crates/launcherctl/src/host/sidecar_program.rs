@@ -42,8 +42,8 @@ enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidecarProgram {
     kind: Kind,
-    /// The shim's version.
-    version: Version,
+    /// The shim's version; a sidecar without a shim has its own version.
+    pub(super) version: Version,
 }
 
 impl SidecarProgram {
@@ -91,11 +91,6 @@ impl SidecarProgram {
     pub fn parse(text: &str) -> Result<Self, CtlError> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Self::new(&words)
-    }
-
-    /// With a shim of this version; a sidecar without a shim has its own version.
-    pub fn with_version(self, version: Version) -> Self {
-        Self { version, ..self }
     }
 
     /// The command that serves on a socket in `socket_dir`. The directory `links` must live as long

@@ -16,7 +16,7 @@ use super::registry::VmDir;
 use super::sidecar_program::SidecarProgram;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
-use crate::json::text_at;
+use crate::json::{list_at, text_at};
 use crate::view::output::counted;
 use api::pod_paths::HOOKS_DIR;
 use hooks::Version;
@@ -68,12 +68,11 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     }
     let sidecars = args.programs.iter().enumerate();
     let program = |(index, text): (usize, &String)| {
-        let program = SidecarProgram::parse(text)?;
-        let version = wanted.get(index).and_then(shim_version);
-        Ok(match version {
-            Some(version) => program.with_version(version),
-            None => program,
-        })
+        let mut program = SidecarProgram::parse(text)?;
+        if let Some(version) = wanted.get(index).and_then(shim_version) {
+            program.version = version;
+        }
+        Ok(program)
     };
     sidecars.map(program).collect()
 }
@@ -96,16 +95,12 @@ fn wanted(vmi: &Value) -> Result<Vec<Value>, TextError> {
 
 /// The shim's version from the annotation's arguments.
 fn shim_version(sidecar: &Value) -> Option<Version> {
-    let args = sidecar.get("args")?.as_array()?;
-    let words: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
-    let separate = words.windows(2).find_map(|pair| match pair {
-        ["--version", version] => Some(*version),
-        _ => None,
-    });
-    let joined = words
-        .iter()
-        .find_map(|word| word.strip_prefix("--version="));
-    Version::from_name(separate.or(joined)?)
+    let mut words = list_at(sidecar, "/args").iter().filter_map(Value::as_str);
+    let version = words.find_map(|word| word.strip_prefix("--version"))?;
+    Version::from_name(match version {
+        "" => words.next()?,
+        joined => joined.strip_prefix('=')?,
+    })
 }
 
 /// A VM's sidecars, each with its own directory for its socket.

@@ -77,26 +77,21 @@ impl VmStatus {
     /// Why the VM does not run properly, and what to do.
     pub fn remark(&self) -> Option<String> {
         let name = &self.name;
-        if self.state == LOST {
-            Some(match self.guest_pid {
-                Some(pid) => format!(
-                    "its launcher was killed, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
-                ),
-                None => format!(
-                    "its launcher was killed, and its guest does not run; launcherctl stop {name} removes what is left of it"
-                ),
-            })
-        } else if self.started_by_hand {
-            Some(format!(
+        Some(match self.guest_pid {
+            Some(pid) if self.state == LOST => format!(
+                "its launcher was killed, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
+            ),
+            None if self.state == LOST => format!(
+                "its launcher was killed, and its guest does not run; launcherctl stop {name} removes what is left of it"
+            ),
+            _ if self.started_by_hand => format!(
                 "its launcher was started by hand, without a supervisor; launcherctl stop {name} shuts it down"
-            ))
-        } else if self.supervised == Some(false) {
-            Some(format!(
-                "its supervisor was killed; launcherctl stop {name} shuts it down"
-            ))
-        } else {
-            None
-        }
+            ),
+            _ if self.supervised == Some(false) => {
+                format!("its supervisor was killed; launcherctl stop {name} shuts it down")
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -243,8 +238,7 @@ fn cpus(domain: &Value) -> Option<u64> {
 
 /// The vCPUs of the VMI.
 fn wanted_cpus(cpu: &Cpu) -> u64 {
-    let parts = [cpu.sockets, cpu.cores, cpu.threads];
-    let parts = parts.map(|count| u64::from(count.max(1)));
+    let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| u64::from(count.max(1)));
     parts.into_iter().fold(1, u64::saturating_mul)
 }
 

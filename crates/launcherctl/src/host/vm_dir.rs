@@ -34,22 +34,23 @@ const MAX_ATTEMPTS: u32 = 1000;
 /// started.
 pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), CtlError> {
     make_private();
-    if let Some(root) = root {
-        fs::create_dir_all(root).map_err(FileError::on("make", root))?;
-        for directory in DIRECTORIES {
-            keep_private(&root.join(directory))?;
-        }
-        let root = root.canonicalize().map_err(FileError::on("find", root))?;
-        let lock = lock_for_start(name, &VmDir::at(root.clone()))?;
-        remove_stale_socket(&VmDir::at(root.clone()))?;
-        let dir = with_short_path(root.clone(), &std::env::temp_dir())
-            .or_else(|_| with_short_path(root, Path::new("/tmp")))?;
-        registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
+    let Some(root) = root else {
+        let dir = create_temporary()?;
+        let lock = lock_for_start(name, &dir)?;
+        registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
         return Ok((dir, lock));
+    };
+    fs::create_dir_all(root).map_err(FileError::on("make", root))?;
+    for directory in DIRECTORIES {
+        keep_private(&root.join(directory))?;
     }
-    let dir = create_temporary()?;
+    let root = root.canonicalize().map_err(FileError::on("find", root))?;
+    let dir = VmDir::at(root.clone());
     let lock = lock_for_start(name, &dir)?;
-    registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
+    remove_stale_socket(&dir)?;
+    let dir = with_short_path(root.clone(), &std::env::temp_dir())
+        .or_else(|_| with_short_path(root, Path::new("/tmp")))?;
+    registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
     Ok((dir, lock))
 }
 
@@ -118,12 +119,7 @@ pub fn remove_stale_socket(dir: &VmDir) -> Result<(), CtlError> {
         fail!("a launcher is running in {root}; end it first or choose another --root");
     }
     let socket = dir.cmd_socket();
-    match fs::remove_file(&socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(FileError::on("remove", socket)(error).into())
-        }
-        _ => Ok(()),
-    }
+    Ok(os::small_file::remove(&socket).map_err(FileError::on("remove", socket))?)
 }
 
 /// Removes what the last run has left, unless its QEMU still runs: the domain's definition, whose
