@@ -11,9 +11,7 @@ use super::launcher::{self, LauncherProcess, Vm};
 use super::symptoms;
 use super::until::Until;
 use crate::error::{CtlError, fail};
-use crate::files::FileError;
 use crate::json::text_at;
-use api::pod_paths::PodPaths;
 
 /// How a VM ended normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +53,7 @@ pub(super) async fn attend(
     stop: &mut StopRequests,
 ) -> Result<End, CtlError> {
     let Vm { args, progress, .. } = vm;
-    let mut output = serve_console(vm).await?;
+    let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.console(output.is_some());
     let mut until = Until::new(args.start.until.as_deref());
     let silence = tokio::time::sleep(symptoms::SILENCE);
@@ -68,7 +66,7 @@ pub(super) async fn attend(
     tokio::pin!(deadline);
     loop {
         tokio::select! {
-            bytes = next_output(&mut output) => {
+            Some(bytes) = next_output(&mut output) => {
                 is_silent = false;
                 if until.seen_in(&bytes) {
                     progress.phase(Phase::GuestUp);
@@ -110,26 +108,11 @@ pub(super) async fn attend(
     }
 }
 
-/// Serves the guest's serial console, if it has one. Returns its output.
-async fn serve_console(vm: Vm<'_>) -> Result<Option<broadcast::Receiver<Vec<u8>>>, FileError> {
-    let (paths, uid) = (PodPaths::default(), text_at(vm.vmi, "/metadata/uid"));
-    let serial = vm.dir.path(&paths.serial_socket(uid));
-    if !serial.exists() {
-        return Ok(None);
-    }
-    let qemu_log = vm.dir.path(&paths.serial_log(uid));
-    console_hub::serve(&serial, qemu_log, vm.dir)
-        .await
-        .map(Some)
-}
-
-async fn next_output(output: &mut Option<broadcast::Receiver<Vec<u8>>>) -> Vec<u8> {
+/// `None` once there is no more output.
+async fn next_output(output: &mut Option<broadcast::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     loop {
-        let Some(receiver) = output else {
-            return std::future::pending().await;
-        };
-        match receiver.recv().await {
-            Ok(bytes) => return bytes,
+        match output.as_mut()?.recv().await {
+            Ok(bytes) => return Some(bytes),
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => *output = None,
         }

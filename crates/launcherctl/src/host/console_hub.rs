@@ -9,8 +9,8 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 
+use rustix::buffer::spare_capacity;
 use rustix::io::read as read_now;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -20,6 +20,7 @@ use tokio::sync::{broadcast, mpsc};
 use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
 use super::registry::VmDir;
 use crate::files::{FileError, listen};
+use api::pod_paths::PodPaths;
 use os::accept::Acceptor;
 
 /// The console's socket, below the VM's root: a client first gets the guest's earlier output.
@@ -27,6 +28,7 @@ pub const CONSOLE_SOCKET: &str = "/console.sock";
 /// A socket without the guest's earlier output: for scripts that wait for the answer to their
 /// input.
 pub const NEW_OUTPUT_SOCKET: &str = "/console-new.sock";
+const SOCKETS: [&str; 2] = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
 /// How much earlier output a new client gets.
 const HISTORY_BYTES: usize = 64 << 10;
 /// Pieces of output queued for a slow client, which misses the oldest beyond that.
@@ -34,22 +36,26 @@ const MAX_QUEUED_OUTPUT: usize = 256;
 /// Pieces of input queued for the guest; beyond that clients wait.
 const MAX_QUEUED_INPUT: usize = 16;
 
-/// Connects to QEMU's socket `serial` and serves in the VM's directory until QEMU closes the
-/// console. Returns the guest's output, first its earlier output from QEMU's own log.
+/// Connects to the console of the guest with this UID, if it has one, and serves it in the VM's
+/// directory until QEMU closes it. Returns the guest's output, first its earlier output from QEMU's
+/// own log.
 ///
 /// # Errors
 /// QEMU accepts no connection, or a socket cannot be made.
 pub async fn serve(
-    serial: &Path,
-    qemu_log: PathBuf,
+    uid: &str,
     dir: &VmDir,
-) -> Result<broadcast::Receiver<Vec<u8>>, FileError> {
-    let (qemu_log, before) = QemuLog::read(qemu_log);
-    let guest = UnixStream::connect(serial)
+) -> Result<Option<broadcast::Receiver<Vec<u8>>>, FileError> {
+    let paths = PodPaths::default();
+    let serial = dir.path(&paths.serial_socket(uid));
+    if !serial.exists() {
+        return Ok(None);
+    }
+    let (qemu_log, before) = QemuLog::read(dir.path(&paths.serial_log(uid)));
+    let guest = UnixStream::connect(&serial)
         .await
         .map_err(FileError::on("connect to the console at", serial))?;
-    let sockets = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET].map(|path| dir.path(path));
-    let [with_history, new_output] = sockets.each_ref().map(|socket| listen(socket));
+    let [with_history, new_output] = SOCKETS.map(|socket| listen(&dir.path(socket)));
     let listeners = [with_history?, new_output?];
     let (from_guest, to_guest) = guest.into_split();
     let (output, first) = broadcast::channel(MAX_QUEUED_OUTPUT);
@@ -60,11 +66,16 @@ pub async fn serve(
         log: ConsoleLog::create(dir),
         output,
         input,
-        sockets,
     };
     hub.publish(&before);
-    tokio::spawn(hub.run(from_guest, qemu_log, listeners));
-    Ok(first)
+    let dir = dir.clone();
+    tokio::spawn(async move {
+        hub.run(from_guest, qemu_log, listeners).await;
+        for socket in SOCKETS {
+            let _ = std::fs::remove_file(dir.path(socket));
+        }
+    });
+    Ok(Some(first))
 }
 
 struct Hub {
@@ -72,12 +83,11 @@ struct Hub {
     log: ConsoleLog,
     output: broadcast::Sender<Vec<u8>>,
     input: mpsc::Sender<Vec<u8>>,
-    sockets: [PathBuf; 2],
 }
 
 impl Hub {
     async fn run(
-        mut self,
+        &mut self,
         mut guest: OwnedReadHalf,
         qemu_log: QemuLog,
         listeners: [UnixListener; 2],
@@ -85,15 +95,13 @@ impl Hub {
         let [mut with_history, mut new_output] =
             listeners.map(|listener| Acceptor::new(listener, "the console's sockets"));
         let mut before_first_output = Some(qemu_log);
-        let mut buffer = vec![0; 4096];
         loop {
+            let mut bytes = Vec::with_capacity(4096);
             tokio::select! {
-                read = guest.read(&mut buffer) => match buffer.get(..read.unwrap_or(0)) {
-                    None | Some([]) => break,
-                    Some(bytes) => match before_first_output.take() {
-                        Some(qemu_log) => self.publish_first(bytes, &guest, &qemu_log),
-                        None => self.publish(bytes),
-                    },
+                _ = guest.read_buf(&mut bytes) => match before_first_output.take() {
+                    _ if bytes.is_empty() => return,
+                    Some(qemu_log) => self.publish_first(bytes, &guest, &qemu_log),
+                    None => self.publish(&bytes),
                 },
                 stream = with_history.accept() => {
                     self.add(stream, self.history.iter().copied().collect());
@@ -101,22 +109,16 @@ impl Hub {
                 stream = new_output.accept() => self.add(stream, Vec::new()),
             }
         }
-        for socket in &self.sockets {
-            let _ = std::fs::remove_file(socket);
-        }
     }
 
     /// Publishes the first output, after the guest's output while this client connected.
-    fn publish_first(&mut self, first: &[u8], guest: &OwnedReadHalf, qemu_log: &QemuLog) {
+    fn publish_first(&mut self, mut stream: Vec<u8>, guest: &OwnedReadHalf, qemu_log: &QemuLog) {
         let logged = qemu_log.read_new();
         // QEMU logs what it has written to the socket, so the log already has it.
-        let mut stream = first.to_vec();
-        let mut buffer = [0; 4096];
+        stream.reserve(logged.len());
         while stream.len() < logged.len()
-            && let Ok(length @ 1..) = read_now(guest.as_ref(), &mut buffer)
-        {
-            stream.extend_from_slice(buffer.get(..length).unwrap_or_default());
-        }
+            && let Ok(1..) = read_now(guest.as_ref(), spare_capacity(&mut stream))
+        {}
         let start = start_of_stream(&logged, &stream);
         self.publish(logged.get(..start).unwrap_or_default());
         self.publish(&stream);
@@ -191,12 +193,15 @@ mod tests {
     async fn every_client_sees_what_the_guest_has_written_and_can_type() {
         let dir = tempfile::tempdir().unwrap();
         let vm = VmDir::at(dir.path().to_owned());
-        let (serial, socket) = (dir.path().join("serial"), vm.path(CONSOLE_SOCKET));
+        let (paths, socket) = (PodPaths::default(), vm.path(CONSOLE_SOCKET));
+        assert!(serve("u", &vm).await.unwrap().is_none());
+        let serial = vm.path(&paths.serial_socket("u"));
+        std::fs::create_dir_all(serial.parent().unwrap()).unwrap();
         let qemu = UnixListener::bind(&serial).unwrap();
-        let qemu_log = dir.path().join("qemu.log");
+        let qemu_log = vm.path(&paths.serial_log("u"));
         let log = |text: &str| std::fs::write(&qemu_log, text).unwrap();
         log("BIOS\r\n");
-        let mut output = serve(&serial, qemu_log.clone(), &vm).await.unwrap();
+        let mut output = serve("u", &vm).await.unwrap().unwrap();
         assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
         // Linux has started before QEMU accepts.
         let (mut guest, _) = qemu.accept().await.unwrap();
@@ -243,7 +248,6 @@ mod tests {
             log: ConsoleLog::create(&VmDir::at(dir.path().to_owned())),
             output,
             input,
-            sockets: [PathBuf::new(), PathBuf::new()],
         };
         hub.publish(&vec![b'a'; HISTORY_BYTES]);
         hub.publish(b"end");
