@@ -222,8 +222,11 @@ impl StopRequests {
     }
 }
 
+/// The strongest request so far.
+type Strongest = watch::Sender<Option<Request>>;
+
 /// Notes a request, unless there was one at least as strong.
-fn note(strongest: &watch::Sender<Option<Request>>, request: Request) {
+fn note(strongest: &Strongest, request: Request) {
     strongest.send_if_modified(|strongest| {
         let is_stronger = Some(request) > *strongest;
         *strongest = (*strongest).max(Some(request));
@@ -232,7 +235,7 @@ fn note(strongest: &watch::Sender<Option<Request>>, request: Request) {
 }
 
 /// The first signal shuts the guest down, the second forces it off.
-async fn serve_signals(mut signals: EndSignals, requests: watch::Sender<Option<Request>>) {
+async fn serve_signals(mut signals: EndSignals, requests: Strongest) {
     for request in [Request::Stop, Request::Force] {
         signals.next().await;
         note(&requests, request);
@@ -268,12 +271,20 @@ impl Control {
         if let Some(signals) = signals {
             tokio::spawn(serve_signals(signals, requests.clone()));
         }
-        tokio::spawn(Client::new(&progress, &requests, true).serve(owner));
-        let for_clients = progress.clone();
+        let of_clients = progress.clone();
+        let serve = move |stream, is_owner| {
+            let updates = of_clients.clients.subscribe();
+            let current = Current {
+                phase: *of_clients.phase.borrow(),
+                stop_requested: *requests.borrow() >= Some(Request::Stop),
+            };
+            let client = serve_client(stream, current, updates, requests.clone(), is_owner);
+            tokio::spawn(client);
+        };
+        serve(owner, true);
         let acceptor = tokio::spawn(async move {
             loop {
-                let stream = connections.accept().await;
-                tokio::spawn(Client::new(&for_clients, &requests, false).serve(stream));
+                serve(connections.accept().await, false);
             }
         });
         Ok((Self { progress, acceptor }, StopRequests(stop)))
@@ -291,64 +302,42 @@ impl Control {
     }
 }
 
-/// The supervisor's side of a client.
-struct Client {
+/// Serves a client until it has the last update.
+async fn serve_client(
+    stream: UnixStream,
     current: Current,
-    updates: broadcast::Receiver<Update>,
-    requests: watch::Sender<Option<Request>>,
-    is_owner: bool,
-}
-
-impl Client {
-    fn new(progress: &Progress, requests: &watch::Sender<Option<Request>>, is_owner: bool) -> Self {
-        let updates = progress.clients.subscribe();
-        let current = Current {
-            phase: *progress.phase.borrow(),
-            stop_requested: *requests.borrow() >= Some(Request::Stop),
-        };
-        Self {
-            current,
-            updates,
-            requests: requests.clone(),
-            is_owner,
-        }
-    }
-
-    /// Serves it until it has the last update.
-    async fn serve(mut self, stream: UnixStream) {
-        let (read, mut write) = stream.into_split();
-        let mut requests = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
-        let mut is_reading = true;
-        // Reading its requests detects a disconnected client.
-        drop(write.write_all(&line(&Update::Current(self.current))).await);
-        loop {
-            tokio::select! {
-                update = self.updates.recv() => match update {
-                    Ok(update) => {
-                        let written = write.write_all(&line(&update)).await;
-                        // While it is read, a request that it left may still arrive.
-                        if update.is_last() || (written.is_err() && !is_reading) {
-                            return;
-                        }
+    mut updates: broadcast::Receiver<Update>,
+    strongest: Strongest,
+    mut is_owner: bool,
+) {
+    let (read, mut write) = stream.into_split();
+    let mut requests = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
+    let mut is_reading = true;
+    // Reading its requests detects a disconnected client.
+    drop(write.write_all(&line(&Update::Current(current))).await);
+    loop {
+        tokio::select! {
+            update = updates.recv() => match update {
+                Ok(update) => {
+                    let written = write.write_all(&line(&update)).await;
+                    // While it is read, a request that it left may still arrive.
+                    if update.is_last() || (written.is_err() && !is_reading) {
+                        return;
                     }
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => return,
-                },
-                request = requests.next_line(), if is_reading => {
-                    let request = request.ok().flatten();
-                    is_reading = request.is_some();
-                    self.take_request(request.as_deref());
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return,
+            },
+            request = requests.next_line(), if is_reading => {
+                let request = request.ok().flatten();
+                is_reading = request.is_some();
+                // The end of its owner's requests stops the VM.
+                let at_end = is_owner.then_some(Request::Stop);
+                if let Some(request) = request.as_deref().map_or(at_end, Request::parse) {
+                    is_owner = false;
+                    note(&strongest, request);
                 }
             }
-        }
-    }
-
-    /// `None` is the end of the requests, which stops the VM if this client owns it.
-    fn take_request(&mut self, request: Option<&str>) {
-        let wanted = request.map_or(self.is_owner.then_some(Request::Stop), Request::parse);
-        if let Some(wanted) = wanted {
-            self.is_owner = false;
-            note(&self.requests, wanted);
         }
     }
 }
