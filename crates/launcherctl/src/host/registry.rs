@@ -121,6 +121,18 @@ impl VmDir {
         std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
+    /// Locks the directory by flock(2) until the file is closed; `None` if another `run` has. A
+    /// `run` that starts a VM holds the lock until the VM has a supervisor or is given up: until
+    /// then nothing there answers, and another `run` would take it for a lost VM.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn lock_for_start(&self) -> Result<Option<fs::File>, FileError> {
+        let directory = fs::File::open(&self.root).map_err(FileError::on("open", &self.root))?;
+        let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
+        Ok(locked.is_ok().then_some(directory))
+    }
+
     /// Whether the directory is removed with the VM.
     pub fn is_temporary(&self) -> bool {
         self.path(TEMPORARY).exists()
@@ -206,24 +218,6 @@ impl VmDir {
     }
 }
 
-/// Held by a `run` that starts a VM in a directory, until the VM has a supervisor or is given up:
-/// flock(2) on the directory. Until then nothing there answers, and another `run` would take it for
-/// a lost VM.
-#[derive(Debug)]
-pub struct StartLock(#[expect(dead_code, reason = "closing it unlocks")] fs::File);
-
-impl StartLock {
-    /// Locks the directory; `None` if another `run` starts a VM there.
-    ///
-    /// # Errors
-    /// The directory cannot be opened.
-    pub fn take(vm: &VmDir) -> Result<Option<Self>, FileError> {
-        let directory = fs::File::open(vm.root()).map_err(FileError::on("open", vm.root()))?;
-        let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
-        Ok(locked.is_ok().then_some(Self(directory)))
-    }
-}
-
 /// Adds the VM under its name.
 ///
 /// # Errors
@@ -247,7 +241,7 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
 
 /// Whether another `run` starts a VM in `old`. In `vm` it is this one.
 fn is_being_started(old: &VmDir, vm: &VmDir) -> bool {
-    !old.is_same(vm) && matches!(StartLock::take(old), Ok(None))
+    !old.is_same(vm) && matches!(old.lock_for_start(), Ok(None))
 }
 
 /// Moves the name to a VM's new directory. Does nothing unless the VM in `from` has the name.

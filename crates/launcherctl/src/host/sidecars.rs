@@ -103,49 +103,44 @@ fn shim_version(sidecar: &Value) -> Option<Version> {
     })
 }
 
-/// A VM's sidecars, each with its own directory for its socket.
-#[derive(Debug, Default)]
-pub struct Sidecars(Vec<Child>);
-
-impl Sidecars {
-    /// Starts them. `sidecar-N.log` in the VM's directory has their output.
-    ///
-    /// # Errors
-    /// One cannot be started.
-    pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Self, CtlError> {
-        let mut children = Vec::new();
-        for (number, program) in programs.iter().enumerate() {
-            let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
-            let links = dir.path(&format!("/sidecar-{number}"));
-            for path in [&sockets, &links] {
-                // A killed sidecar's socket would be taken for this one's.
-                let _ = fs::remove_dir_all(path);
-                fs::create_dir_all(path).map_err(FileError::on("make", path))?;
-            }
-            let log = dir.path(&format!("/sidecar-{number}.log"));
-            let log = create_private(&log).map_err(FileError::on("make", log))?;
-            let child = program
-                .command(&sockets, &links)?
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log)
-                // Ctrl-C on the terminal must not reach them.
-                .process_group(0)
-                .kill_on_drop(true)
-                .spawn()
-                .map_err(FileError::on("start", format!("sidecar {number}")))?;
-            children.push(child);
+/// Starts a VM's sidecars, each with its own directory for its socket. `sidecar-N.log` in the VM's
+/// directory has their output.
+///
+/// # Errors
+/// One cannot be started.
+pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Vec<Child>, CtlError> {
+    let mut children = Vec::new();
+    for (number, program) in programs.iter().enumerate() {
+        let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
+        let links = dir.path(&format!("/sidecar-{number}"));
+        for path in [&sockets, &links] {
+            // A killed sidecar's socket would be taken for this one's.
+            let _ = fs::remove_dir_all(path);
+            fs::create_dir_all(path).map_err(FileError::on("make", path))?;
         }
-        Ok(Self(children))
+        let log = dir.path(&format!("/sidecar-{number}.log"));
+        let log = create_private(&log).map_err(FileError::on("make", log))?;
+        let child = program
+            .command(&sockets, &links)?
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            // Ctrl-C on the terminal must not reach them.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(FileError::on("start", format!("sidecar {number}")))?;
+        children.push(child);
     }
+    Ok(children)
+}
 
-    /// Ends those that have not ended with their VM.
-    pub async fn stop(self) {
-        for mut child in self.0 {
-            terminate(&child);
-            if timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
-                let _ = child.kill().await;
-            }
+/// Ends those that have not ended with their VM.
+pub async fn stop(sidecars: Vec<Child>) {
+    for mut child in sidecars {
+        terminate(&child);
+        if timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
+            let _ = child.kill().await;
         }
     }
 }

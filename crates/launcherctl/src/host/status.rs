@@ -168,15 +168,13 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Stored by `run`, else from the launcher, as in a pod. Empty if neither has one.
 pub async fn last_vmi(dir: &VmDir) -> Vmi {
+    let of_launcher = async {
+        let client = Client::connect(&dir.cmd_socket()).await.ok()?;
+        Some(client.last_sync().await.ok()??.vmi)
+    };
     let vmi = match dir.load_vmi() {
         Ok(vmi) => vmi,
-        Err(_) => match Client::connect(&dir.cmd_socket()).await {
-            Ok(client) => {
-                let sync = client.last_sync().await.ok().flatten();
-                sync.map(|sync| sync.vmi).unwrap_or_default()
-            }
-            Err(_) => Value::Null,
-        },
+        Err(_) => of_launcher.await.unwrap_or_default(),
     };
     serde_json::from_value(vmi).unwrap_or_default()
 }

@@ -16,6 +16,7 @@
 use std::process::ExitCode;
 
 use tokio::net::UnixStream;
+use tokio::process::Child;
 use tokio::sync::mpsc;
 
 use super::attend::{End, attend};
@@ -27,7 +28,7 @@ use super::network::{self, Network};
 use super::orphan_qemu::OrphanQemu;
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
-use super::sidecars::{self, Sidecars};
+use super::sidecars;
 use super::start_args::SuperviseArgs;
 use super::{failure, remains, symptoms, vm_dir};
 use crate::error::{CtlError, RuntimeError};
@@ -173,7 +174,7 @@ async fn run(
         }
         _ => {
             launcher.abort().await;
-            sidecars.stop().await;
+            sidecars::stop(sidecars).await;
             return started.map(|_| match vm.args.incoming {
                 true => End::NotArrived,
                 false => End::StoppedBeforeStart,
@@ -186,7 +187,7 @@ async fn run(
         Err(error) if matches!(error.of(), Some(RunError::KvmFailed)) => launcher.force_off().await,
         _ => launcher.end(stop).await,
     };
-    sidecars.stop().await;
+    sidecars::stop(sidecars).await;
     let outcome = outcome?;
     ended?;
     launcher.check_end()?;
@@ -198,7 +199,7 @@ fn launch<'a>(
     vm: Vm<'a>,
     hooks: &Hooks,
     emulate: bool,
-) -> Result<(LauncherProcess<'a>, Sidecars), CtlError> {
+) -> Result<(LauncherProcess<'a>, Vec<Child>), CtlError> {
     // A VM that comes has the overlays of its disks there already.
     if !vm.args.incoming {
         let namespace = text_at(vm.vmi, "/metadata/namespace");
@@ -206,7 +207,7 @@ fn launch<'a>(
     }
     let (sender, events) = mpsc::channel(MAX_QUEUED);
     notify_server::serve(&vm.dir.path(&notify_socket()), sender)?;
-    let sidecars = Sidecars::start(&hooks.programs, vm.dir)?;
+    let sidecars = sidecars::start(&hooks.programs, vm.dir)?;
     let count = hooks
         .programs
         .len()

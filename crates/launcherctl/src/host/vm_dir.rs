@@ -7,7 +7,7 @@ use std::{fs, io};
 use rustix::fs::Mode;
 use rustix::process::Pid;
 
-use super::registry::{self, RegistryError, StartLock, VmDir};
+use super::registry::{self, RegistryError, VmDir};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use api::pod_paths::{
@@ -32,7 +32,7 @@ const MAX_ATTEMPTS: u32 = 1000;
 /// # Errors
 /// The directory cannot be made, or a VM of that name, or in that directory, is running or being
 /// started.
-pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, StartLock), CtlError> {
+pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlError> {
     make_private();
     let Some(root) = root else {
         let dir = create_temporary()?;
@@ -67,8 +67,9 @@ fn keep_private(directory: &Path) -> Result<(), FileError> {
     made.map_err(FileError::on("make", directory))
 }
 
-fn lock_for_start(name: &str, dir: &VmDir) -> Result<StartLock, CtlError> {
-    StartLock::take(dir)?.ok_or_else(|| RegistryError::name_taken(name, dir).into())
+fn lock_for_start(name: &str, dir: &VmDir) -> Result<fs::File, CtlError> {
+    let lock = dir.lock_for_start()?;
+    lock.ok_or_else(|| RegistryError::name_taken(name, dir).into())
 }
 
 /// The directory by its own path, or by a link in `base` if that is too long. A path too long only

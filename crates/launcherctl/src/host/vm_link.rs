@@ -1,7 +1,7 @@
 //! A name below the launcher's root for something outside it.
 
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::registry::VmDir;
@@ -12,7 +12,7 @@ use api::pod_paths::PRIVATE_DIR;
 /// Removed on drop.
 #[derive(Debug)]
 pub struct VmLink {
-    link: std::path::PathBuf,
+    link: PathBuf,
     name: String,
 }
 
