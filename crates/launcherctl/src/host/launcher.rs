@@ -39,11 +39,9 @@ const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The guest's grace period.
 pub fn grace(vmi: &Value) -> Duration {
-    Duration::from_secs(
-        vmi.pointer("/spec/terminationGracePeriodSeconds")
-            .and_then(Value::as_u64)
-            .unwrap_or(DEFAULT_GRACE_SECONDS),
-    )
+    let seconds = vmi.pointer("/spec/terminationGracePeriodSeconds");
+    let seconds = seconds.and_then(Value::as_u64);
+    Duration::from_secs(seconds.unwrap_or(DEFAULT_GRACE_SECONDS))
 }
 
 /// The VM of a supervisor, and what it was started with.
@@ -202,11 +200,7 @@ impl<'a> LauncherProcess<'a> {
 
     /// Whether the launcher has a guest that arrived by a migration.
     pub async fn has_guest(&self) -> bool {
-        let Ok(client) = self.client() else {
-            return false;
-        };
-        let domain = client.domain().await.ok().flatten();
-        domain.as_ref().is_some_and(has_arrived)
+        self.domain().await.as_ref().is_some_and(has_arrived)
     }
 
     /// Forces the guest off and waits for the launcher to exit. If that takes too long, kills the
@@ -276,9 +270,7 @@ impl<'a> LauncherProcess<'a> {
 
     /// A paused guest sees a shutdown request once it is resumed.
     async fn note_pause(&self, grace: Duration) {
-        let Ok(client) = self.client() else { return };
-        let domain = client.domain().await.ok().flatten();
-        if GuestState::of(domain.as_ref()) == GuestState::Paused {
+        if GuestState::of(self.domain().await.as_ref()) == GuestState::Paused {
             let name = self.vm.name();
             self.vm.progress.note(&format!(
                 "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now, and it is forced off after {} s",
@@ -307,17 +299,16 @@ impl<'a> LauncherProcess<'a> {
                     SHUTDOWN_RETRY_DELAY
                 }
             };
-            if let Ok(ended) = timeout(delay, self.guest_down()).await {
+            let down = async {
+                while !self.is_down {
+                    self.next_event().await?;
+                }
+                Ok(())
+            };
+            if let Ok(ended) = timeout(delay, down).await {
                 return ended;
             }
         }
-    }
-
-    async fn guest_down(&mut self) -> Result<(), CtlError> {
-        while !self.is_down {
-            self.next_event().await?;
-        }
-        Ok(())
     }
 
     /// The launcher exits once its domain is gone.
@@ -334,6 +325,10 @@ impl<'a> LauncherProcess<'a> {
             fail!("the launcher ended with {status}");
         }
         Ok(())
+    }
+
+    async fn domain(&self) -> Option<Value> {
+        self.client.as_ref()?.domain().await.ok().flatten()
     }
 
     async fn act(&self, action: Action) -> Result<(), CtlError> {

@@ -34,8 +34,8 @@ pub(super) fn start_launcher(
     sidecars: usize,
 ) -> Result<Child, CtlError> {
     let Vm { args, vmi, dir, .. } = vm;
-    let program = args.start.launcher.clone();
-    let program = program.map_or_else(installed_launcher, Ok)?;
+    let given = args.start.launcher.clone();
+    let program = given.map_or_else(installed_launcher, Ok)?;
     // To receive a guest takes libvirt's daemon.
     let libvirt = if args.incoming { "auto" } else { "embed" };
     let log = dir.log_file();

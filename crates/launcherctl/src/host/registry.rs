@@ -1,13 +1,12 @@
 //! The VMs of `launcherctl run` on this machine: a directory for each, and the user's registry with
 //! a link to it by the VM's name.
 
-use std::fs;
-use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -100,14 +99,12 @@ impl VmDir {
     /// address.
     pub fn is_running(&self) -> bool {
         let socket = self.cmd_socket();
-        let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
-            return false;
+        let connect = || {
+            let directory = fs::File::open(socket.parent()?).ok()?;
+            let short = format!("/proc/self/fd/{}", directory.as_raw_fd());
+            UnixStream::connect(Path::new(&short).join(socket.file_name()?)).ok()
         };
-        let Ok(directory) = fs::File::open(parent) else {
-            return false;
-        };
-        let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
-        std::os::unix::net::UnixStream::connect(short.join(name)).is_ok()
+        connect().is_some()
     }
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.
@@ -118,7 +115,7 @@ impl VmDir {
 
     /// Whether the VM has a supervisor.
     pub fn is_supervised(&self) -> bool {
-        std::os::unix::net::UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
+        UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
     /// Locks the directory by flock(2) until the file is closed; `None` if another `run` has. A
@@ -129,8 +126,7 @@ impl VmDir {
     /// The directory cannot be opened.
     pub fn lock_for_start(&self) -> Result<Option<fs::File>, FileError> {
         let directory = fs::File::open(&self.root).map_err(FileError::on("open", &self.root))?;
-        let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
-        Ok(locked.is_ok().then_some(directory))
+        Ok(directory.try_lock().is_ok().then_some(directory))
     }
 
     /// Whether the directory is removed with the VM.
@@ -226,22 +222,18 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
     let directory = directory()?;
     let registry = fs::File::open(&directory).map_err(FileError::on("open", &directory))?;
     // Only for a moment: another process may be checking the same name.
-    flock(&registry, FlockOperation::LockExclusive)
-        .map_err(|error| FileError::on("lock", &directory)(error.into()))?;
+    registry.lock().map_err(FileError::on("lock", &directory))?;
     let link = directory.join(name);
     if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
-        if old.is_running() || old.is_supervised() || is_being_started(&old, vm) {
+        // In `vm` it is this `run` that starts it.
+        let is_being_started = || !old.is_same(vm) && matches!(old.lock_for_start(), Ok(None));
+        if old.is_running() || old.is_supervised() || is_being_started() {
             return Err(RegistryError::name_taken(name, &old));
         }
         fs::remove_file(&link).map_err(FileError::on("remove", &link))?;
     }
-    std::os::unix::fs::symlink(vm.root(), &link).map_err(FileError::on("make", &link))?;
+    symlink(vm.root(), &link).map_err(FileError::on("make", &link))?;
     Ok(())
-}
-
-/// Whether another `run` starts a VM in `old`. In `vm` it is this one.
-fn is_being_started(old: &VmDir, vm: &VmDir) -> bool {
-    !old.is_same(vm) && matches!(old.lock_for_start(), Ok(None))
 }
 
 /// Moves the name to a VM's new directory. Does nothing unless the VM in `from` has the name.
@@ -255,7 +247,7 @@ pub fn follow(name: &str, from: &VmDir, vm: &VmDir) -> Result<(), RegistryError>
         return Ok(());
     }
     let _ = fs::remove_file(&new);
-    std::os::unix::fs::symlink(vm.root(), &new).map_err(FileError::on("make", &new))?;
+    symlink(vm.root(), &new).map_err(FileError::on("make", &new))?;
     fs::rename(&new, &link).map_err(FileError::on("make", &link))?;
     Ok(())
 }

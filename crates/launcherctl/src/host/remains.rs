@@ -64,7 +64,12 @@ impl Earlier {
         };
         let has_failed = Failure::load(&dir).is_some() && !dir.is_running();
         if !has_failed {
-            check_lost(name, &dir)?;
+            if dir.is_running() || dir.is_supervised() {
+                return Err(RegistryError::name_taken(name, &dir));
+            }
+            if let Some(pid) = guest(dir.root()) {
+                return Err(RegistryError::GuestRuns(name.to_owned(), pid));
+            }
             // Without a log its launcher was not started yet: another `run` places its images.
             if !dir.log_file().exists() {
                 return Ok(None);
@@ -135,23 +140,10 @@ pub fn remove_sockets(dir: &VmDir) {
     }
 }
 
-/// Refuses a running VM, or one whose guest runs.
-fn check_lost(name: &str, dir: &VmDir) -> Result<(), RegistryError> {
-    if dir.is_running() || dir.is_supervised() {
-        return Err(RegistryError::name_taken(name, dir));
-    }
-    match guest(dir.root()) {
-        None => Ok(()),
-        Some(pid) => Err(RegistryError::GuestRuns(name.to_owned(), pid)),
-    }
-}
-
 /// The processes with an argument that names the directory, or a path or option below it.
 fn find(root: &Path) -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = entries.flatten().filter_map(|entry| {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         Pid::from_raw(pid).filter(|pid| *pid != getpid())
     });
