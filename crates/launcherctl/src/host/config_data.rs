@@ -228,11 +228,7 @@ fn unused(args: &ConfigDataArgs, references: &[Reference<'_>]) -> Vec<CtlError> 
 /// # Errors
 /// They cannot be copied.
 pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), CtlError> {
-    for (directory, kind) in [
-        (CONFIG_MAP_DIR, Kind::ConfigMap),
-        (SECRET_DIR, Kind::Secret),
-        (SYSPREP_DIR, Kind::Secret),
-    ] {
+    for directory in [CONFIG_MAP_DIR, SECRET_DIR, SYSPREP_DIR] {
         // Missing if the VM has none.
         let Ok(volumes) = fs::read_dir(source.path(directory)) else {
             continue;
@@ -242,7 +238,8 @@ pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), CtlError> {
                 name: volume.file_name().to_string_lossy().into_owned(),
                 path: volume.path(),
             };
-            let files = of_path(kind, &given)?;
+            // A ConfigMap's keys have the same rules.
+            let files = of_path(Kind::Secret, &given)?;
             write(&target.path(directory).join(&given.name), &files)?;
         }
     }

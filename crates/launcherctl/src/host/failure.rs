@@ -65,11 +65,10 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
 /// the guest's last line, as only whole lines are printed; a full file system skips that.
 fn keep_console_log(dir: &VmDir, uid: &str) {
     let log = console_log_file(dir);
-    if !log.exists() {
-        let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
-        let Ok(text) = read_tail(&of_qemu, MAX_CONSOLE_LOG_BYTES) else {
-            return;
-        };
+    let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
+    if !log.exists()
+        && let Ok(text) = read_tail(&of_qemu, MAX_CONSOLE_LOG_BYTES)
+    {
         let _ = fs::write(&log, text);
     }
     let last = read_tail(&log, 1).unwrap_or_default();

@@ -55,7 +55,11 @@ pub fn place(
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
             (Some(destination), None, Some(image)) => {
-                give_image(image, &destination, accepted(volume)).map_err(|error| {
+                let accepts = match is_object_at(volume, "/containerDisk") {
+                    true => Accepts::RawOrQcow2,
+                    false => Accepts::Raw,
+                };
+                give_image(image, &destination, accepts).map_err(|error| {
                     error.in_option(format!("--disk {name}={}", image.display()))
                 })
             }
@@ -77,8 +81,8 @@ fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, &'a Pa
     let Some((name, file)) = disk.split_once('=') else {
         fail!("--disk {disk}: expected NAME=FILE");
     };
-    let mut names = manifest.volumes().map(|(volume, _)| volume);
-    if names.any(|volume| volume == name) {
+    let names: Vec<&str> = manifest.volumes().map(|(volume, _)| volume).collect();
+    if names.contains(&name) {
         return Ok((name, Path::new(file)));
     }
     if is_drive(manifest.value(), name) {
@@ -86,7 +90,7 @@ fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, &'a Pa
             "--disk {disk}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
         );
     }
-    let names = known_names(name, manifest.volumes().map(|(volume, _)| volume));
+    let names = known_names(name, names);
     fail!("--disk {disk}: the VMI has no volume {name:?}; it has {names}");
 }
 
@@ -99,14 +103,6 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
         .iter()
         .any(|kind| is_object_at(volume, kind));
     claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
-}
-
-/// The images that the volume accepts.
-fn accepted(volume: &Value) -> Accepts {
-    match is_object_at(volume, "/containerDisk") {
-        true => Accepts::RawOrQcow2,
-        false => Accepts::Raw,
-    }
 }
 
 /// Why a volume needs an image, and where to get it.
@@ -148,16 +144,17 @@ pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), Ctl
 /// It cannot be linked.
 pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), CtlError> {
     let file = image.canonicalize().map_err(FileError::on("find", image))?;
-    if let Some(directory) = link.parent() {
-        fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
-    }
+    let directory = link.parent().unwrap_or(link);
+    fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     let _ = fs::remove_file(link);
     match fs::hard_link(&file, link) {
-        Err(_) if may_copy => copy(&file, link),
+        Err(_) if may_copy => share_blocks(&file, link)
+            .or_else(|_| copy(&file, link))
+            .inspect_err(|_| drop(fs::remove_file(link))),
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => fail!(
             "{}: it is on another file system than the VM's directory {}; copy it there, or start the VM with a --root on its file system",
             image.display(),
-            link.parent().unwrap_or(link).display()
+            directory.display()
         ),
         // By the kernel's `fs.protected_hardlinks`.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => fail!(
@@ -170,15 +167,9 @@ pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), 
 
 /// Copies a read-only image.
 fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
-    if share_blocks(image, copy).is_ok() {
-        return Ok(());
-    }
     let directory = copy.parent().unwrap_or(copy);
-    let needed = image
-        .metadata()
-        .map_err(FileError::on("stat", image))?
-        .blocks()
-        .saturating_mul(BLOCK_BYTES);
+    let metadata = image.metadata().map_err(FileError::on("stat", image))?;
+    let needed = metadata.blocks().saturating_mul(BLOCK_BYTES);
     let space =
         statvfs(directory).map_err(|error| FileError::on("stat", directory)(error.into()))?;
     let available = space.f_bavail.saturating_mul(space.f_frsize);
@@ -205,20 +196,14 @@ fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
             directory.display()
         ));
     }
-    fs::copy(image, copy).map(drop).map_err(|error| {
-        let _ = fs::remove_file(copy);
-        FileError::on("copy", image)(error).into()
-    })
+    fs::copy(image, copy).map_err(FileError::on("copy", image))?;
+    Ok(())
 }
 
 /// Makes a reflink, which btrfs and XFS support.
 fn share_blocks(image: &Path, copy: &Path) -> io::Result<()> {
     let (from, to) = (fs::File::open(image)?, fs::File::create(copy)?);
-    let shared = ioctl_ficlone(&to, &from);
-    if shared.is_err() {
-        let _ = fs::remove_file(copy);
-    }
-    Ok(shared?)
+    Ok(ioctl_ficlone(&to, &from)?)
 }
 
 #[cfg(test)]

@@ -10,15 +10,10 @@ use tokio::process::{Child, Command};
 use super::error::RunError;
 use super::launcher::{self, Vm};
 use super::processes::{find_on_path, is_executable};
-use crate::error::{CtlError, RuntimeError, fail};
+use crate::error::{CtlError, RuntimeError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::json::text_at;
 use client::CallError;
-
-/// The launcher of `run` logged why it failed.
-#[derive(Debug, thiserror::Error)]
-#[error("run failed")]
-struct RunFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 const LAUNCHER: &str = "virt-launcher";
 /// Where Debian and Fedora have the UEFI images.
@@ -97,7 +92,8 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
     let last_error = last_error.map(|error| format!("its last error: {error}"));
     let log = format!("the launcher's log: {}", log.display());
     let details = [log].into_iter().chain(last_error).collect();
-    CtlError::from(RunFailed(error.into_source())).with_details(details)
+    let failed = text_error!("run failed").caused_by(error.into_source());
+    CtlError::from(failed).with_details(details)
 }
 
 /// Whether the log's last error adds something to the error.
@@ -113,12 +109,15 @@ fn says_more(last: &str, error: &CtlError) -> bool {
 }
 
 fn last_error(text: &str) -> Option<String> {
-    let lines = text
+    let is_wanted = |line: &Value| {
+        matches!(text_at(line, "/level"), "error" | "fatal")
+            && !is_of_request(text_at(line, "/msg"))
+    };
+    let mut lines = text
         .lines()
         .rev()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut errors = lines.filter(|line| matches!(text_at(line, "/level"), "error" | "fatal"));
-    let line = errors.find(|line| !is_of_request(text_at(line, "/msg")))?;
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let line = lines.find(is_wanted)?;
     Some(match (text_at(&line, "/msg"), text_at(&line, "/reason")) {
         (message, "") => message.to_owned(),
         (message, reason) => format!("{message}: {reason}"),

@@ -23,6 +23,7 @@ use hooks::Version;
 
 /// The annotation that asks for sidecars, as a JSON list.
 const ANNOTATION: &str = "hooks.kubevirt.io/hookSidecars";
+const ANNOTATION_POINTER: &str = "/metadata/annotations/hooks.kubevirt.io~1hookSidecars";
 /// Limit for a sidecar to exit when asked.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -83,11 +84,9 @@ pub fn are_wanted(vmi: &Value) -> bool {
 }
 
 fn wanted(vmi: &Value) -> Result<Vec<Value>, TextError> {
-    let annotations = vmi.pointer("/metadata/annotations");
-    let annotation = annotations.and_then(|all| all.get(ANNOTATION)?.as_str());
-    match annotation {
-        None | Some("") => Ok(Vec::new()),
-        Some(text) => serde_json::from_str(text).map_err(|source| {
+    match text_at(vmi, ANNOTATION_POINTER) {
+        "" => Ok(Vec::new()),
+        text => serde_json::from_str(text).map_err(|source| {
             text_error!("metadata.annotations[{ANNOTATION}]: not a JSON list").caused_by(source)
         }),
     }

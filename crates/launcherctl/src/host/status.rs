@@ -126,6 +126,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
     let wanted = &vmi.spec.domain;
     let wanted_memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
     let network = Network::load(dir).ok().flatten();
+    let is_of_run = dir.is_of_run();
     VmStatus {
         name: name.to_owned(),
         namespace: vmi.metadata.namespace,
@@ -137,20 +138,15 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
         guest_os: Some(text_at(&domain, "/Status/OSInfo/PrettyName").to_owned())
             .filter(|name| !name.is_empty()),
         addresses: addresses(&domain),
-        ports: network
-            .map(|network| network.forwards().to_vec())
-            .unwrap_or_default(),
+        ports: network.map_or_else(Vec::new, |network| network.forwards().to_vec()),
         root: absolute(dir.root()),
         // In a pod the container has the log.
         log: existing(&dir.log_file()),
         console_log: None,
-        supervised: dir.is_of_run().then(|| dir.is_supervised()),
+        supervised: is_of_run.then(|| dir.is_supervised()),
         started_by_hand: is_started_by_hand(dir),
         // PIDs inside a pod differ from those outside.
-        guest_pid: dir
-            .is_of_run()
-            .then(|| remains::guest(dir.root()))
-            .flatten(),
+        guest_pid: is_of_run.then(|| remains::guest(dir.root())).flatten(),
     }
 }
 
@@ -259,13 +255,10 @@ fn memory(domain: &Value) -> Option<String> {
 /// In the largest unit without a fraction.
 fn quantity(bytes: u64) -> String {
     let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
-    let whole = units
-        .iter()
-        .find(|(bits, _)| bytes.trailing_zeros() >= *bits);
-    whole.map_or_else(
-        || bytes.to_string(),
-        |(bits, unit)| format!("{}{unit}", bytes >> bits),
-    )
+    let mut units = units.into_iter();
+    let whole = units.find(|(bits, _)| bytes.trailing_zeros() >= *bits);
+    let (bits, unit) = whole.unwrap_or_default();
+    format!("{}{unit}", bytes >> bits)
 }
 
 /// As the guest agent reports them.
