@@ -82,7 +82,7 @@ pub(super) async fn attend(
                     }
                     noted = symptom;
                 }
-                if launcher.is_down() {
+                if launcher.is_down {
                     launcher.check_end()?;
                     if until.is_waiting() { fail!("the guest ended before it was up"); }
                     return Ok(End::AsWanted);

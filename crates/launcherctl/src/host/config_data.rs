@@ -71,13 +71,18 @@ pub fn place(manifest: &Manifest, args: &ConfigDataArgs, dir: &VmDir) -> Vec<Ctl
     for reference in &references {
         match files(&data, reference) {
             Ok(files) => places.entry(&reference.place).or_default().extend(files),
-            Err(error) => errors.push(error.into()),
+            Err(error) => errors.push(error),
         }
     }
-    for (place, files) in places {
-        errors.extend(write(&dir.path(place), &files).map_err(Into::into).err());
-    }
     errors.extend(unused(args, &references));
+    let mut errors: Vec<CtlError> = errors.into_iter().map(CtlError::from).collect();
+    for (place, files) in places {
+        errors.extend(
+            write(&dir.path(place), &files)
+                .map_err(CtlError::from)
+                .err(),
+        );
+    }
     errors
 }
 
@@ -154,14 +159,8 @@ fn references(vmi: &Value) -> Vec<Reference<'_>> {
 
 /// The files that the VMI refers to.
 fn files(data: &ConfigData, reference: &Reference<'_>) -> Result<Files, TextError> {
-    let Reference {
-        field,
-        kind,
-        name,
-        keys,
-        ..
-    } = reference;
-    let Some(files) = data.get(&(*kind, (*name).to_owned())) else {
+    let (field, kind, name) = (&reference.field, reference.kind, reference.name);
+    let Some(files) = data.get(&(kind, name.to_owned())) else {
         if reference.is_optional {
             return Ok(Files::new());
         }
@@ -171,6 +170,7 @@ fn files(data: &ConfigData, reference: &Reference<'_>) -> Result<Files, TextErro
         );
     };
     let mut files = files.clone();
+    let keys = reference.keys;
     files.retain(|key, _| keys.is_empty() || keys.contains(&key.as_str()));
     match keys {
         [key, other] if files.is_empty() => {
@@ -181,23 +181,19 @@ fn files(data: &ConfigData, reference: &Reference<'_>) -> Result<Files, TextErro
 }
 
 /// The problems of volumes that a cluster fills.
-fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<CtlError> {
+fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<TextError> {
     let mut errors = Vec::new();
     for (index, (name, volume)) in manifest.volumes().enumerate() {
+        let downward_api = format!("{DOWNWARD_API_DIR}/{name}");
         for (source, what, directory) in [
             ("serviceAccount", "service accounts", SERVICE_ACCOUNT_DIR),
-            (
-                "downwardAPI",
-                "a downward API",
-                &format!("{DOWNWARD_API_DIR}/{name}"),
-            ),
+            ("downwardAPI", "a downward API", &downward_api),
         ] {
             // The user may have filled a directory of --root.
             if is_object_at(volume, &format!("/{source}")) && !dir.path(directory).exists() {
-                let field = format!("spec.volumes[{index}].{source}");
                 errors.push(text_error!(
-                    "{field}: only a cluster has {what}; take this volume and its disk out of the manifest"
-                ).into());
+                    "spec.volumes[{index}].{source}: only a cluster has {what}; take this volume and its disk out of the manifest"
+                ));
             }
         }
     }
@@ -205,19 +201,16 @@ fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<CtlError> {
 }
 
 /// Options that the VMI does not use.
-fn unused(args: &ConfigDataArgs, references: &[Reference<'_>]) -> Vec<CtlError> {
+fn unused(args: &ConfigDataArgs, references: &[Reference<'_>]) -> Vec<TextError> {
     let mut errors = Vec::new();
     for (kind, NamedPath { name, .. }) in args.given() {
         let used = references.iter().filter(|it| it.kind == kind);
         let used: BTreeSet<&str> = used.map(|it| it.name).collect();
         if !used.contains(name.as_str()) {
             let (option, names) = (kind.option(), known_names(name, used));
-            errors.push(
-                text_error!(
-                    "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
-                )
-                .into(),
-            );
+            errors.push(text_error!(
+                "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
+            ));
         }
     }
     errors

@@ -6,10 +6,10 @@ use std::path::Path;
 use rustix::process::getpgrp;
 use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::console_hub::connect;
 use crate::files::FileError;
 
 /// Ctrl-], as in telnet, virsh and virtctl.
@@ -137,10 +137,7 @@ impl Console {
     /// # Errors
     /// The socket accepts no connection.
     pub async fn connect(socket: &Path, output: ConsoleOutput) -> Result<Self, FileError> {
-        let stream = UnixStream::connect(socket)
-            .await
-            .map_err(FileError::on("connect to the console at", socket))?;
-        let (guest, to_guest) = stream.into_split();
+        let (guest, to_guest) = connect(socket).await?.into_split();
         Ok(Self {
             guest: Some(guest),
             to_guest,

@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::read as read_now;
@@ -52,9 +53,7 @@ pub async fn serve(
         return Ok(None);
     }
     let (qemu_log, before) = QemuLog::read(dir.path(&paths.serial_log(uid)));
-    let guest = UnixStream::connect(&serial)
-        .await
-        .map_err(FileError::on("connect to the console at", serial))?;
+    let guest = connect(&serial).await?;
     let [with_history, new_output] = SOCKETS.map(|socket| listen(&dir.path(socket)));
     let listeners = [with_history?, new_output?];
     let (from_guest, to_guest) = guest.into_split();
@@ -76,6 +75,15 @@ pub async fn serve(
         }
     });
     Ok(Some(first))
+}
+
+/// Connects to a console's socket.
+///
+/// # Errors
+/// It accepts no connection.
+pub async fn connect(socket: &Path) -> Result<UnixStream, FileError> {
+    let stream = UnixStream::connect(socket).await;
+    stream.map_err(FileError::on("connect to the console at", socket))
 }
 
 struct Hub {

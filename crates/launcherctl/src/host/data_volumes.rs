@@ -25,10 +25,9 @@ const COPY_LIMITS: Limits = Limits {
 
 /// The DataVolume among the documents that has a volume's name, or the name of its claim.
 pub fn find<'a>(documents: &'a [Value], volume: &Value) -> Option<&'a Value> {
-    let name = ["/dataVolume/name", "/persistentVolumeClaim/claimName"]
-        .iter()
-        .map(|pointer| text_at(volume, pointer))
-        .find(|name| !name.is_empty())?;
+    let pointers = ["/dataVolume/name", "/persistentVolumeClaim/claimName"];
+    let mut names = pointers.iter().map(|pointer| text_at(volume, pointer));
+    let name = names.find(|name| !name.is_empty())?;
     documents.iter().find(|document| {
         text_at(document, "/kind") == "DataVolume" && text_at(document, "/metadata/name") == name
     })

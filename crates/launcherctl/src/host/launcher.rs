@@ -66,7 +66,8 @@ pub(super) struct LauncherProcess<'a> {
     child: Child,
     client: Option<Client>,
     events: Receiver<LauncherEvent>,
-    is_down: bool,
+    /// Whether the guest has ended.
+    pub is_down: bool,
     /// QEMU ended without a shutdown, or the guest's kernel panicked.
     has_crashed: bool,
     /// The kernel panicked.
@@ -85,11 +86,6 @@ impl<'a> LauncherProcess<'a> {
             has_crashed: false,
             has_panicked: false,
         }
-    }
-
-    /// Whether the guest has ended.
-    pub fn is_down(&self) -> bool {
-        self.is_down
     }
 
     /// Checks how the guest ended.

@@ -113,10 +113,8 @@ fn last_error(text: &str) -> Option<String> {
         matches!(text_at(line, "/level"), "error" | "fatal")
             && !is_of_request(text_at(line, "/msg"))
     };
-    let mut lines = text
-        .lines()
-        .rev()
-        .filter_map(|line| serde_json::from_str(line).ok());
+    let lines = text.lines().rev();
+    let mut lines = lines.filter_map(|line| serde_json::from_str(line).ok());
     let line = lines.find(is_wanted)?;
     Some(match (text_at(&line, "/msg"), text_at(&line, "/reason")) {
         (message, "") => message.to_owned(),

@@ -21,10 +21,8 @@ pub fn tool(name: &str) -> io::Result<Command> {
 
 /// Asks a process to end, unless it has.
 pub fn terminate(child: &Child) {
-    let pid = child
-        .id()
-        .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-    if let Some(pid) = pid {
+    let pid = child.id().and_then(|pid| pid.try_into().ok());
+    if let Some(pid) = pid.and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
     }
 }

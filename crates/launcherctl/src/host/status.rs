@@ -220,10 +220,9 @@ fn of_domain(domain: &Value, is_ending: bool) -> String {
 
 /// The domain's current vCPUs; the VMI may have changed since.
 fn cpus(domain: &Value) -> Option<u64> {
+    let is_enabled = |vcpu: &&Value| text_at(vcpu, "/Enabled") == "yes";
     let all = list_at(domain, "/Spec/VCPUs/VCPU").iter();
-    let enabled = all
-        .filter(|vcpu| text_at(vcpu, "/Enabled") == "yes")
-        .count();
+    let enabled = all.filter(is_enabled).count();
     if enabled > 0 {
         return u64::try_from(enabled).ok();
     }
@@ -238,18 +237,17 @@ fn wanted_cpus(cpu: &Cpu) -> u64 {
 
 /// The domain's current memory, as a Kubernetes quantity.
 fn memory(domain: &Value) -> Option<String> {
-    ["/Spec/CurrentMemory", "/Spec/Memory"]
-        .into_iter()
-        .find_map(|pointer| {
-            let memory = domain.pointer(pointer)?;
-            let value = memory.get("Value")?.as_u64().filter(|value| *value > 0)?;
-            let unit = match text_at(memory, "/Unit") {
-                "KiB" | "k" | "" => 1 << 10,
-                "b" | "bytes" => 1,
-                _ => return None,
-            };
-            Some(quantity(value.saturating_mul(unit)))
-        })
+    let pointers = ["/Spec/CurrentMemory", "/Spec/Memory"];
+    pointers.into_iter().find_map(|pointer| {
+        let memory = domain.pointer(pointer)?;
+        let value = memory.get("Value")?.as_u64().filter(|value| *value > 0)?;
+        let unit = match text_at(memory, "/Unit") {
+            "KiB" | "k" | "" => 1 << 10,
+            "b" | "bytes" => 1,
+            _ => return None,
+        };
+        Some(quantity(value.saturating_mul(unit)))
+    })
 }
 
 /// In the largest unit without a fraction.

@@ -112,14 +112,18 @@ async fn run_with_or_without_kvm(
     stop: &mut StopRequests,
 ) -> Result<End, CtlError> {
     let start = &vm.args.start;
+    let network = Network::load(vm.dir)?;
     let hooks = Hooks {
         // What sidecars have made of the domain comes with it.
         programs: match vm.args.incoming {
             true => Vec::new(),
             false => sidecars::programs(vm.vmi, &start.sidecars)?,
         },
-        has_network: serve_network(vm.dir)?,
+        has_network: network.is_some(),
     };
+    if let Some(network) = network {
+        network::sidecar::serve(network, vm.dir)?;
+    }
     let mut emulate = start.emulate;
     loop {
         match run(vm, &hooks, emulate, stop).await {
@@ -141,16 +145,6 @@ struct Hooks {
     programs: Vec<SidecarProgram>,
     /// Whether one for the network is served.
     has_network: bool,
-}
-
-/// Serves the sidecar for the VM's network. Returns false if it needs none.
-fn serve_network(dir: &VmDir) -> Result<bool, CtlError> {
-    let network = Network::load(dir)?;
-    let has_network = network.is_some();
-    if let Some(network) = network {
-        network::sidecar::serve(network, dir)?;
-    }
-    Ok(has_network)
 }
 
 /// Runs the VM until it has ended.
@@ -208,10 +202,7 @@ fn launch<'a>(
     let (sender, events) = mpsc::channel(MAX_QUEUED);
     notify_server::serve(&vm.dir.path(&notify_socket()), sender)?;
     let sidecars = sidecars::start(&hooks.programs, vm.dir)?;
-    let count = hooks
-        .programs
-        .len()
-        .saturating_add(hooks.has_network.into());
+    let count = hooks.programs.len() + usize::from(hooks.has_network);
     let child = start_launcher(vm, emulate, count)?;
     Ok((LauncherProcess::new(vm, child, events), sidecars))
 }

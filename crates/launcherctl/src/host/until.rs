@@ -25,11 +25,8 @@ impl Until {
     pub fn seen_in(&mut self, piece: &[u8]) -> bool {
         let Some(text) = &self.text else { return false };
         self.tail.extend_from_slice(piece);
-        if self
-            .tail
-            .windows(text.len().max(1))
-            .any(|window| window == text)
-        {
+        let mut windows = self.tail.windows(text.len().max(1));
+        if windows.any(|window| window == text) {
             self.text = None;
             return true;
         }

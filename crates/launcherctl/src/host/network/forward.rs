@@ -54,13 +54,8 @@ impl FromStr for Forward {
 
 impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} is the guest's {} port {}",
-            self.listen_address(),
-            self.protocol.name(),
-            self.guest
-        )
+        let (address, protocol, guest) = (self.listen_address(), self.protocol.name(), self.guest);
+        write!(f, "{address} is the guest's {protocol} port {guest}")
     }
 }
 
@@ -95,8 +90,7 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>) -> Result<Vec<Forward>, TextE
 impl Forward {
     fn parse(text: &str) -> Option<Self> {
         let (ports, protocol) = match text.split_once('/') {
-            None => (text, Protocol::Tcp),
-            Some((ports, "tcp")) => (ports, Protocol::Tcp),
+            None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
             Some((ports, "udp")) => (ports, Protocol::Udp),
             Some(_) => return None,
         };
