@@ -160,7 +160,7 @@ impl Console {
             let (mut written, mut typed) = (Vec::with_capacity(4096), Vec::with_capacity(256));
             tokio::select! {
                 _ = guest.read_buf(&mut written) => return self.forward_output(written).await,
-                Some(_) = read_if_open(&mut self.input, &mut typed) => {
+                Some(_) = async { Some(self.input.as_mut()?.read_buf(&mut typed).await) } => {
                     if let Some(event) = self.forward_input(&typed).await {
                         return event;
                     }
@@ -190,11 +190,4 @@ impl Console {
         let _ = self.to_guest.write_all(before).await;
         parts.next().map(|_| ConsoleEvent::Escape)
     }
-}
-
-/// `None` without an input.
-async fn read_if_open(input: &mut Option<tokio::io::Stdin>, bytes: &mut Vec<u8>) -> Option<()> {
-    // An error is the end of the input.
-    let _ = input.as_mut()?.read_buf(bytes).await;
-    Some(())
 }

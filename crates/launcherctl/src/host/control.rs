@@ -83,12 +83,9 @@ pub struct Current {
 impl Current {
     /// Whether the VM is ending or its guest has ended.
     pub fn is_ending(self) -> bool {
-        let ending = [
-            Phase::ShutdownRequested,
-            Phase::GuestDown,
-            Phase::LauncherEnded,
-        ];
-        self.stop_requested || self.phase.is_some_and(|phase| ending.contains(&phase))
+        use Phase::{GuestDown, LauncherEnded, ShutdownRequested};
+        let is_over = [ShutdownRequested, GuestDown, LauncherEnded].map(Some);
+        self.stop_requested || is_over.contains(&self.phase)
     }
 }
 
@@ -153,9 +150,8 @@ impl Request {
     }
 
     fn parse(line: &str) -> Option<Self> {
-        [Self::Stop, Self::Force, Self::Detach]
-            .into_iter()
-            .find(|request| request.line() == line)
+        let all = [Self::Detach, Self::Stop, Self::Force];
+        all.into_iter().find(|request| request.line() == line)
     }
 }
 
@@ -215,10 +211,8 @@ impl StopRequests {
 
     async fn at_least(&mut self, wanted: Request) {
         // It has a sender as long as clients are accepted.
-        let _ = self
-            .0
-            .wait_for(|strongest| *strongest >= Some(wanted))
-            .await;
+        let is_reached = |strongest: &Option<Request>| *strongest >= Some(wanted);
+        let _ = self.0.wait_for(is_reached).await;
     }
 }
 

@@ -2,7 +2,7 @@
 //! finds nothing to boot from.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use crate::error::{CtlError, fail};
@@ -55,7 +55,9 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
     if bytes == 0 {
         fail!("{file}: the file is empty; truncate -s 1G makes it a blank disk of that size");
     }
-    let head = head(image).map_err(FileError::on("read", image))?;
+    let mut head = Vec::new();
+    let read = fs::File::open(image).and_then(|it| it.take(16).read_to_end(&mut head));
+    read.map_err(FileError::on("read", image))?;
     let begins = |magic: &[u8]| head.starts_with(magic);
     let other_image = CONVERTIBLE.iter().find(|(magic, _)| begins(magic));
     match (other_image, accepts) {
@@ -86,13 +88,6 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
         );
     }
     Ok(())
-}
-
-/// The first bytes.
-fn head(file: &Path) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    fs::File::open(file)?.take(16).read_to_end(&mut head)?;
-    Ok(head)
 }
 
 #[cfg(test)]

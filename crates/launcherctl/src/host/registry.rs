@@ -32,13 +32,9 @@ pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 pub enum RegistryError {
     #[error(transparent)]
     File(#[from] FileError),
-    /// No VM has this name.
-    #[error("no VM named {name} was started here with launcherctl run; {running}")]
-    UnknownName {
-        name: String,
-        /// The running VMs.
-        running: String,
-    },
+    /// No VM has this name; the running ones.
+    #[error("no VM named {0} was started here with launcherctl run; {1}")]
+    UnknownName(String, String),
     /// The name is taken by a VM that runs.
     #[error(
         "a VM named {0} is running, in {root}; end it first (launcherctl stop {0}) or give this one another name: names are unique on this machine, across namespaces",
@@ -267,12 +263,9 @@ pub fn remove(name: &str, vm: &VmDir) {
 /// # Errors
 /// There is none.
 pub fn find(name: &str) -> Result<VmDir, RegistryError> {
-    fs::read_link(directory()?.join(name))
-        .map(VmDir::at)
-        .map_err(|_| RegistryError::UnknownName {
-            name: name.to_owned(),
-            running: named_running(name),
-        })
+    let root = fs::read_link(directory()?.join(name));
+    let unknown = |_| RegistryError::UnknownName(name.to_owned(), named_running(name));
+    root.map(VmDir::at).map_err(unknown)
 }
 
 /// The VM in this directory, reached by any path, with its name.

@@ -148,13 +148,13 @@ fn find(root: &Path) -> Vec<Process> {
         Pid::from_raw(pid).filter(|pid| *pid != getpid())
     });
     let root = root.display().to_string();
-    pids.filter_map(|pid| Process::open(pid).ok())
-        .filter(|process| {
-            let arguments = process.arguments().unwrap_or_default();
-            is_program(&arguments, &["virt-launcher", "qemu", "passt"])
-                && arguments.iter().any(|it| names(it, &root))
-        })
-        .collect()
+    let is_of_vm = |process: &Process| {
+        let arguments = process.arguments().unwrap_or_default();
+        is_program(&arguments, &["virt-launcher", "qemu", "passt"])
+            && arguments.iter().any(|it| names(it, &root))
+    };
+    let processes = pids.filter_map(|pid| Process::open(pid).ok());
+    processes.filter(is_of_vm).collect()
 }
 
 /// Whether the program's name begins with one of these.

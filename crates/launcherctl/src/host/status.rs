@@ -262,11 +262,9 @@ fn quantity(bytes: u64) -> String {
 /// As the guest agent reports them.
 fn addresses(domain: &Value) -> Vec<String> {
     let interfaces = list_at(domain, "/Status/Interfaces").iter();
-    interfaces
-        .map(|interface| text_at(interface, "/Ip"))
-        .filter(|address| !address.is_empty())
-        .map(str::to_owned)
-        .collect()
+    let addresses = interfaces.map(|interface| text_at(interface, "/Ip"));
+    let known = addresses.filter(|address| !address.is_empty());
+    known.map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub struct NetworkArgs {
 }
 
 /// The network of a VM.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Network {
     backend: Backend,
     cards: Vec<Card>,

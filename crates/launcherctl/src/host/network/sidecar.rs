@@ -1,7 +1,6 @@
 //! The hook sidecar that adds the cards to the domain, as a network binding plugin does.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
@@ -35,7 +34,7 @@ pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
     std::fs::create_dir_all(&hooks).map_err(FileError::on("make", &hooks))?;
     let listener = listen(&socket(dir))?;
     let sidecar = Sidecar {
-        network: Arc::new(network),
+        network,
         log: dir.path("/passt.log"),
     };
     let services = Server::builder()
@@ -47,7 +46,7 @@ pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
 
 #[derive(Debug, Clone)]
 struct Sidecar {
-    network: Arc<Network>,
+    network: Network,
     log: PathBuf,
 }
 

@@ -26,16 +26,14 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
-    let cards = network.cards.iter().enumerate();
-    let cards: String = cards
-        .map(|(index, card)| {
-            let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
-            match network.backend {
-                Backend::Passt => passt(card, forwards, log).to_xml(),
-                Backend::User => user(index, card, forwards),
-            }
-        })
-        .collect();
+    let card_xml = |(index, card)| {
+        let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
+        match network.backend {
+            Backend::Passt => passt(card, forwards, log).to_xml(),
+            Backend::User => user(index, card, forwards),
+        }
+    };
+    let cards: String = network.cards.iter().enumerate().map(card_xml).collect();
     let (end, xml) = match network.backend {
         Backend::Passt => (END_OF_DEVICES, cards),
         Backend::User => {
@@ -66,6 +64,7 @@ fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
         "virtio" => "virtio-non-transitional",
         model => model,
     };
+    let no_rom = Rom { enabled: YesNo::No };
     Interface {
         r#type: "user".to_owned(),
         alias: Some(Alias::user(card.name.clone())),
@@ -76,10 +75,7 @@ fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
             r#type: model.to_owned(),
         }),
         boot_order: card.boot_order.map(|order| BootOrder { order }),
-        rom: card
-            .boot_order
-            .is_none()
-            .then_some(Rom { enabled: YesNo::No }),
+        rom: card.boot_order.is_none().then_some(no_rom),
         backend: Some(InterfaceBackend {
             r#type: "passt".to_owned(),
             log_file: log.display().to_string(),
@@ -91,14 +87,12 @@ fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
 
 /// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
 fn user(index: usize, card: &Card, forwards: &[Forward]) -> String {
-    let forwards: String = forwards
-        .iter()
-        .map(|it| {
-            // The guest's side is IPv4 in any case.
-            let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
-            format!(",hostfwd={protocol}:{host}-:{guest}")
-        })
-        .collect();
+    let forward = |it: &Forward| {
+        // The guest's side is IPv4 in any case.
+        let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
+        format!(",hostfwd={protocol}:{host}-:{guest}")
+    };
+    let forwards: String = forwards.iter().map(forward).collect();
     let slot = FIRST_SLOT.saturating_add(index);
     let device = match card.model.as_str() {
         "virtio" if cfg!(target_arch = "s390x") => "virtio-net-ccw".to_owned(),
