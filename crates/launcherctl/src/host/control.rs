@@ -221,11 +221,7 @@ type Strongest = watch::Sender<Option<Request>>;
 
 /// Notes a request, unless there was one at least as strong.
 fn note(strongest: &Strongest, request: Request) {
-    strongest.send_if_modified(|strongest| {
-        let is_stronger = Some(request) > *strongest;
-        *strongest = (*strongest).max(Some(request));
-        is_stronger
-    });
+    strongest.send_modify(|strongest| *strongest = (*strongest).max(Some(request)));
 }
 
 /// The first signal shuts the guest down, the second forces it off.

@@ -51,6 +51,8 @@ pub(super) struct Vm<'a> {
     pub vmi: &'a Value,
     pub dir: &'a VmDir,
     pub progress: &'a Progress,
+    /// Without KVM, whatever the arguments say.
+    pub emulate: bool,
 }
 
 impl<'a> Vm<'a> {

@@ -23,11 +23,7 @@ const OVMF_PATH: &str = "/usr/share/OVMF";
 ///
 /// # Errors
 /// It cannot be started.
-pub(super) fn start_launcher(
-    vm: Vm<'_>,
-    emulate: bool,
-    sidecars: usize,
-) -> Result<Child, CtlError> {
+pub(super) fn start_launcher(vm: Vm<'_>, sidecars: usize) -> Result<Child, CtlError> {
     let Vm { args, vmi, dir, .. } = vm;
     let given = args.start.launcher.clone();
     let program = given.map_or_else(installed_launcher, Ok)?;
@@ -57,7 +53,7 @@ pub(super) fn start_launcher(
         .stderr(stderr)
         .process_group(0)
         .kill_on_drop(true);
-    if emulate {
+    if vm.emulate {
         command.arg("--force-emulation");
     }
     if args.incoming {

@@ -57,6 +57,7 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
         vmi: &vmi,
         dir: &dir,
         progress,
+        emulate: args.start.emulate,
     };
     let result = run_with_or_without_kvm(vm, &orphan_qemu, &mut stop).await;
     if orphan_qemu.terminate().await && result.is_err() {
@@ -107,33 +108,31 @@ fn is_kvm_failure(error: &CtlError) -> bool {
 
 /// Runs the VM, a second time without KVM if KVM does not work.
 async fn run_with_or_without_kvm(
-    vm: Vm<'_>,
+    mut vm: Vm<'_>,
     orphan_qemu: &OrphanQemu,
     stop: &mut StopRequests,
 ) -> Result<End, CtlError> {
-    let start = &vm.args.start;
     let network = Network::load(vm.dir)?;
     let hooks = Hooks {
         // What sidecars have made of the domain comes with it.
         programs: match vm.args.incoming {
             true => Vec::new(),
-            false => sidecars::programs(vm.vmi, &start.sidecars)?,
+            false => sidecars::programs(vm.vmi, &vm.args.start.sidecars)?,
         },
         has_network: network.is_some(),
     };
     if let Some(network) = network {
         network::sidecar::serve(network, vm.dir)?;
     }
-    let mut emulate = start.emulate;
     loop {
-        match run(vm, &hooks, emulate, stop).await {
-            Err(error) if !emulate && is_kvm_failure(&error) => {
+        match run(vm, &hooks, stop).await {
+            Err(error) if !vm.emulate && is_kvm_failure(&error) => {
                 let why = error.chain();
                 let note = format!("{why}; starting again without KVM, as --emulate does");
                 vm.progress.note(&note);
                 orphan_qemu.terminate().await;
                 vm_dir::remove_stale_socket(vm.dir)?;
-                emulate = true;
+                vm.emulate = true;
             }
             result => return result,
         }
@@ -148,13 +147,8 @@ struct Hooks {
 }
 
 /// Runs the VM until it has ended.
-async fn run(
-    vm: Vm<'_>,
-    hooks: &Hooks,
-    emulate: bool,
-    stop: &mut StopRequests,
-) -> Result<End, CtlError> {
-    let (mut launcher, sidecars) = launch(vm, hooks, emulate)?;
+async fn run(vm: Vm<'_>, hooks: &Hooks, stop: &mut StopRequests) -> Result<End, CtlError> {
+    let (mut launcher, sidecars) = launch(vm, hooks)?;
     let started = tokio::select! {
         started = start(vm, &mut launcher) => started,
         () = stop.requested() => Ok(false),
@@ -189,11 +183,7 @@ async fn run(
 }
 
 /// Starts the sidecars and the launcher.
-fn launch<'a>(
-    vm: Vm<'a>,
-    hooks: &Hooks,
-    emulate: bool,
-) -> Result<(LauncherProcess<'a>, Vec<Child>), CtlError> {
+fn launch<'a>(vm: Vm<'a>, hooks: &Hooks) -> Result<(LauncherProcess<'a>, Vec<Child>), CtlError> {
     // A VM that comes has the overlays of its disks there already.
     if !vm.args.incoming {
         let namespace = text_at(vm.vmi, "/metadata/namespace");
@@ -203,7 +193,7 @@ fn launch<'a>(
     notify_server::serve(&vm.dir.path(&notify_socket()), sender)?;
     let sidecars = sidecars::start(&hooks.programs, vm.dir)?;
     let count = hooks.programs.len() + usize::from(hooks.has_network);
-    let child = start_launcher(vm, emulate, count)?;
+    let child = start_launcher(vm, count)?;
     Ok((LauncherProcess::new(vm, child, events), sidecars))
 }
 

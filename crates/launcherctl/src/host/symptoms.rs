@@ -23,13 +23,9 @@ pub fn of_event(
     name: &str,
     after: Duration,
 ) -> Result<Option<String>, RunError> {
-    match event {
-        LauncherEvent::Domain { domain, .. } => of_domain(domain, name, after),
-        LauncherEvent::Kubernetes { .. } => Ok(None),
-    }
-}
-
-fn of_domain(domain: &Value, name: &str, after: Duration) -> Result<Option<String>, RunError> {
+    let LauncherEvent::Domain { domain, .. } = event else {
+        return Ok(None);
+    };
     let status = text_at(domain, "/Status/Status");
     let is_kvm = text_at(domain, "/Spec/Type") == "kvm";
     Ok(Some(match (status, text_at(domain, "/Status/Reason")) {
@@ -100,7 +96,12 @@ mod tests {
     ) -> Result<Option<String>, RunError> {
         let domain =
             json!({"Spec": {"Type": kind}, "Status": {"Status": status, "Reason": reason}});
-        of_domain(&domain, "web", Duration::from_secs(after))
+        let event = LauncherEvent::Domain {
+            kind: "MODIFIED".to_owned(),
+            domain,
+            status: Value::Null,
+        };
+        of_event(&event, "web", Duration::from_secs(after))
     }
 
     #[test]

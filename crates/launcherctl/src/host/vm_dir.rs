@@ -75,10 +75,9 @@ fn lock_for_start(name: &str, dir: &VmDir) -> Result<fs::File, CtlError> {
 /// The directory by its own path, or by a link in `base` if that is too long. A path too long only
 /// for a migration is accepted if the link's is too.
 fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
-    if can_be_migrated(&root) {
-        return Ok(VmDir::at(root));
-    }
-    if !can_be_migrated(&short_name(base, 0)) && check_socket_path_length(&root).is_ok() {
+    let is_migrated_by_link = can_be_migrated(&short_name(base, 0));
+    let is_usable = check_socket_path_length(&root).is_ok();
+    if can_be_migrated(&root) || (is_usable && !is_migrated_by_link) {
         return Ok(VmDir::at(root));
     }
     make_short(base, |link| std::os::unix::fs::symlink(&root, link))
