@@ -13,37 +13,7 @@ use super::until::Until;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
 
-/// How a VM ended normally.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// The guest ended, or its shutdown was requested.
-    AsWanted,
-    /// Stopped before its guest was started.
-    StoppedBeforeStart,
-    /// Stopped before the text of `--until` appeared.
-    StoppedBeforeUp,
-    /// It did not arrive by its migration, which reports why.
-    NotArrived,
-}
-
-impl End {
-    /// The supervisor's last update. A client that stopped the VM needs no failure.
-    pub fn update(self) -> Update {
-        let failure = match self {
-            Self::AsWanted | Self::NotArrived => None,
-            Self::StoppedBeforeStart => Some("the VM was stopped before its guest was started"),
-            Self::StoppedBeforeUp => {
-                Some("the guest was stopped before the text of --until appeared")
-            }
-        };
-        Update::Ended {
-            code: (self != Self::AsWanted).into(),
-            failure: failure.map(str::to_owned),
-        }
-    }
-}
-
-/// Serves the console until the VM ends or should be shut down.
+/// Serves the console until the VM ends or should be shut down. Returns the last update.
 ///
 /// # Errors
 /// The guest is not up in time, KVM fails, or the launcher ended under it.
@@ -51,7 +21,7 @@ pub(super) async fn attend(
     vm: Vm<'_>,
     launcher: &mut LauncherProcess<'_>,
     stop: &mut StopRequests,
-) -> Result<End, CtlError> {
+) -> Result<Update, CtlError> {
     let Vm { args, progress, .. } = vm;
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.console(output.is_some());
@@ -70,7 +40,7 @@ pub(super) async fn attend(
                 is_silent = false;
                 if until.seen_in(&bytes) {
                     progress.phase(Phase::GuestUp);
-                    if args.stop_when_up { return Ok(End::AsWanted); }
+                    if args.stop_when_up { return Ok(Update::ended()); }
                 }
             },
             event = launcher.next_event() => {
@@ -85,7 +55,7 @@ pub(super) async fn attend(
                 if launcher.is_down {
                     launcher.check_end()?;
                     if until.is_waiting() { fail!("the guest ended before it was up"); }
-                    return Ok(End::AsWanted);
+                    return Ok(Update::ended());
                 }
             },
             () = &mut silence, if is_silent => {
@@ -93,7 +63,11 @@ pub(super) async fn attend(
                 progress.note(&symptoms::of_silence(vm.name(), is_emulated));
             },
             () = stop.requested() => {
-                return Ok(if until.is_waiting() { End::StoppedBeforeUp } else { End::AsWanted });
+                return Ok(if until.is_waiting() {
+                    Update::ended_early(Some("the guest was stopped before the text of --until appeared"))
+                } else {
+                    Update::ended()
+                });
             }
             () = &mut deadline, if until.is_waiting() => {
                 let text = args.start.until.clone().unwrap_or_default();

@@ -123,6 +123,19 @@ pub enum Update {
 }
 
 impl Update {
+    /// The last one of a VM that has ended on its own, or whose shutdown was requested.
+    pub fn ended() -> Self {
+        let (code, failure) = (0, None);
+        Self::Ended { code, failure }
+    }
+
+    /// The last one of a VM that has ended too early, and why: not if another program reports that.
+    /// A client that stopped the VM needs no failure.
+    pub fn ended_early(why: Option<&str>) -> Self {
+        let (code, failure) = (1, why.map(str::to_owned));
+        Self::Ended { code, failure }
+    }
+
     /// Whether it is a supervisor's last one.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Ended { .. } | Self::Failed { .. })

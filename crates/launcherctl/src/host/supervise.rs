@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
-use super::attend::{End, attend};
+use super::attend::attend;
 use super::control::{Control, Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{LauncherProcess, Vm};
@@ -64,9 +64,9 @@ pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
         progress.note("the QEMU of the launcher that ended is ended too");
     }
     let last = match result {
-        Ok(end) => {
+        Ok(last) => {
             remains::forget(vm.name(), &dir);
-            end.update()
+            last
         }
         Err(error) => failed(error, vm),
     };
@@ -111,7 +111,7 @@ async fn run_with_or_without_kvm(
     mut vm: Vm<'_>,
     orphan_qemu: &OrphanQemu,
     stop: &mut StopRequests,
-) -> Result<End, CtlError> {
+) -> Result<Update, CtlError> {
     let network = Network::load(vm.dir)?;
     let hooks = Hooks {
         // What sidecars have made of the domain comes with it.
@@ -146,8 +146,8 @@ struct Hooks {
     has_network: bool,
 }
 
-/// Runs the VM until it has ended.
-async fn run(vm: Vm<'_>, hooks: &Hooks, stop: &mut StopRequests) -> Result<End, CtlError> {
+/// Runs the VM until it has ended. Returns the last update.
+async fn run(vm: Vm<'_>, hooks: &Hooks, stop: &mut StopRequests) -> Result<Update, CtlError> {
     let (mut launcher, sidecars) = launch(vm, hooks)?;
     let started = tokio::select! {
         started = start(vm, &mut launcher) => started,
@@ -158,15 +158,15 @@ async fn run(vm: Vm<'_>, hooks: &Hooks, stop: &mut StopRequests) -> Result<End, 
         // It has come meanwhile.
         Ok(false) if vm.args.incoming && launcher.has_guest().await => {
             launcher.end(stop).await?;
-            return Ok(End::AsWanted);
+            return Ok(Update::ended());
         }
         _ => {
             launcher.abort().await;
             sidecars::stop(sidecars).await;
-            return started.map(|_| match vm.args.incoming {
-                true => End::NotArrived,
-                false => End::StoppedBeforeStart,
-            });
+            started?;
+            // `migrate` reports why a VM has not come.
+            let why = "the VM was stopped before its guest was started";
+            return Ok(Update::ended_early((!vm.args.incoming).then_some(why)));
         }
     }
     let outcome = attend(vm, &mut launcher, stop).await;

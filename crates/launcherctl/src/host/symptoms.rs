@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::error::RunError;
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
@@ -86,7 +84,7 @@ pub fn is_kvm_failure(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn symptom(
         kind: &str,
