@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
-use super::console_hub;
+use super::console_hub::{self, Output};
 use super::control::{Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{self, LauncherProcess, Vm};
@@ -83,12 +83,12 @@ pub(super) async fn attend(
 }
 
 /// `None` once there is no more output.
-async fn next_output(output: &mut Option<broadcast::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+async fn next_output(output: &mut Option<Output>) -> Option<Vec<u8>> {
     loop {
         match output.as_mut()?.recv().await {
             Ok(bytes) => return Some(bytes),
-            Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => *output = None,
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => *output = None,
         }
     }
 }

@@ -77,11 +77,8 @@ pub fn place(manifest: &Manifest, args: &ConfigDataArgs, dir: &VmDir) -> Vec<Ctl
     errors.extend(unused(args, &references));
     let mut errors: Vec<CtlError> = errors.into_iter().map(CtlError::from).collect();
     for (place, files) in places {
-        errors.extend(
-            write(&dir.path(place), &files)
-                .map_err(CtlError::from)
-                .err(),
-        );
+        let written = write(&dir.path(place), &files);
+        errors.extend(written.err().map(CtlError::from));
     }
     errors
 }

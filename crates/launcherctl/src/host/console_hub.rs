@@ -37,16 +37,16 @@ const MAX_QUEUED_OUTPUT: usize = 256;
 /// Pieces of input queued for the guest; beyond that clients wait.
 const MAX_QUEUED_INPUT: usize = 16;
 
+/// The guest's output, in pieces.
+pub type Output = broadcast::Receiver<Vec<u8>>;
+
 /// Connects to the console of the guest with this UID, if it has one, and serves it in the VM's
 /// directory until QEMU closes it. Returns the guest's output, first its earlier output from QEMU's
 /// own log.
 ///
 /// # Errors
 /// QEMU accepts no connection, or a socket cannot be made.
-pub async fn serve(
-    uid: &str,
-    dir: &VmDir,
-) -> Result<Option<broadcast::Receiver<Vec<u8>>>, FileError> {
+pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> {
     let paths = PodPaths::default();
     let serial = dir.path(&paths.serial_socket(uid));
     if !serial.exists() {
@@ -159,11 +159,7 @@ async fn write_to_guest(mut guest: OwnedWriteHalf, mut typed: mpsc::Receiver<Vec
     }
 }
 
-async fn write_to_client(
-    mut client: OwnedWriteHalf,
-    history: Vec<u8>,
-    mut output: broadcast::Receiver<Vec<u8>>,
-) {
+async fn write_to_client(mut client: OwnedWriteHalf, history: Vec<u8>, mut output: Output) {
     let mut next = Ok(history);
     loop {
         match next {

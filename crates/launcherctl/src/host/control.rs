@@ -135,11 +135,6 @@ impl Update {
         let (code, failure) = (1, why.map(str::to_owned));
         Self::Ended { code, failure }
     }
-
-    /// Whether it is a supervisor's last one.
-    pub fn is_last(&self) -> bool {
-        matches!(self, Self::Ended { .. } | Self::Failed { .. })
-    }
 }
 
 /// What a client wants; a later one includes those before it.
@@ -323,8 +318,9 @@ async fn serve_client(
             update = updates.recv() => match update {
                 Ok(update) => {
                     let written = write.write_all(&line(&update)).await;
+                    let is_last = matches!(update, Update::Ended { .. } | Update::Failed { .. });
                     // While it is read, a request that it left may still arrive.
-                    if update.is_last() || (written.is_err() && !is_reading) {
+                    if is_last || (written.is_err() && !is_reading) {
                         return;
                     }
                 }

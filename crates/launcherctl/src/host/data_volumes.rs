@@ -52,12 +52,11 @@ pub fn place(
     }
     let directory = claim.parent().unwrap_or(claim);
     fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
-    let size = size(data_volume);
     let Some(image) = image else {
-        blank(volume, data_volume, size, claim)?;
+        blank(volume, data_volume, claim)?;
         return Ok(None);
     };
-    import(image, claim, size)?;
+    import(image, claim, size(data_volume))?;
     Ok(Some(format!("{volume} is a copy of {}", image.display())))
 }
 
@@ -69,12 +68,7 @@ fn size(data_volume: &Value) -> Option<u64> {
     })
 }
 
-fn blank(
-    volume: &str,
-    data_volume: &Value,
-    size: Option<u64>,
-    claim: &Path,
-) -> Result<(), CtlError> {
+fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError> {
     let name = text_at(data_volume, "/metadata/name");
     if !is_object_at(data_volume, "/spec/source/blank") {
         fail!(
@@ -82,7 +76,7 @@ fn blank(
             source_name(data_volume)
         );
     }
-    let Some(size) = size else {
+    let Some(size) = size(data_volume) else {
         fail!(
             "DataVolume {name:?}: spec.storage.resources.requests.storage is missing or not a size; e.g. 10Gi"
         );

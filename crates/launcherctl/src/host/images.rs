@@ -99,10 +99,9 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     if is_object_at(volume, "/containerDisk") {
         return Some(dir.path(&PodPaths::default().container_disk(index)));
     }
-    let claim = ["/persistentVolumeClaim", "/dataVolume", "/ephemeral"]
-        .iter()
-        .any(|kind| is_object_at(volume, kind));
-    claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
+    let kinds = ["/persistentVolumeClaim", "/dataVolume", "/ephemeral"];
+    let is_claim = kinds.iter().any(|kind| is_object_at(volume, kind));
+    is_claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
 }
 
 /// Why a volume needs an image, and where to get it.

@@ -33,9 +33,8 @@ impl LogFollower {
     fn follow(log: LogFile, path: &Path) -> Result<Self, FileError> {
         let watch = DirWatch::new();
         let directory = path.parent().unwrap_or(path);
-        watch
-            .add_with_writes(directory)
-            .map_err(FileError::on("watch", directory))?;
+        let added = watch.add_with_writes(directory);
+        added.map_err(FileError::on("watch", directory))?;
         Ok(Self { log, watch })
     }
 
