@@ -1,5 +1,6 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
+use std::pin::pin;
 use std::time::Instant;
 
 use tokio::sync::broadcast::error::RecvError;
@@ -26,14 +27,12 @@ pub(super) async fn attend(
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.console(output.is_some());
     let mut until = Until::new(args.start.until.as_deref());
-    let silence = tokio::time::sleep(symptoms::SILENCE);
-    tokio::pin!(silence);
+    let mut silence = pin!(tokio::time::sleep(symptoms::SILENCE));
     let mut is_silent = !args.incoming && output.is_some();
     let (started, mut is_emulated) = (Instant::now(), false);
     let mut noted = None;
     let timeout = args.start.limit();
-    let deadline = tokio::time::sleep(timeout);
-    tokio::pin!(deadline);
+    let mut deadline = pin!(tokio::time::sleep(timeout));
     loop {
         tokio::select! {
             Some(bytes) = next_output(&mut output) => {
@@ -63,10 +62,10 @@ pub(super) async fn attend(
                 progress.note(&symptoms::of_silence(vm.name(), is_emulated));
             },
             () = stop.requested() => {
-                return Ok(if until.is_waiting() {
-                    Update::ended_early(Some("the guest was stopped before the text of --until appeared"))
-                } else {
-                    Update::ended()
+                let why = "the guest was stopped before the text of --until appeared";
+                return Ok(match until.is_waiting() {
+                    true => Update::ended_early(Some(why)),
+                    false => Update::ended(),
                 });
             }
             () = &mut deadline, if until.is_waiting() => {

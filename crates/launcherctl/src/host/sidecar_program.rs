@@ -55,33 +55,30 @@ impl SidecarProgram {
         let Some((first, arguments)) = words.split_first() else {
             fail!("the sidecar's program is empty");
         };
-        let kind = if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
-            Kind::Server {
-                program: PathBuf::from(first),
-                arguments: arguments.to_vec(),
-            }
-        } else {
-            let path = Path::new(first);
-            let path = path.canonicalize().map_err(FileError::on("find", path))?;
-            if !arguments.is_empty() {
-                fail!(
-                    "{first} gets no arguments but those of its hook, so {:?} cannot be given to it; a program that serves gRPC itself has {{}} in an argument, for the directory of its socket",
-                    arguments.join(" ")
-                );
-            }
-            if path.is_dir() {
-                Kind::Directory(hook_programs(&path)?)
-            } else if !is_executable(&path) {
-                let file = path.display();
-                fail!("{file}: not an executable file; chmod +x makes it one");
-            } else {
-                Kind::Script(path)
-            }
+        let of = |kind| {
+            let version = Version::V1alpha3;
+            Ok(Self { kind, version })
         };
-        Ok(Self {
-            kind,
-            version: Version::V1alpha3,
-        })
+        if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
+            let (program, arguments) = (PathBuf::from(first), arguments.to_vec());
+            return of(Kind::Server { program, arguments });
+        }
+        let path = Path::new(first);
+        let path = path.canonicalize().map_err(FileError::on("find", path))?;
+        if !arguments.is_empty() {
+            fail!(
+                "{first} gets no arguments but those of its hook, so {:?} cannot be given to it; a program that serves gRPC itself has {{}} in an argument, for the directory of its socket",
+                arguments.join(" ")
+            );
+        }
+        if path.is_dir() {
+            return of(Kind::Directory(hook_programs(&path)?));
+        }
+        if !is_executable(&path) {
+            let file = path.display();
+            fail!("{file}: not an executable file; chmod +x makes it one");
+        }
+        of(Kind::Script(path))
     }
 
     /// From one argument, split at spaces.
@@ -131,19 +128,16 @@ fn search_path(first: &Path) -> OsString {
 }
 
 fn hook_programs(dir: &Path) -> Result<PathBuf, TextError> {
-    let mut candidates = PROGRAM_DIRS.iter().map(|below| dir.join(below));
-    let has_program = |dir: &PathBuf| {
-        HOOK_PROGRAMS
-            .iter()
-            .any(|name| is_executable(&dir.join(name)))
-    };
-    match candidates.find(has_program) {
-        Some(dir) => Ok(dir),
-        None => fail!(
-            "{} has neither onDefineDomain nor preCloudInitIso (executable, in it or in its usr/bin or usr/local/bin); a sidecar that serves gRPC itself is given as a program with {{}} for the directory of its socket",
-            dir.display()
-        ),
+    for candidate in PROGRAM_DIRS.map(|below| dir.join(below)) {
+        let mut programs = HOOK_PROGRAMS.iter().map(|name| candidate.join(name));
+        if programs.any(|program| is_executable(&program)) {
+            return Ok(candidate);
+        }
     }
+    fail!(
+        "{} has neither onDefineDomain nor preCloudInitIso (executable, in it or in its usr/bin or usr/local/bin); a sidecar that serves gRPC itself is given as a program with {{}} for the directory of its socket",
+        dir.display()
+    )
 }
 
 #[cfg(test)]

@@ -156,11 +156,7 @@ pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
     let entries = fs::read_dir(dir.root()).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     for path in paths.filter(|path| !kept.contains(path)) {
-        let _ = if path.is_dir() {
-            fs::remove_dir_all(path)
-        } else {
-            fs::remove_file(path)
-        };
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
     }
 }
 
