@@ -28,8 +28,8 @@ const LARGE_COPY_BYTES: u64 = 256 * MIB;
 /// `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Puts the image of each volume where the launcher expects it, with notes for the user. Returns all
-/// problems: `--disk` options that name no volume, and volumes without an image.
+/// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
+/// all problems: `--disk` options that name no volume, and volumes without an image.
 pub fn place(
     manifest: &Manifest,
     dir: &VmDir,
