@@ -159,35 +159,29 @@ impl Console {
             };
             let (mut written, mut typed) = (Vec::with_capacity(4096), Vec::with_capacity(256));
             tokio::select! {
-                _ = guest.read_buf(&mut written) => return self.forward_output(written).await,
+                _ = guest.read_buf(&mut written) => {
+                    if written.is_empty() {
+                        self.guest = None;
+                        return ConsoleEvent::Closed;
+                    }
+                    // A closed output does not end the guest.
+                    let _ = self.output.write_all(&written).await;
+                    let _ = self.output.flush().await;
+                    return ConsoleEvent::Output(written);
+                }
                 Some(_) = async { Some(self.input.as_mut()?.read_buf(&mut typed).await) } => {
-                    if let Some(event) = self.forward_input(&typed).await {
-                        return event;
+                    if typed.is_empty() {
+                        self.input = None;
+                        return ConsoleEvent::InputEnded;
+                    }
+                    let mut parts = typed.splitn(2, |&byte| byte == ESCAPE_KEY);
+                    let before = parts.next().unwrap_or_default();
+                    let _ = self.to_guest.write_all(before).await;
+                    if parts.next().is_some() {
+                        return ConsoleEvent::Escape;
                     }
                 }
             }
         }
-    }
-
-    async fn forward_output(&mut self, bytes: Vec<u8>) -> ConsoleEvent {
-        if bytes.is_empty() {
-            self.guest = None;
-            return ConsoleEvent::Closed;
-        }
-        // A closed output does not end the guest.
-        let _ = self.output.write_all(&bytes).await;
-        let _ = self.output.flush().await;
-        ConsoleEvent::Output(bytes)
-    }
-
-    async fn forward_input(&mut self, typed: &[u8]) -> Option<ConsoleEvent> {
-        if typed.is_empty() {
-            self.input = None;
-            return Some(ConsoleEvent::InputEnded);
-        }
-        let mut parts = typed.splitn(2, |&byte| byte == ESCAPE_KEY);
-        let before = parts.next().unwrap_or_default();
-        let _ = self.to_guest.write_all(before).await;
-        parts.next().map(|_| ConsoleEvent::Escape)
     }
 }

@@ -282,8 +282,9 @@ pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
 
 /// The names to offer for an unknown one. The intended VM may also have failed.
 fn named_running(wanted: &str) -> String {
-    let (running, all) = (running().unwrap_or_default(), all().unwrap_or_default());
-    let running: Vec<&str> = running.iter().map(|(name, _)| name.as_str()).collect();
+    let all = all().unwrap_or_default();
+    let running = all.iter().filter(|(_, vm)| vm.is_running());
+    let running: Vec<&str> = running.map(|(name, _)| name.as_str()).collect();
     let running = match running.join(", ").as_str() {
         "" => "none is running".to_owned(),
         names => format!("running: {names}"),
@@ -292,16 +293,6 @@ fn named_running(wanted: &str) -> String {
         Some(meant) => format!("{running}; did you mean {meant}?"),
         None => running,
     }
-}
-
-/// The VMs whose launcher answers, with their names.
-///
-/// # Errors
-/// The registry cannot be read.
-pub fn running() -> Result<Vec<(String, VmDir)>, RegistryError> {
-    let mut vms = all()?;
-    vms.retain(|(_, vm)| vm.is_running());
-    Ok(vms)
 }
 
 /// All VMs with their names, including those whose launcher ended without their supervisor.
