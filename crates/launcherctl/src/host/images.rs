@@ -174,17 +174,14 @@ fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
     let available = space.f_bavail.saturating_mul(space.f_frsize);
     if needed > available {
         let is_tmpfs = statfs(directory).is_ok_and(|it| it.f_type == TMPFS_MAGIC);
+        let memory = is_tmpfs.then_some(" and is in memory (tmpfs)");
         fail!(
             "{}: a copy needs {} MiB in {}, which has {} MiB{}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space",
             image.display(),
             needed.div_ceil(MIB),
             directory.display(),
             available / MIB,
-            if is_tmpfs {
-                " and is in memory (tmpfs)"
-            } else {
-                ""
-            }
+            memory.unwrap_or_default()
         );
     }
     if needed >= LARGE_COPY_BYTES {

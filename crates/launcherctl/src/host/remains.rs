@@ -125,12 +125,12 @@ pub fn remove_sockets(dir: &VmDir) {
         Some(failure) => failure.uid,
         None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/uid").to_owned(),
     };
-    let sockets = [CONTROL_SOCKET, CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
-    let sockets = sockets.into_iter().map(|socket| dir.path(socket));
-    let others = [dir.path(&notify_socket()), network::sidecar::socket(dir)];
-    for socket in sockets.chain(others) {
-        let _ = std::fs::remove_file(socket);
+    let notify = notify_socket();
+    let sockets = [CONTROL_SOCKET, CONSOLE_SOCKET, NEW_OUTPUT_SOCKET, &notify];
+    for socket in sockets {
+        let _ = std::fs::remove_file(dir.path(socket));
     }
+    let _ = std::fs::remove_file(network::sidecar::socket(dir));
     let log = dir.path(&PodPaths::default().serial_log(&uid));
     // A VMI's UID may be any text, such as a path.
     if let (Some(name), Some(own)) = (Path::new(&uid).file_name(), log.parent())

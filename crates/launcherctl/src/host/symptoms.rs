@@ -66,7 +66,7 @@ pub fn of_silence(name: &str, is_emulated: bool) -> String {
 
 /// Whether a start failed because of KVM.
 pub fn is_kvm_failure(message: &str) -> bool {
-    [
+    let signs = [
         "failed to initialize kvm",
         "Could not access KVM kernel module",
         "KVM is not supported",
@@ -76,9 +76,8 @@ pub fn is_kvm_failure(message: &str) -> bool {
         // QEMU's assertions: target/i386/kvm/kvm.c, accel/kvm/kvm-all.c.
         "/kvm/kvm",
         "failed to set MSR",
-    ]
-    .iter()
-    .any(|text| message.contains(text))
+    ];
+    signs.iter().any(|sign| message.contains(sign))
 }
 
 #[cfg(test)]
