@@ -28,34 +28,39 @@ pub enum LauncherEvent {
 }
 
 impl LauncherEvent {
+    /// The Domain JSON; null if the event has none.
+    fn domain(&self) -> &Value {
+        match self {
+            Self::Domain { domain, .. } => domain,
+            Self::Kubernetes { .. } => &Value::Null,
+        }
+    }
+
     /// `Status.Status` of a domain event.
     pub fn state(&self) -> Option<&str> {
-        match self {
-            Self::Domain { domain, .. } => domain.pointer("/Status/Status").and_then(Value::as_str),
-            Self::Kubernetes { .. } => None,
-        }
+        self.domain().pointer("/Status/Status")?.as_str()
+    }
+
+    fn reason(&self) -> &str {
+        text_at(self.domain(), "/Status/Reason")
     }
 
     /// Whether the guest has left by a migration.
     pub fn has_left(&self) -> bool {
-        matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Status/Reason") == "Migrated")
+        self.reason() == "Migrated"
     }
 
     /// Whether the guest has arrived by a migration.
     pub fn has_arrived(&self) -> bool {
-        matches!(self, Self::Domain { domain, .. } if has_arrived(domain))
+        has_arrived(self.domain())
     }
 
     /// Whether the guest ended without a shutdown: QEMU was killed or crashed, or the guest
     /// panicked.
     pub fn is_crash(&self) -> bool {
-        let Self::Domain { domain, .. } = self else {
-            return false;
-        };
-        let reason = text_at(domain, "/Status/Reason");
-        match text_at(domain, "/Status/Status") {
-            "Crashed" => true,
-            "Shutoff" => matches!(reason, "Crashed" | "Failed"),
+        match self.state() {
+            Some("Crashed") => true,
+            Some("Shutoff") => matches!(self.reason(), "Crashed" | "Failed"),
             _ => false,
         }
     }
@@ -64,8 +69,8 @@ impl LauncherEvent {
     pub fn is_panic(&self) -> bool {
         match self {
             Self::Domain { domain, .. } => {
-                text_at(domain, "/Status/Status") == "Crashed"
-                    || domain.pointer("/Status/PanicCount").and_then(Value::as_u64) > Some(0)
+                let count = domain.pointer("/Status/PanicCount");
+                self.state() == Some("Crashed") || count.and_then(Value::as_u64) > Some(0)
             }
             Self::Kubernetes { event } => text_at(event, "/reason") == "GuestPanicked",
         }
@@ -73,31 +78,26 @@ impl LauncherEvent {
 
     /// Whether the guest runs without KVM.
     pub fn is_emulated(&self) -> bool {
-        matches!(self, Self::Domain { domain, .. } if text_at(domain, "/Spec/Type") == "qemu")
+        text_at(self.domain(), "/Spec/Type") == "qemu"
     }
 
     /// Whether this is the last event: libvirt no longer knows the domain.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Domain { domain, .. } if domain.pointer("/ObjectMeta/deletionTimestamp").is_some_and(|at| !at.is_null()))
+        let deleted = self.domain().pointer("/ObjectMeta/deletionTimestamp");
+        deleted.is_some_and(|at| !at.is_null())
     }
 
     /// A line for people.
     pub fn to_text(&self) -> String {
         match self {
             Self::Domain { kind, domain, .. } => {
+                let (name, status) = (domain_name(domain), status_text(domain));
                 let last = if self.is_final() { "  (gone)" } else { "" };
-                format!(
-                    "{kind:<9} {}  {}{last}",
-                    domain_name(domain),
-                    status_text(domain)
-                )
+                format!("{kind:<9} {name}  {status}{last}")
             }
             Self::Kubernetes { event } => {
-                format!(
-                    "EVENT     {}: {}",
-                    text_or_dash(event, "/reason"),
-                    text_or_dash(event, "/message")
-                )
+                let part = |pointer| text_or_dash(event, pointer);
+                format!("EVENT     {}: {}", part("/reason"), part("/message"))
             }
         }
     }
@@ -106,13 +106,13 @@ impl LauncherEvent {
 /// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
 /// its user has paused it, and libvirt is done.
 pub fn has_arrived(domain: &Value) -> bool {
-    let status = (
-        text_at(domain, "/Status/Status"),
-        text_at(domain, "/Status/Reason"),
-    );
-    let ended = "/Spec/Metadata/KubeVirt/Migration/EndTimestamp";
-    (status.0 == "Running" || (status.0 == "Paused" && status.1 != "Migration"))
-        && domain.pointer(ended).is_some_and(|end| !end.is_null())
+    let is_there = match text_at(domain, "/Status/Status") {
+        "Running" => true,
+        "Paused" => text_at(domain, "/Status/Reason") != "Migration",
+        _ => false,
+    };
+    let ended = domain.pointer("/Spec/Metadata/KubeVirt/Migration/EndTimestamp");
+    is_there && ended.is_some_and(|end| !end.is_null())
 }
 
 /// `namespace_name`. The last event has no specification, but has the name.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::error::{TextError, fail, text_error};
 use crate::json::{text_at, text_or_dash};
 
-use client::{CallError, Client};
+use client::Client;
 
 /// The launcher has no domain.
 pub fn no_domain() -> TextError {
@@ -13,18 +13,6 @@ pub fn no_domain() -> TextError {
         "there is no guest (yet): launcherctl timeline shows how far its start is, launcherctl logs what it waits for"
     )
 }
-/// Reasons of a pause that ends by itself, in KubeVirt's words: the launcher, libvirt or QEMU
-/// resumes the guest.
-const BRIEF_PAUSES: [&str; 8] = [
-    "Migration",
-    "Save",
-    "Dump",
-    "FromSnapshot",
-    "ShuttingDown",
-    "Snapshot",
-    "StartingUp",
-    "Postcopy",
-];
 
 /// A guest's state for a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +33,16 @@ impl GuestState {
         let Some(domain) = domain else {
             return Self::Absent;
         };
-        match text_at(domain, "/Status/Status") {
-            "Shutoff" | "Crashed" | "NoState" => Self::Ended,
-            "Paused" if !BRIEF_PAUSES.contains(&text_at(domain, "/Status/Reason")) => Self::Paused,
+        let part = |pointer| text_at(domain, pointer);
+        match (part("/Status/Status"), part("/Status/Reason")) {
+            ("Shutoff" | "Crashed" | "NoState", _) => Self::Ended,
+            // The launcher, libvirt or QEMU resumes the guest.
+            (
+                "Paused",
+                "Migration" | "Save" | "Dump" | "FromSnapshot" | "ShuttingDown" | "Snapshot"
+                | "StartingUp" | "Postcopy",
+            ) => Self::Running,
+            ("Paused", _) => Self::Paused,
             _ => Self::Running,
         }
     }
@@ -81,11 +76,7 @@ pub async fn is_starting(client: &Client) -> bool {
     match client.debug().await {
         Ok(launcher) => becomes_visible(&launcher.phase),
         // libvirt, which the launcher asks too, is busy with the start.
-        Err(CallError::Status { status, .. }) => matches!(
-            status.code(),
-            tonic::Code::DeadlineExceeded | tonic::Code::Cancelled
-        ),
-        Err(_) => false,
+        Err(error) => error.is_in_progress(),
     }
 }
 
@@ -96,12 +87,9 @@ fn becomes_visible(phase: &str) -> bool {
 
 /// Whether the domain is migrating, in or out.
 pub fn is_migrating(domain: Option<&Value>) -> bool {
-    let time = |name| {
-        domain.map_or("", |domain| {
-            text_at(domain, &format!("/Spec/Metadata/KubeVirt/Migration/{name}"))
-        })
-    };
-    !time("StartTimestamp").is_empty() && time("EndTimestamp").is_empty()
+    let migration = domain.and_then(|it| it.pointer("/Spec/Metadata/KubeVirt/Migration"));
+    let has = |time| migration.is_some_and(|it| !text_at(it, time).is_empty());
+    has("/StartTimestamp") && !has("/EndTimestamp")
 }
 
 /// Refuses what only a running guest can do, with the remedy.
@@ -109,27 +97,21 @@ pub fn is_migrating(domain: Option<&Value>) -> bool {
 /// # Errors
 /// There is no guest, or it is paused.
 pub fn check_runs(domain: Option<&Value>) -> Result<(), TextError> {
-    let name = domain.map(name).unwrap_or_default();
+    let part = |pointer| domain.map_or("", |domain| text_at(domain, pointer));
+    let (namespace, name) = (part("/ObjectMeta/namespace"), part("/ObjectMeta/name"));
     match GuestState::of(domain) {
         GuestState::Running => Ok(()),
         GuestState::Absent => Err(no_domain()),
         GuestState::Ended => {
-            fail!("the guest of {name} has ended; only a new start of the VM brings it back")
+            fail!(
+                "the guest of {namespace}/{name} has ended; only a new start of the VM brings it back"
+            )
         }
         GuestState::Paused => {
-            let reason = domain.map_or("", |domain| text_at(domain, "/Status/Reason"));
-            fail!("the guest of {name} is paused: {}", remedy(reason))
+            let remedy = remedy(part("/Status/Reason"));
+            fail!("the guest of {namespace}/{name} is paused: {remedy}")
         }
     }
-}
-
-fn name(domain: &Value) -> String {
-    let part = |name| text_at(domain, name);
-    format!(
-        "{}/{}",
-        part("/ObjectMeta/namespace"),
-        part("/ObjectMeta/name")
-    )
 }
 
 /// How to resume a paused guest.
