@@ -11,10 +11,7 @@ use crate::view::output::{Format, answer_document};
 /// # Errors
 /// A file is invalid, or the VMI is refused.
 pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, vmi, context) = args.read()?;
-    answer_document(
-        format,
-        "domainXml",
-        &convert::domain(&vmi, &context)?.to_xml(),
-    )
+    let (_, _, vmi, context) = args.read()?;
+    let xml = convert::domain(&vmi, &context)?.to_xml();
+    answer_document(format, "domainXml", &xml)
 }

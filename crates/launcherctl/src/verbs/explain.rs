@@ -8,18 +8,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::inputs::Inputs;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::json::set;
 use crate::manifest::Origin;
 use crate::similar::similar;
 use crate::view::output::{Format, answer};
 use convert::RULES;
-use convert::explain::{self, Entry, Explanation, Needed};
-
-/// `--element` names nothing.
-#[derive(Debug, thiserror::Error)]
-#[error("--element {0}: the domain has no such part; {1}")]
-struct NoElement(String, String);
+use convert::explain::{self, Entry, Explanation};
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
@@ -37,7 +32,8 @@ pub struct ExplainArgs {
 /// # Errors
 /// A file is invalid, or the VMI is refused.
 pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (value, context, origin) = args.inputs.read_with_origin()?;
+    let (manifest, value, _, context) = args.inputs.read()?;
+    let origin = Origin::of(&manifest);
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {
         let (found, others): (Vec<Entry>, Vec<Entry>) = explanation
@@ -45,15 +41,14 @@ pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError>
             .into_iter()
             .partition(|entry| is_within(&entry.path, element));
         if found.is_empty() {
-            return Err(NoElement(element.clone(), hint(&others, element)).into());
+            let hint = hint(&others, element);
+            fail!("--element {element}: the domain has no such part; {hint}");
         }
         explanation.entries = found;
         explanation.needed.clear();
     }
     let json = json_of(&explanation, &origin);
-    answer(format, &json, || {
-        text(&explanation.entries, &explanation.needed, &origin)
-    })
+    answer(format, &json, || text(&explanation, &origin))
 }
 
 /// `/a/b` is a path from the root or from the domain; `//b`, `a/b` and `b` match anywhere. Only
@@ -96,10 +91,9 @@ fn hint(entries: &[Entry], element: &str) -> String {
 fn json_of(explanation: &Explanation, origin: &Origin) -> Value {
     let mut json = serde_json::to_value(explanation).unwrap_or_default();
     let sources = explanation.entries.iter().flat_map(|entry| &entry.sources);
-    let lines: BTreeMap<&str, Option<u64>> = sources
-        .filter(|source| is_field(source))
-        .map(|source| (source.as_str(), origin.line(source)))
-        .collect();
+    let fields = sources.filter(|source| is_field(source));
+    let lines = fields.map(|field| (field.as_str(), origin.line(field)));
+    let lines: BTreeMap<&str, Option<u64>> = lines.collect();
     set(&mut json, "/lines", json!(lines));
     json
 }
@@ -120,14 +114,14 @@ fn described(source: &str, origin: &Origin) -> String {
     }
 }
 
-fn text(entries: &[Entry], needed: &[Needed], origin: &Origin) -> Vec<String> {
-    let entries = entries.iter().flat_map(|entry| lines_of(entry, origin));
-    let mut lines: Vec<String> = entries.collect();
-    if !needed.is_empty() {
+fn text(explanation: &Explanation, origin: &Origin) -> Vec<String> {
+    let entries = explanation.entries.iter();
+    let mut lines: Vec<String> = entries.flat_map(|entry| lines_of(entry, origin)).collect();
+    if !explanation.needed.is_empty() {
         lines.push(String::new());
         lines.push("without these the VMI would be refused:".into());
     }
-    for needed in needed {
+    for needed in &explanation.needed {
         lines.push(described(&needed.field, origin));
         lines.push(format!("    {}", needed.refusal));
     }
@@ -138,10 +132,10 @@ fn lines_of(entry: &Entry, origin: &Origin) -> [String; 3] {
     let rule = RULES.iter().find(|rule| rule.name == entry.rule);
     let about = rule.map_or("", |rule| rule.about);
     let sources = entry.sources.iter().map(|source| described(source, origin));
-    let from = match sources.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => "the rule alone".to_owned(),
-        sources => sources,
-    };
+    let mut from = sources.collect::<Vec<_>>().join(", ");
+    if from.is_empty() {
+        from.push_str("the rule alone");
+    }
     [
         format!("{} = {:?}", entry.path, entry.value),
         format!("    from {from}"),

@@ -9,7 +9,7 @@ use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::error::CtlError;
 use crate::files::{InFile, read_text};
 use crate::manifest::context::context_of_pod;
-use crate::manifest::{self, Origin, in_manifest};
+use crate::manifest::{self, in_manifest};
 use api::vmi::Vmi;
 use convert::Context;
 
@@ -26,34 +26,18 @@ pub struct Inputs {
 
 impl Inputs {
     pub fn vmi(&self) -> &Path {
-        self.vmi
-            .given
-            .as_deref()
-            .or(self.vmi.named.as_deref())
-            .unwrap_or(Path::new("-"))
+        let given = self.vmi.given.as_ref().or(self.vmi.named.as_ref());
+        given.map_or(Path::new("-"), PathBuf::as_path)
     }
 
-    /// Reads the VMI, as JSON and typed, and the context.
+    /// Reads the files: the manifest's text, its VMI as JSON and typed, and the context.
     ///
     /// # Errors
     /// A file is unreadable or invalid.
-    pub fn read(&self) -> Result<(Value, Vmi, Context), CtlError> {
-        self.read_text(&read_manifest_text(self.vmi())?)
-    }
-
-    /// Like [`Self::read`], with the place of each of the VMI's fields in the file.
-    ///
-    /// # Errors
-    /// A file is unreadable or invalid.
-    pub fn read_with_origin(&self) -> Result<(Value, Context, Origin), CtlError> {
+    pub fn read(&self) -> Result<(String, Value, Vmi, Context), CtlError> {
         let text = read_manifest_text(self.vmi())?;
-        let (value, _, context) = self.read_text(&text)?;
-        Ok((value, context, Origin::of(&text)))
-    }
-
-    fn read_text(&self, text: &str) -> Result<(Value, Vmi, Context), CtlError> {
-        warn_of_unknown_fields(self.vmi(), text);
-        let (value, vmi) = manifest::read_offline(text, self.context.is_some())
+        warn_of_unknown_fields(self.vmi(), &text);
+        let (value, vmi) = manifest::read_offline(&text, self.context.is_some())
             .map_err(in_manifest(self.vmi()))?;
         let context = match &self.context {
             Some(file) => {
@@ -61,7 +45,7 @@ impl Inputs {
             }
             None => context_of_pod(&vmi),
         };
-        Ok((value, vmi, context))
+        Ok((text, value, vmi, context))
     }
 }
 

@@ -42,7 +42,7 @@ pub struct TryArgs {
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (value, vmi, context) = args.inputs.read()?;
+    let (_, value, vmi, context) = args.inputs.read()?;
     let dirs = Directories::make()?;
     let (cloud_init, why_not_called) = cloud_init(&vmi, &dirs.links())?;
     let input = DryRunInput {
