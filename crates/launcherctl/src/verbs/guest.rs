@@ -1,7 +1,6 @@
 //! `guest …`, `freeze`, `unfreeze`: the guest agent's information and commands, as virtctl has them
 //! in a cluster.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::vm_args::VmArgs;
 use crate::error::{CtlError, fail};
 use crate::json::{list_at, text_at, text_or_dash};
 use crate::reports::guest_state::{GuestState, check_runs, no_domain};
-use crate::view::output::{Format, answer, counted, print, say};
+use crate::view::output::{Format, answer, counted, print, print_bytes, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
 use client::{Client, exit_code};
@@ -118,7 +117,7 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
                 }
                 tokio::time::sleep(PING_INTERVAL).await;
             }
-            answer(format, &json!({"success": true}), || "ok".to_owned())
+            answer(format, &json!({"success": true}), || ["ok".to_owned()])
         }
     }
 }
@@ -174,16 +173,13 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     };
     let (code, stdout) = client.exec(request).await?;
     match format {
-        Format::Json => print(
-            format,
-            &json!({"exitCode": code, "stdout": stdout}),
-            String::new,
-        ),
-        // Unchanged: it need not end with a newline.
+        Format::Json => {
+            let json = json!({"exitCode": code, "stdout": stdout});
+            print(format, &json, || None);
+        }
         Format::Text => {
-            let mut out = std::io::stdout().lock();
-            // A reader that has left needs no more.
-            drop(out.write_all(stdout.as_bytes()).and_then(|()| out.flush()));
+            // Unchanged: it need not end with a newline. A reader that has left needs no more.
+            let _ = print_bytes(stdout.as_bytes());
             if code != 0 && stdout.is_empty() {
                 say(&format!(
                     "exit status {code}; standard error is not given back: sh -c 'CMD 2>&1' shows it"
@@ -228,21 +224,17 @@ pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, Ct
 
 fn summary(info: &Value) -> Vec<String> {
     let part = |pointer| text_or_dash(info, pointer);
-    let commands = list_at(info, "/supportedCommands");
-    let enabled = commands.iter().filter(|one| one.get("enabled").is_some());
-    [
+    let commands = list_at(info, "/supportedCommands").iter();
+    let enabled = commands.filter(|one| one.get("enabled").is_some());
+    let commands = counted(enabled.count(), "command");
+    vec![
         format!("os           {}", part("/os/prettyName")),
         format!("kernel       {}", part("/os/kernelRelease")),
         format!("host name    {}", part("/hostname")),
         format!("time zone    {}", part("/timezone")),
         format!("file systems {}", part("/fsFreezeStatus")),
-        format!(
-            "agent        {}, {}",
-            part("/guestAgentVersion"),
-            counted(enabled.count(), "command")
-        ),
+        format!("agent        {}, {commands}", part("/guestAgentVersion")),
     ]
-    .into()
 }
 
 /// A line for each item, or `none`.
@@ -255,30 +247,23 @@ fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> Vec<String> {
 }
 
 fn user(user: &Value) -> String {
-    let since = user.get("loginTime").and_then(Value::as_f64);
-    let domain = text_at(user, "/domain");
-    let name = text_at(user, "/userName");
-    let account = if domain.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{domain}\\{name}")
-    };
-    match since {
+    let (domain, name) = (text_at(user, "/domain"), text_at(user, "/userName"));
+    let separator = if domain.is_empty() { "" } else { "\\" };
+    let account = format!("{domain}{separator}{name}");
+    match user.get("loginTime").and_then(Value::as_f64) {
         Some(since) => format!("{account}  since {since:.0}"),
         None => account,
     }
 }
 
 fn filesystem(one: &Value) -> String {
-    let bytes = |name| one.get(name).and_then(Value::as_i64).unwrap_or_default();
-    format!(
-        "{}  {}  {}  {} of {} MiB",
-        text_at(one, "/diskName"),
-        text_at(one, "/mountPoint"),
-        text_at(one, "/fileSystemType"),
-        bytes("usedBytes") >> 20,
-        bytes("totalBytes") >> 20
-    )
+    let [disk, directory, kind] =
+        ["/diskName", "/mountPoint", "/fileSystemType"].map(|part| text_at(one, part));
+    let [used, total] = ["usedBytes", "totalBytes"].map(|name| {
+        let bytes = one.get(name).and_then(Value::as_i64);
+        bytes.unwrap_or_default() >> 20
+    });
+    format!("{disk}  {directory}  {kind}  {used} of {total} MiB")
 }
 
 #[cfg(test)]

@@ -41,8 +41,7 @@ pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError>
     let planned = client.plan(&vmi).await.unwrap_or_default();
     let synced = client.sync(&vmi, options.unwrap_or_default());
     with_progress("the launcher to sync the VM", synced).await?;
-    launcher.store_vmi(&vmi)?;
-    launcher.store_restart()?;
+    launcher.store(&vmi)?;
     let after = client.plan(&vmi).await.unwrap_or_default();
     let steps = list_at(&planned, "/steps");
     let restart = [&launcher.restart, list_at(&after, "/restart")].concat();
@@ -53,12 +52,14 @@ pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError>
 
 /// What a sync changed on the running guest, and what it could not change.
 fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
-    let steps = steps.iter().map(|step| format!("  {}", step_line(step)));
-    let restart = restart
-        .iter()
-        .map(|field| text_at(field, "/why").to_owned());
-    let first = [format!("synced {vm}")].into_iter();
-    first.chain(steps).chain(restart).collect()
+    let mut lines = vec![format!("synced {vm}")];
+    lines.extend(steps.iter().map(|step| format!("  {}", step_line(step))));
+    lines.extend(
+        restart
+            .iter()
+            .map(|field| text_at(field, "/why").to_owned()),
+    );
+    lines
 }
 
 /// `pause`, `unpause`, `reset`, `soft-reboot`, `shutdown`, `kill`, `delete`.
@@ -72,24 +73,20 @@ pub async fn act(action: Action, target: &VmiTarget, format: Format) -> Result<E
     };
     // A libvirt that does not answer must not prevent killing a guest.
     let domain = client.domain().await.ok();
-    let before = domain
-        .as_ref()
-        .map(|domain| GuestState::of(domain.as_ref()));
+    let mut before = GuestState::Running;
     if let Some(domain) = &domain {
+        before = GuestState::of(domain.as_ref());
         check_possible(action, domain.as_ref(), &vmi)?;
     }
+    let has_none_to_ask = action == Action::Shutdown && before == GuestState::Absent;
     // The launcher then does nothing, and the start goes on.
-    if action == Action::Shutdown
-        && before == Some(GuestState::Absent)
-        && is_starting(&client).await
-    {
+    if has_none_to_ask && is_starting(&client).await {
         fail!(
             "{} is still starting, and cannot be asked to shut down yet: launcherctl shutdown --wait waits for its start, launcherctl kill cancels it",
             vm_name(&vmi)
         );
     }
     client.act(action, &vmi).await?;
-    let before = before.unwrap_or(GuestState::Running);
     let mut message = done(action, before, &vm_name(&vmi));
     // A pause from before the migration is kept.
     let pauses = action == Action::Pause && before == GuestState::Running;
@@ -126,13 +123,13 @@ fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
     }
     let message = "the launcher has no guest; nothing was done";
     let json = json!({"success": true, "message": message});
-    answer(format, &json, || message.to_owned())
+    answer(format, &json, || [message.to_owned()])
 }
 
 /// Prints what was done to a VM.
 pub(super) fn print_done(format: Format, vmi: &Value, message: &str) -> Result<ExitCode, CtlError> {
     let json = json!({"success": true, "vm": vm_name(vmi), "message": message});
-    answer(format, &json, || message.to_owned())
+    answer(format, &json, || [message.to_owned()])
 }
 
 /// The result, for people.

@@ -63,7 +63,8 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
         LogFollower::open(&path)?
     };
     let show = |text: String| match (format, args.console) {
-        (Format::Text, false) => print_document(&ended(&readable(&text))),
+        _ if text.is_empty() => Ok(()),
+        (Format::Text, false) => print_document(&(joined(readable(&text)) + "\n")),
         (Format::Json, true) => print_bytes(console_json(&text).as_bytes()),
         // The launcher's log has one JSON object per line; the console's content is the guest's.
         (Format::Text, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
@@ -109,32 +110,23 @@ async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> 
 
 /// A line with an object for the guest's output since the last one.
 fn console_json(text: &str) -> String {
-    match text {
-        "" => String::new(),
-        text => format!("{}\n", json!({"console": text})),
-    }
+    format!("{}\n", json!({"console": text}))
 }
 
 /// A JSON log's lines for people: time, level, message, and the error's reason.
 pub fn readable(text: &str) -> Vec<String> {
-    let entry =
-        |line| serde_json::from_str(line).map_or_else(|_| str::to_owned(line), |it| entry(&it));
     text.lines().map(entry).collect()
 }
 
-/// The lines with their newlines.
-fn ended(lines: &[String]) -> String {
-    match lines {
-        [] => String::new(),
-        lines => joined(lines) + "\n",
-    }
-}
-
-fn entry(line: &Value) -> String {
-    let time = text_at(line, "/timestamp");
+/// A line that is not JSON stays as it is.
+fn entry(line: &str) -> String {
+    let Ok(entry) = serde_json::from_str::<Value>(line) else {
+        return line.to_owned();
+    };
+    let time = text_at(&entry, "/timestamp");
     let time = time.split_once('T').map_or(time, |(_, time)| time);
-    let (level, message) = (text_at(line, "/level"), text_at(line, "/msg"));
-    match text_at(line, "/reason") {
+    let (level, message) = (text_at(&entry, "/level"), text_at(&entry, "/msg"));
+    match text_at(&entry, "/reason") {
         "" => format!("{time} {level:<7} {message}"),
         reason => format!("{time} {level:<7} {message}: {reason}"),
     }
@@ -146,7 +138,6 @@ mod tests {
 
     #[test]
     fn a_console_is_json_if_that_is_wanted() {
-        assert_eq!(console_json(""), "");
         assert_eq!(console_json("a\r\n\"b"), "{\"console\":\"a\\r\\n\\\"b\"}\n");
     }
 

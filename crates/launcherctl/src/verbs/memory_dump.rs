@@ -29,7 +29,7 @@ use crate::files::FileError;
 use crate::host::vm_link::VmLink;
 use crate::json::{copy_at, is_true_at, text_at};
 use crate::new_file::{NewFile, check_overwrite};
-use crate::view::output::{Format, print, say};
+use crate::view::output::{Format, answer, say};
 use crate::view::size::human_size;
 use crate::view::size_progress::SizeProgress;
 use client::{Client, DomainChanges, is_down, refusal};
@@ -64,7 +64,10 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
     let dir = args.target.target.resolve()?.into_dir("memory-dump")?;
     let (client, vmi) = args.target.connect_by_identity().await?;
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    let mut output = Output::create(&args.file)?;
+    let mut output = None;
+    if args.file != Path::new("-") {
+        output = Some(NewFile::create(&args.file)?);
+    }
     let (pipe, writer) = new_pipe().map_err(FileError::on("make", PIPE))?;
     let end = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
     let link = VmLink::make(&dir, "memory-dump", Path::new(&end))?;
@@ -87,9 +90,14 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
             return Err(error);
         }
     };
+    let (size, file) = (human_size(bytes), args.file.display().to_string());
+    let Some(output) = output else {
+        say(&format!("memory dump: {size}"));
+        return Ok(ExitCode::SUCCESS);
+    };
     output.complete()?;
-    report(&args.file, bytes, format);
-    Ok(ExitCode::SUCCESS)
+    let json = json!({"file": file, "bytes": bytes});
+    answer(format, &json, || [format!("{file}: {size}")])
 }
 
 /// A dump that QEMU makes.
@@ -106,7 +114,7 @@ impl Dump {
     /// Copies the dump to its end. Returns its size.
     async fn copy(
         &mut self,
-        output: &mut Output,
+        output: &mut Option<NewFile>,
         stop: &mut EndSignals,
         format: Format,
     ) -> Result<u64, CtlError> {
@@ -132,10 +140,11 @@ impl Dump {
     }
 }
 
-/// Copies a pipe to its end and reports the copied size. Returns the total.
+/// Copies a pipe to its end, into a file or else to standard output, and reports the copied size.
+/// Returns the total.
 async fn copy(
     pipe: &mut Receiver,
-    output: &mut Output,
+    output: &mut Option<NewFile>,
     mut report: impl FnMut(u64),
 ) -> Result<u64, CtlError> {
     let (mut buffer, mut bytes) = (vec![0; BUFFER_BYTES], 0);
@@ -146,7 +155,10 @@ async fn copy(
             return Ok(bytes);
         }
         let part = buffer.get(..read).unwrap_or_default();
-        output.write(part).await?;
+        match output {
+            Some(file) => file.write(part)?,
+            None => write_stdout(part).await?,
+        }
         bytes += read as u64;
         report(bytes);
     }
@@ -212,50 +224,13 @@ fn new_pipe() -> std::io::Result<(Receiver, OwnedFd)> {
     Ok((Receiver::from_owned_fd(reader)?, writer))
 }
 
-/// The dump's destination.
-enum Output {
-    Stdout(tokio::io::Stdout),
-    File(NewFile),
-}
-
-impl Output {
-    fn create(file: &Path) -> Result<Self, FileError> {
-        Ok(if file == Path::new("-") {
-            Self::Stdout(tokio::io::stdout())
-        } else {
-            Self::File(NewFile::create(file)?)
-        })
-    }
-
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        match self {
-            Self::Stdout(stdout) => {
-                let written = async {
-                    stdout.write_all(bytes).await?;
-                    stdout.flush().await
-                };
-                written
-                    .await
-                    .map_err(FileError::on("write", "standard output"))
-            }
-            Self::File(file) => file.write(bytes),
-        }
-    }
-
-    fn complete(self) -> Result<(), FileError> {
-        match self {
-            Self::Stdout(_) => Ok(()),
-            Self::File(file) => file.complete(),
-        }
-    }
-}
-
-fn report(file: &Path, bytes: u64, format: Format) {
-    let text = format!("{}: {}", file.display(), human_size(bytes));
-    if file == Path::new("-") {
-        say(&format!("memory dump: {}", human_size(bytes)));
-        return;
-    }
-    let json = json!({"file": file.display().to_string(), "bytes": bytes});
-    print(format, &json, || text);
+async fn write_stdout(bytes: &[u8]) -> Result<(), FileError> {
+    let mut stdout = tokio::io::stdout();
+    let written = async {
+        stdout.write_all(bytes).await?;
+        stdout.flush().await
+    };
+    written
+        .await
+        .map_err(FileError::on("write", "standard output"))
 }

@@ -46,13 +46,9 @@ pub fn step_line(step: &Value) -> String {
         Some(_) => "/interface",
         None => "/volume",
     };
-    format!(
-        "{:<7} {:<6} {:<20} {}",
-        text_or_dash(step, "/verb"),
-        text_or_dash(step, "/target"),
-        text_or_dash(step, name),
-        text_or_dash(step, "/why")
-    )
+    let parts = ["/verb", "/target", name, "/why"];
+    let [verb, target, name, why] = parts.map(|part| text_or_dash(step, part));
+    format!("{verb:<7} {target:<6} {name:<20} {why}")
 }
 
 /// A line for each step, each device that cannot be changed now, and each field that needs a

@@ -18,7 +18,7 @@ use crate::view::output::{Format, answer, answer_document};
 pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let versions = target.connect().await?.versions().await?;
     answer(format, &json!({"supportedCmdVersions": versions}), || {
-        format!("cmd versions: {versions:?}")
+        [format!("cmd versions: {versions:?}")]
     })
 }
 
@@ -28,7 +28,7 @@ pub async fn info(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// They do not.
 pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     target.connect().await?.ping().await?;
-    answer(format, &json!({"success": true}), || "ok".to_owned())
+    answer(format, &json!({"success": true}), || ["ok".to_owned()])
 }
 
 /// `domain`: the domain as virt-handler sees it.
@@ -36,12 +36,8 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// # Errors
 /// The launcher does not answer.
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
-    let domain = target.connect().await?.domain().await?;
-    answer(format, domain.as_ref().unwrap_or(&Value::Null), || {
-        domain
-            .as_ref()
-            .map_or_else(|| vec!["no domain".into()], summary)
-    })
+    let domain = target.connect().await?.domain().await?.unwrap_or_default();
+    answer(format, &domain, || summary(&domain))
 }
 
 /// `qemu-version`.
@@ -50,7 +46,7 @@ pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlErro
 /// The launcher does not answer.
 pub async fn qemu_version(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let version = target.connect().await?.qemu_version().await?;
-    answer(format, &json!({"version": version}), || version.clone())
+    answer(format, &json!({"version": version}), || [version.clone()])
 }
 
 /// `metrics`: OpenMetrics text; as JSON, an object with it.
@@ -76,25 +72,27 @@ pub async fn dumpxml(target: &Target, format: Format) -> Result<ExitCode, CtlErr
 
 /// The most important parts of a domain, on a few lines.
 fn summary(domain: &Value) -> Vec<String> {
-    let part = |pointer| text_or_dash(domain, pointer);
+    if domain.is_null() {
+        return vec!["no domain".to_owned()];
+    }
+    let parts = ["/Name", "/UUID", "/OS/Type/Machine", "/Type"];
+    let [name, uuid, machine, kind] =
+        parts.map(|part| text_or_dash(domain, &format!("/Spec{part}")));
+    let status = status_text(domain);
+    let disks = list_at(domain, "/Spec/Devices/Disks").iter().map(|disk| {
+        let parts = [
+            "/Alias/Name",
+            "/Target/Device",
+            "/Source/File",
+            "/Source/Dev",
+        ];
+        let [name, target, file, device] = parts.map(|part| text_at(disk, part));
+        format!("  disk {name}  {target}  {file}{device}")
+    });
     let mut lines = vec![
-        format!("{}  {}", part("/Spec/Name"), status_text(domain)),
-        format!(
-            "  uuid {}  machine {}  type {}",
-            part("/Spec/UUID"),
-            part("/Spec/OS/Type/Machine"),
-            part("/Spec/Type")
-        ),
+        format!("{name}  {status}"),
+        format!("  uuid {uuid}  machine {machine}  type {kind}"),
     ];
-    let disks = list_at(domain, "/Spec/Devices/Disks");
-    lines.extend(disks.iter().map(|disk| {
-        format!(
-            "  disk {}  {}  {}{}",
-            text_at(disk, "/Alias/Name"),
-            text_at(disk, "/Target/Device"),
-            text_at(disk, "/Source/File"),
-            text_at(disk, "/Source/Dev")
-        )
-    }));
+    lines.extend(disks);
     lines
 }

@@ -19,8 +19,8 @@ pub struct Screen {
     format: Format,
     /// Standard error is a terminal, perhaps in raw mode.
     terminal: bool,
-    /// Whether to print when a phase was reached.
-    has_times: bool,
+    /// Whether to print when a phase was reached, since the VM's start.
+    pub has_times: bool,
     /// The guest, which writes to the same terminal or pipe, has an incomplete line.
     in_guest_line: Cell<bool>,
 }
@@ -32,14 +32,6 @@ impl Screen {
             terminal: std::io::stderr().is_terminal(),
             has_times: true,
             in_guest_line: Cell::new(false),
-        }
-    }
-
-    /// Without the time since the VM's start, for a program that has not started it.
-    pub fn without_times(self) -> Self {
-        Self {
-            has_times: false,
-            ..self
         }
     }
 

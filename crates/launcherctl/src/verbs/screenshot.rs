@@ -25,7 +25,7 @@ pub struct ScreenshotArgs {
     target: Target,
 }
 
-/// The file's name says another format than that of the picture. `screenshot`.
+/// `screenshot`.
 ///
 /// # Errors
 /// If the file is there, its name says another format, the launcher has no picture, such as of a
@@ -39,9 +39,7 @@ pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCod
     }
     std::fs::write(&args.file, &picture).map_err(FileError::on("write", &args.file))?;
     let file = args.file.display().to_string();
-    answer(
-        format,
-        &json!({"file": file, "mime": mime, "bytes": picture.len()}),
-        || format!("{file}: {mime}, {} bytes", picture.len()),
-    )
+    let bytes = picture.len();
+    let json = json!({"file": file, "mime": mime, "bytes": bytes});
+    answer(format, &json, || [format!("{file}: {mime}, {bytes} bytes")])
 }

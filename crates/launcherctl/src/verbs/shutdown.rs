@@ -75,23 +75,16 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
         Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
         Err(error) => return Err(error),
     };
-    answer(format, &json!({"success": true, "message": text}), || {
-        text.clone()
-    })
+    let json = json!({"success": true, "message": text});
+    answer(format, &json, || [text])
 }
 
 fn runs_no_launcher(error: &CtlError) -> bool {
-    let does_not_answer = matches!(error.of(), Some(CallError::Connect { .. }));
-    does_not_answer
-        || matches!(
-            error.of(),
-            Some(
-                TargetError::NoneRunning
-                    | TargetError::Failed { .. }
-                    | TargetError::Changing(_)
-                    | TargetError::LauncherGone(_)
-            )
-        )
+    match error.of() {
+        Some(TargetError::NoneRunning | TargetError::Failed { .. }) => true,
+        Some(TargetError::Changing(_) | TargetError::LauncherGone(_)) => true,
+        _ => matches!(error.of(), Some(CallError::Connect { .. })),
+    }
 }
 
 /// Asks the guest until it is down; a starting one once it has started.
@@ -119,7 +112,7 @@ pub async fn shut_down(
     check_runs(Some(&domain))?;
     // A limit covers the start and the shutdown together.
     let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
-    let left = left.unwrap_or_else(|| grace_period(Some(&domain)));
+    let left = left.unwrap_or_else(|| grace_period(&domain));
     let (mut request_at, mut failure) = (Instant::now(), None);
     let asked = async {
         loop {
@@ -156,9 +149,9 @@ async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Value)>
 }
 
 /// The VMI's, which the launcher keeps with the domain.
-fn grace_period(domain: Option<&Value>) -> Duration {
-    let pointer = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionGracePeriodSeconds";
-    let seconds = domain.and_then(|domain| domain.pointer(pointer)?.as_u64());
+fn grace_period(domain: &Value) -> Duration {
+    let seconds = domain.pointer("/Spec/Metadata/KubeVirt/GracePeriod/DeletionGracePeriodSeconds");
+    let seconds = seconds.and_then(Value::as_u64);
     seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
 }
 
@@ -169,7 +162,7 @@ mod tests {
     #[test]
     fn the_limit_is_the_vmis_grace_period() {
         let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"GracePeriod": {"DeletionGracePeriodSeconds": 7}}}}});
-        assert_eq!(grace_period(Some(&domain)), Duration::from_secs(7));
-        assert_eq!(grace_period(Some(&json!({}))), DEFAULT_GRACE);
+        assert_eq!(grace_period(&domain), Duration::from_secs(7));
+        assert_eq!(grace_period(&json!({})), DEFAULT_GRACE);
     }
 }

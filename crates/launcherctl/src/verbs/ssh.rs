@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::target::Target;
 
-use crate::error::{CtlError, RuntimeError, text_error};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::network::Network;
 use crate::host::processes::terminate;
@@ -58,28 +58,23 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     check_runs(client.domain().await?.as_ref())?;
     let dir = launcher.into_dir("ssh")?;
     let network = Network::load(&dir)?;
-    let forward = network
-        .as_ref()
-        .and_then(Network::ssh)
-        .ok_or_else(|| text_error!("{name} has no network that leads to its SSH server; was it started with --network none, or by an older launcherctl?"))?;
+    let Some(forward) = network.as_ref().and_then(Network::ssh) else {
+        fail!(
+            "{name} has no network that leads to its SSH server; was it started with --network none, or by an older launcherctl?"
+        );
+    };
     let known_hosts = dir.path("/known_hosts");
     let mut ssh = Command::new("ssh");
     ssh.args(["-p", &forward.host.to_string()])
         .args(["-o", &format!("HostKeyAlias={name}")])
-        .args([
-            "-o",
-            &format!("UserKnownHostsFile={}", known_hosts.display()),
-        ])
+        .arg(format!("-oUserKnownHostsFile={}", known_hosts.display()))
         .args(["-o", "StrictHostKeyChecking=accept-new"])
         .args(["-o", CONNECT_TIMEOUT])
-        .args(user.map(|user| format!("-l{user}")))
-        .args(
-            args.identity
-                .iter()
-                .flat_map(|file| ["-i".into(), file.clone().into_os_string()]),
-        )
-        .arg(forward.address.to_string())
-        .args(&args.command);
+        .args(user.map(|user| format!("-l{user}")));
+    if let Some(key) = &args.identity {
+        ssh.arg("-i").arg(key);
+    }
+    ssh.arg(forward.address.to_string()).args(&args.command);
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
     let status = wait(ssh, &mut signals).await.map_err(RuntimeError)?;
@@ -104,6 +99,5 @@ async fn wait(mut ssh: Child, signals: &mut EndSignals) -> std::io::Result<ExitS
 /// As a shell reports it: 128 plus the signal that ended the program.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let signal = status.signal().map(|signal| signal.saturating_add(128));
-    let code = status.code().or(signal).unwrap_or(SSH_FAILED);
-    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+    client::exit_code(status.code().or(signal).unwrap_or(SSH_FAILED))
 }

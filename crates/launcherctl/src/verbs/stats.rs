@@ -54,7 +54,7 @@ pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlErro
     let mut before = sample().await?;
     let domain = launcher.domain().await?.unwrap_or_default();
     if format == Format::Json {
-        print(format, &before.stats, String::new);
+        print(format, &before.stats, || None);
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
         }
@@ -82,13 +82,11 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     lines.push(format!("  memory  {}", memory(&now.stats)));
     for disk in devices(&before.stats, &now.stats, "/Block") {
         let rate = |pointer| rate(disk.before, disk.now, pointer, seconds);
+        let [read, written] = ["/RdBytes", "/WrBytes"].map(|it| bytes_per_second(rate(it)));
+        let [reads, writes] = ["/RdReqs", "/WrReqs"].map(rate);
         lines.push(format!(
-            "  disk    {:<16} read {:>12} {:>7.0} op/s   write {:>12} {:>7.0} op/s",
-            disk.name,
-            bytes_per_second(rate("/RdBytes")),
-            rate("/RdReqs"),
-            bytes_per_second(rate("/WrBytes")),
-            rate("/WrReqs"),
+            "  disk    {:<16} read {read:>12} {reads:>7.0} op/s   write {written:>12} {writes:>7.0} op/s",
+            disk.name
         ));
     }
     let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
@@ -106,12 +104,10 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
             continue;
         }
         let rate = |pointer| rate(interface.before, interface.now, pointer, seconds);
+        let [received, sent] = ["/RxBytes", "/TxBytes"].map(|it| bytes_per_second(rate(it)));
+        let [rx, tx] = ["/RxPkts", "/TxPkts"].map(rate);
         lines.push(format!(
-            "  nic     {name:<16} rx   {:>12} {:>7.0} pkt/s  tx    {:>12} {:>7.0} pkt/s",
-            bytes_per_second(rate("/RxBytes")),
-            rate("/RxPkts"),
-            bytes_per_second(rate("/TxBytes")),
-            rate("/TxPkts"),
+            "  nic     {name:<16} rx   {received:>12} {rx:>7.0} pkt/s  tx    {sent:>12} {tx:>7.0} pkt/s"
         ));
     }
     lines

@@ -1,5 +1,6 @@
 //! `status`: prints a VM's status on a page.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -59,28 +60,29 @@ fn log_end(dir: &VmDir) -> Vec<String> {
     readable(&lines.join("\n"))
 }
 
+/// A row of a page.
+fn row(name: &str, value: impl Display) -> String {
+    format!("  {name:<9}  {value}")
+}
+
 fn failed_page(status: &VmStatus, log: &[String]) -> Vec<String> {
     let name = &status.name;
     let mut reason = status.reason.iter().flat_map(|reason| reason.lines());
-    let mut lines = vec![format!(
-        "{name}: {FAILED}: {}",
-        reason.next().unwrap_or_default()
-    )];
+    let first = reason.next().unwrap_or_default();
+    let mut lines = vec![format!("{name}: {FAILED}: {first}")];
     lines.extend(reason.map(|more| format!("  {}", more.trim_start())));
-    lines.extend([
-        format!("  namespace  {}", or_dash(&status.namespace)),
-        format!("  uid        {}", or_dash(&status.uid)),
-    ]);
+    lines.push(row("namespace", or_dash(&status.namespace)));
+    lines.push(row("uid", or_dash(&status.uid)));
     if let Some(file) = &status.log {
-        lines.push(format!("  log        {}, which ends with", file.display()));
+        lines.push(row("log", format!("{}, which ends with", file.display())));
     }
     lines.extend(log.iter().map(|line| format!("    {line}")));
-    let console = match status.console_log {
-        Some(_) => {
-            format!("launcherctl logs {name} --console what the guest has written to its console, ")
-        }
-        None => String::new(),
-    };
+    let mut console = String::new();
+    if status.console_log.is_some() {
+        console = format!(
+            "launcherctl logs {name} --console what the guest has written to its console, "
+        );
+    }
     lines.push(format!(
         "launcherctl logs {name} prints the whole log, {console}launcherctl stop {name} removes it from launcherctl list"
     ));
@@ -94,34 +96,21 @@ fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
     let reason = status.reason.as_ref();
     let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
     let memory = status.memory.as_deref().unwrap_or("-");
+    let cpus = counted(status.cpus.unwrap_or_default(), "CPU");
+    let (name, state) = (or_dash(&status.name), or_dash(&status.state));
     let mut lines = vec![
-        format!(
-            "{}: {}{reason}",
-            or_dash(&status.name),
-            or_dash(&status.state)
-        ),
-        format!("  namespace  {}", or_dash(&status.namespace)),
-        format!("  uid        {}", or_dash(&status.uid)),
-        format!(
-            "  guest      {}, {memory} of memory",
-            counted(status.cpus.unwrap_or_default(), "CPU")
-        ),
+        format!("{name}: {state}{reason}"),
+        row("namespace", or_dash(&status.namespace)),
+        row("uid", or_dash(&status.uid)),
+        row("guest", format!("{cpus}, {memory} of memory")),
     ];
-    let system = status.guest_os.iter();
-    lines.extend(system.map(|system| format!("  system     {system}")));
-    let addresses = status.addresses.iter();
-    lines.extend(addresses.map(|address| format!("  address    {address}")));
-    lines.extend(
-        status
-            .ports
-            .iter()
-            .map(|port| format!("  port       {port}")),
-    );
+    lines.extend(status.guest_os.iter().map(|system| row("system", system)));
+    lines.extend(status.addresses.iter().map(|it| row("address", it)));
+    lines.extend(status.ports.iter().map(|port| row("port", port)));
     let pid = status.guest_pid.filter(|_| status.state != LOST);
-    lines.extend(pid.map(|pid| format!("  qemu       process {pid}")));
-    lines.push(format!("  directory  {}", status.root.display()));
-    let log = status.log.iter();
-    lines.extend(log.map(|log| format!("  log        {}", log.display())));
+    lines.extend(pid.map(|pid| row("qemu", format!("process {pid}"))));
+    lines.push(row("directory", status.root.display()));
+    lines.extend(status.log.iter().map(|log| row("log", log.display())));
     lines.extend(status.remark());
     lines
 }
@@ -149,7 +138,7 @@ mod tests {
     fn what_a_guest_calls_itself_is_one_line_without_commands() {
         let system = "\u{1b}]0;x\u{7}Linux\nweb: Failed: \u{202e}no";
         let value = json!({"name": "web", "state": "Running", "guestOs": system});
-        let shown = joined(&page(&status(value), &[]));
+        let shown = joined(page(&status(value), &[]));
         assert!(
             shown.contains(r"  system     \u{1b}]0;x\u{7}Linux\nweb: Failed: \u{202e}no"),
             "{shown}"

@@ -57,13 +57,13 @@ pub struct StopArgs {
 pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vms = chosen(args)?;
     if vms.is_empty() && format == Format::Text {
-        print(format, &json!(null), || "there is no VM to stop".to_owned());
+        let text = "there is no VM to stop".to_owned();
+        print(format, &json!(null), || [text]);
     }
     for (name, dir) in vms {
         let text = stop_one(&name, &dir, args.force, format).await?;
-        print(format, &json!({"name": name, "message": text}), || {
-            format!("{name}: {text}")
-        });
+        let json = json!({"name": name, "message": text});
+        print(format, &json, || [format!("{name}: {text}")]);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -137,7 +137,8 @@ async fn stop_one(
     format: Format,
 ) -> Result<String, CtlError> {
     // The VM may have been started days ago.
-    let screen = Screen::new(format).without_times();
+    let mut screen = Screen::new(format);
+    screen.has_times = false;
     // A supervisor that ends normally removes the name.
     let has_ended = || registry::find(name).is_err();
     let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await else {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::target_error::TargetError;
 use crate::error::{CtlError, TextError, fail, text_error};
-use crate::files::{FileError, display_name, read_text};
+use crate::files::{display_name, read_text};
 use crate::host::failure::Failure;
 use crate::host::network::notes_of_links;
 use crate::host::registry::{self, RegistryError, VmDir};
@@ -82,13 +82,7 @@ impl Target {
     /// # Errors
     /// There is none, or more than one.
     pub fn resolve(&self) -> Result<Launcher, CtlError> {
-        self.resolve_by(|namespace| {
-            let (name, vm) = the_only_one(namespace)?;
-            match why_not_running(&name, &vm) {
-                Some(why) if !vm.is_running() => Err(why.into()),
-                _ => Ok(vm),
-            }
-        })
+        self.find(true)
     }
 
     /// Like [`Self::resolve`]; without a name also finds the only VM, if it does not run.
@@ -96,13 +90,11 @@ impl Target {
     /// # Errors
     /// There is none, or more than one.
     pub fn resolve_any(&self) -> Result<Launcher, CtlError> {
-        self.resolve_by(|namespace| Ok(the_only_one(namespace)?.1))
+        self.find(false)
     }
 
-    fn resolve_by(
-        &self,
-        without_name: impl FnOnce(Option<&str>) -> Result<VmDir, CtlError>,
-    ) -> Result<Launcher, CtlError> {
+    /// Finds the launcher. Without a name, the only VM has to run if `must_run`.
+    fn find(&self, must_run: bool) -> Result<Launcher, CtlError> {
         if let Some(socket) = &self.socket {
             return Ok(Launcher {
                 dir: None,
@@ -113,7 +105,13 @@ impl Target {
         let dir = match (&self.root, &self.name) {
             (Some(root), _) => vm_in(root)?,
             (None, Some(name)) => registry::find(name)?,
-            (None, None) => without_name(self.namespace.as_deref())?,
+            (None, None) => {
+                let (name, vm) = the_only_one(self.namespace.as_deref())?;
+                match why_not_running(&name, &vm) {
+                    Some(why) if must_run && !vm.is_running() => return Err(why.into()),
+                    _ => vm,
+                }
+            }
         };
         if let Some(namespace) = &self.namespace
             && !is_in(&dir, namespace)
@@ -163,26 +161,19 @@ impl Launcher {
         }
     }
 
-    /// Stores a sent VMI, if `run` stored the previous one.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn store_vmi(&self, vmi: &Value) -> Result<(), CtlError> {
-        match &self.dir {
-            Some(dir) if dir.is_of_run() => Ok(dir.store_vmi(vmi)?),
-            _ => Ok(()),
-        }
-    }
-
-    /// Stores which fields of the sent VMI wait for a restart, for a later plan.
+    /// Stores a sent VMI, if `run` stored the previous one, and which of its fields wait for a
+    /// restart, for a later plan.
     ///
     /// # Errors
     /// They cannot be written.
-    pub fn store_restart(&self) -> Result<(), CtlError> {
-        match &self.dir {
-            Some(dir) if dir.is_of_run() => Ok(dir.store_restart(&self.restart)?),
-            _ => Ok(()),
+    pub fn store(&self, vmi: &Value) -> Result<(), CtlError> {
+        if let Some(dir) = &self.dir
+            && dir.is_of_run()
+        {
+            dir.store_vmi(vmi)?;
+            dir.store_restart(&self.restart)?;
         }
+        Ok(())
     }
 
     /// Its directory.
@@ -220,16 +211,17 @@ impl VmiTarget {
     /// # Errors
     /// There is no launcher or no VMI, or the file is of another VM.
     pub async fn connect(&self) -> Result<(Launcher, Client, Value), CtlError> {
-        let update = self.vmi.as_deref().map(read_manifest).transpose()?;
+        let update = match &self.vmi {
+            Some(file) => Some((file, read_manifest_in(file, None)?)),
+            None => None,
+        };
         let mut launcher = self.target.resolve()?;
         let client = launcher.connect().await?;
         let sent = launcher.last_vmi(&client).await;
-        let vmi = match (update, &self.vmi) {
-            (Some(update), Some(file)) => {
-                update_of(update, &mut launcher, sent.ok().flatten().as_ref())
-                    .map_err(in_manifest(file))?
-            }
-            _ => {
+        let vmi = match update {
+            Some((file, update)) => update_of(update, &mut launcher, sent.ok().flatten().as_ref())
+                .map_err(in_manifest(file))?,
+            None => {
                 let dir = launcher.dir.as_ref();
                 launcher.restart = dir.map(VmDir::load_restart).unwrap_or_default();
                 sent?.ok_or(TargetError::NeedsVmi)?
@@ -251,18 +243,10 @@ fn identity(domain: &Value) -> Value {
     json!({"metadata": {"name": part("name"), "namespace": part("namespace"), "uid": part("uid")}})
 }
 
-/// Reads a manifest; `-` is standard input.
+/// Reads a manifest, with `namespace` if it has none; `-` is standard input.
 ///
 /// # Errors
-/// The file is unreadable or has no VM.
-pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
-    read_manifest_in(file, None)
-}
-
-/// Like [`read_manifest`], in `namespace` if the manifest has none.
-///
-/// # Errors
-/// Those of [`read_manifest`], or another namespace.
+/// The file is unreadable, has no VM, or another namespace.
 pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
     let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
@@ -274,21 +258,15 @@ pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest
 /// # Errors
 /// The file is unreadable; for a VM's name in its place, the error says so.
 pub fn read_manifest_text(file: &Path) -> Result<String, CtlError> {
-    read_text(file).map_err(|error| not_a_file(file, error))
-}
-
-/// Explains a VM's name given in place of a file.
-fn not_a_file(file: &Path, error: FileError) -> CtlError {
-    let is_missing = error.source.kind() == std::io::ErrorKind::NotFound;
-    match file.to_str() {
-        Some(name) if is_missing && registry::find(name).is_ok() => {
+    read_text(file).map_err(|error| match file.to_str() {
+        Some(name) if error.source.kind() == ErrorKind::NotFound && registry::find(name).is_ok() => {
             text_error!(
                 "there is no file {name}, but a VM of this name: the argument is a manifest's file; a verb for a running VM takes --name {name}"
             )
             .into()
         }
         _ => error.into(),
-    }
+    })
 }
 
 /// Prints on standard error which fields of a manifest are dropped.
@@ -312,15 +290,12 @@ fn update_of(
     if launcher.dir.as_ref().is_some_and(VmDir::is_of_run) {
         update.network_as_in(sent);
         notes_of_links(&update).for_each(|note| say(&note));
-        for (names, why) in [
-            (
-                update.keep_volumes(sent),
-                ": the guest keeps the one of its start as long as it runs",
-            ),
-            (update.leave_out_new_volumes(sent), " is new"),
-        ] {
-            let restart = names.iter().map(|name| restart_of_volume(name, why));
-            launcher.restart.extend(restart);
+        for name in update.keep_volumes(sent) {
+            let why = ": the guest keeps the one of its start as long as it runs";
+            launcher.restart.push(restart_of_volume(&name, why));
+        }
+        for name in update.leave_out_new_volumes(sent) {
+            launcher.restart.push(restart_of_volume(&name, " is new"));
         }
         for name in update.leave_out_volumes(sent) {
             say(&format!(
@@ -346,12 +321,11 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
     if !dir.is_of_run() {
         return None;
     }
-    let name = name.to_owned();
-    Some(if dir.is_supervised() {
-        TargetError::Changing(name)
-    } else {
-        TargetError::LauncherGone(name)
-    })
+    let why = match dir.is_supervised() {
+        true => TargetError::Changing,
+        false => TargetError::LauncherGone,
+    };
+    Some(why(name.to_owned()))
 }
 
 /// The VM of `--root`: as in the registry, whose path may be shorter; else by the absolute path.

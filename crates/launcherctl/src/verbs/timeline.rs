@@ -40,9 +40,9 @@ pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, C
     }
     let mut document = document(&timeline);
     set(&mut document, "/note", json!(note));
+    let note = note.map(str::to_owned);
     answer(format, &document, || {
-        let note = note.map(str::to_owned);
-        table(&timeline).into_iter().chain(note).collect::<Vec<_>>()
+        table(&timeline).into_iter().chain(note)
     })
 }
 
@@ -70,18 +70,13 @@ pub fn table(timeline: &TimelineResponse) -> Vec<String> {
         " began at ms    took ms  part    step".to_owned(),
     ];
     lines.extend(timeline.steps.iter().map(|step| {
-        format!(
-            "{:>12.1} {:>10}  {:<7} {}",
-            milliseconds(step.began_micros),
-            took(step),
-            step.part,
-            step.name
-        )
+        let (began, took) = (milliseconds(step.began_micros), took(step));
+        format!("{began:>12.1} {took:>10}  {:<7} {}", step.part, step.name)
     }));
-    if timeline.attempts > 1 {
+    let attempts = timeline.attempts;
+    if attempts > 1 {
         lines.push(format!(
-            "the domain's steps are those of attempt {}",
-            timeline.attempts
+            "the domain's steps are those of attempt {attempts}"
         ));
     }
     lines
@@ -103,38 +98,36 @@ pub fn draw(timeline: &TimelineResponse) -> String {
     for part in ["pod", "domain", "guest"] {
         let steps = timeline.steps.iter().filter(|step| step.part == part);
         let bars: Vec<Bar<'_>> = steps.map(bar).collect();
-        let Some(first) = bars.first() else { continue };
-        let began = bars
-            .iter()
-            .fold(first.from, |began, bar| began.min(bar.from));
-        let ended = bars.iter().fold(first.to, |ended, bar| ended.max(bar.to));
+        if bars.is_empty() {
+            continue;
+        }
+        let began = bars.iter().map(|bar| bar.from).fold(f64::MAX, f64::min);
+        let ended = bars.iter().map(|bar| bar.to).fold(began, f64::max);
         let took = ended - began;
-        picture.line(&format!(
-            "{part}: {took:.1} ms, from {began:.1} ms after the launcher's beginning"
-        ));
-        picture.bars(&bars);
+        let title =
+            format!("{part}: {took:.1} ms, from {began:.1} ms after the launcher's beginning");
+        picture.panel(&title, began..ended, &bars);
     }
     picture.finish()
 }
 
 fn bar(step: &Step) -> Bar<'_> {
-    let took = step.took_micros.unwrap_or_default();
-    let label = match step.took_micros {
-        Some(0) => format!("{:.1} ms", milliseconds(step.began_micros)),
-        _ => format!("{} ms", self::took(step)),
-    };
+    let from = milliseconds(step.began_micros);
+    let took_micros = step.took_micros.unwrap_or_default();
     Bar {
         name: &step.name,
-        from: milliseconds(step.began_micros),
-        to: milliseconds(step.began_micros.saturating_add(took)),
-        label,
+        from,
+        to: milliseconds(step.began_micros.saturating_add(took_micros)),
+        label: match step.took_micros {
+            Some(0) => format!("{from:.1} ms"),
+            _ => format!("{} ms", took(step)),
+        },
     }
 }
 
 fn began(timeline: &TimelineResponse) -> String {
-    Timestamp::from_microsecond(timeline.began_unix_micros)
-        .unwrap_or_default()
-        .to_string()
+    let began = Timestamp::from_microsecond(timeline.began_unix_micros);
+    began.unwrap_or_default().to_string()
 }
 
 /// For display: only fractions of a microsecond are lost.

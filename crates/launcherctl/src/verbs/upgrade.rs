@@ -57,7 +57,7 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
                     serving.display()
                 );
             }
-            let text = || format!("{} serves (pid {pid})", executable.display());
+            let text = || [format!("{} serves (pid {pid})", executable.display())];
             return answer(format, &json!({"executable": executable, "pid": pid}), text);
         }
         sleep(RETRY_DELAY).await;

@@ -53,22 +53,17 @@ pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
         ))?;
     let address = listener.local_addr().map_err(RuntimeError)?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
-    let viewer = (!args.proxy_only).then(find_viewer).flatten();
-    print(
-        format,
-        &json!({"address": format!("vnc://{address}")}),
-        || {
-            let hint = if viewer.is_some() || args.proxy_only {
-                ""
-            } else {
-                "  (no viewer found: give this to any VNC viewer; Ctrl-C ends it)"
-            };
-            format!("vnc://{address}{hint}")
-        },
-    );
+    let viewer = (!args.proxy_only).then(|| find_viewer(address)).flatten();
+    let hint = if viewer.is_some() || args.proxy_only {
+        ""
+    } else {
+        "  (no viewer found: give this to any VNC viewer; Ctrl-C ends it)"
+    };
+    let json = json!({"address": format!("vnc://{address}")});
+    print(format, &json, || [format!("vnc://{address}{hint}")]);
     let viewing = async {
         match viewer {
-            Some(viewer) => viewer.show(address).await,
+            Some((program, argument)) => show(&program, &argument).await,
             None => std::future::pending().await,
         }
     };
@@ -95,44 +90,28 @@ async fn forward(listener: TcpListener, socket: &Path) {
     }
 }
 
-/// A viewer, and the format of its address argument.
-struct Viewer {
-    program: PathBuf,
-    address: fn(SocketAddr) -> String,
+/// Runs a viewer to its end.
+async fn show(program: &Path, argument: &str) -> Result<(), FileError> {
+    let mut viewer = Command::new(program);
+    let viewer = viewer.arg(argument).kill_on_drop(true).spawn();
+    let ended = viewer
+        .map_err(FileError::on("start", program))?
+        .wait()
+        .await;
+    ended.map(drop).map_err(FileError::on("wait for", program))
 }
 
-impl Viewer {
-    async fn show(self, address: SocketAddr) -> Result<(), FileError> {
-        let viewer = Command::new(&self.program)
-            .arg((self.address)(address))
-            .kill_on_drop(true)
-            .spawn();
-        let mut viewer = viewer.map_err(FileError::on("start", &self.program))?;
-        let ended = viewer.wait().await;
-        ended
-            .map(drop)
-            .map_err(FileError::on("wait for", self.program))
-    }
-}
-
-/// The first viewer on the search path, if there is a display; in virtctl's order.
-fn find_viewer() -> Option<Viewer> {
-    let has_display = ["DISPLAY", "WAYLAND_DISPLAY"]
-        .iter()
-        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
-    if !has_display {
+/// The first viewer on the search path, with its argument, if there is a display; in virtctl's
+/// order.
+fn find_viewer(address: SocketAddr) -> Option<(PathBuf, String)> {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") {
         return None;
     }
-    let url: fn(SocketAddr) -> String = |address| format!("vnc://{address}");
-    let host_and_port: fn(SocketAddr) -> String =
-        |address| format!("{}::{}", address.ip(), address.port());
-    let viewers = [
-        ("remote-viewer", url),
-        ("xtigervncviewer", host_and_port),
-        ("vncviewer", host_and_port),
-    ];
-    viewers.into_iter().find_map(|(name, address)| {
-        let program = find_on_path(name)?;
-        Some(Viewer { program, address })
-    })
+    if let Some(program) = find_on_path("remote-viewer") {
+        return Some((program, format!("vnc://{address}")));
+    }
+    let mut others = ["xtigervncviewer", "vncviewer"].into_iter();
+    let argument = format!("{}::{}", address.ip(), address.port());
+    Some((others.find_map(find_on_path)?, argument))
 }

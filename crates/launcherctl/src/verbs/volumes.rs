@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use super::target::Target;
 use super::target_error::TargetError;
 
-use super::volume_table::{Row, find_attached, find_disk_of_file, table};
+use super::volume_table::{find_attached, find_disk_of_file, row, table};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
 use crate::host::images::{give_image, hard_link_image};
 use crate::host::registry::VmDir;
-use crate::json::{is_true_at, list_at, push, remove_named, set, text_at};
+use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
 use crate::reports::guest_state::{GuestState, check_runs};
 use crate::reports::notify_server::notify_socket;
@@ -114,18 +114,13 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     };
     vm.store(&vmi)?;
-    let target = text_at(&attached, "/Target/Device");
-    print(
-        format,
-        &json!({"name": args.name, "target": target}),
-        || {
-            if is_medium {
-                format!("{} is in its CD-ROM drive ({target})", args.name)
-            } else {
-                format!("{} is attached as {target}", args.name)
-            }
-        },
-    );
+    let (name, target) = (&args.name, text_at(&attached, "/Target/Device"));
+    let text = if is_medium {
+        format!("{name} is in its CD-ROM drive ({target})")
+    } else {
+        format!("{name} is attached as {target}")
+    };
+    print(format, &json!({"name": name, "target": target}), || [text]);
     if vm.has_virt_handler() {
         say(
             "virt-handler's next sync detaches it again, as its VMI does not have it; virtctl addvolume keeps it",
@@ -190,7 +185,8 @@ fn leaving(domain: &Value, vmi: &Value) -> Option<String> {
 pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm = Vm::connect(&args.target).await?;
     let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
-    check_hotplugged(&args.name, &vmi, client.domain().await?.as_ref())?;
+    let domain = client.domain().await?;
+    check_hotplugged(&args.name, &vmi, domain.as_ref())?;
     let is_medium = is_drive(&vmi, &args.name);
     for list in ["/spec/volumes", "/status/volumeStatus"] {
         remove_named(&mut vmi, list, &args.name);
@@ -198,7 +194,6 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     if !is_medium {
         remove_named(&mut vmi, "/spec/domain/devices/disks", &args.name);
     }
-    let domain = client.domain().await?;
     check_runs(domain.as_ref())?;
     if !is_medium && !args.force {
         check_not_mounted(client, &args.name, domain.as_ref()).await?;
@@ -211,19 +206,19 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     // Removes only the hard link; the user's own file stays. In a pod, virt-handler owns its
     // mounts.
     let image = image_path(dir, &args.name);
-    match fs::remove_file(&image) {
-        Err(error) if dir.is_of_run() && error.kind() != ErrorKind::NotFound => {
-            return Err(FileError::on("remove", image)(error).into());
-        }
-        _ => {}
+    if let Err(error) = fs::remove_file(&image)
+        && dir.is_of_run()
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(FileError::on("remove", image)(error).into());
     }
-    answer(format, &json!({"name": args.name, "removed": true}), || {
-        if is_medium {
-            format!("{} is ejected; its CD-ROM drive stays, empty", args.name)
-        } else {
-            format!("{} is detached", args.name)
-        }
-    })
+    let name = &args.name;
+    let text = if is_medium {
+        format!("{name} is ejected; its CD-ROM drive stays, empty")
+    } else {
+        format!("{name} is detached")
+    };
+    answer(format, &json!({"name": name, "removed": true}), || [text])
 }
 
 /// `volumes`: lists the VM's current disks and its empty CD-ROM drives.
@@ -233,13 +228,16 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
 pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let vm = Vm::connect(target).await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
-    let volumes = list_at(&vm.vmi, "/spec/volumes").iter();
-    let rows: Vec<Row> = volumes
-        .map(|volume| text_at(volume, "/name"))
-        .chain(empty_drives(&vm.vmi))
-        .map(|name| Row::new(&vm.dir.pod_root(), &domain, name))
-        .collect();
+    let rows = names_of_volumes(&vm.vmi).map(|name| row(&vm.dir.pod_root(), &domain, name));
+    let rows: Vec<Value> = rows.collect();
     answer(format, &json!(rows), || table(&rows))
+}
+
+/// The names of a VMI's volumes and empty CD-ROM drives.
+fn names_of_volumes(vmi: &Value) -> impl Iterator<Item = &str> {
+    let volumes = list_at(vmi, "/spec/volumes").iter();
+    let names = volumes.map(|volume| text_at(volume, "/name"));
+    names.chain(empty_drives(vmi))
 }
 
 /// A launcher, its directory, and its last sync's input.
@@ -312,8 +310,7 @@ fn check_name(name: &str) -> Result<(), TextError> {
 
 /// Checks that no volume has this name.
 fn check_free(name: &str, vmi: &Value) -> Result<(), TextError> {
-    let volumes = list_at(vmi, "/spec/volumes");
-    if !volumes.iter().any(|it| text_at(it, "/name") == name) {
+    if find_named(vmi, "/spec/volumes", name).is_none() {
         return Ok(());
     }
     if is_drive(vmi, name) {
@@ -343,26 +340,23 @@ fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), TextError> {
 
 /// Only a volume plugged in while the guest ran can be unplugged.
 fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(), TextError> {
-    let volumes = list_at(vmi, "/spec/volumes");
-    match volumes.iter().find(|it| text_at(it, "/name") == name) {
-        Some(volume) => {
-            let kinds = ["/persistentVolumeClaim", "/dataVolume"];
-            let mut kinds = kinds.iter();
-            if kinds.any(|kind| is_true_at(volume, &format!("{kind}/hotpluggable"))) {
-                return Ok(());
-            }
-            fail!(
-                "the VM has had volume {name:?} since its start; only a hotplugged volume can be removed while the guest runs"
-            )
+    match find_named(vmi, "/spec/volumes", name) {
+        Some(volume)
+            if is_true_at(volume, "/persistentVolumeClaim/hotpluggable")
+                || is_true_at(volume, "/dataVolume/hotpluggable") =>
+        {
+            Ok(())
         }
+        Some(_) => fail!(
+            "the VM has had volume {name:?} since its start; only a hotplugged volume can be removed while the guest runs"
+        ),
         // Requested before, and not released by the guest yet.
         None if domain.is_some_and(|domain| find_attached(domain, name).is_some()) => Ok(()),
         None if is_drive(vmi, name) => fail!(
             "the CD-ROM drive {name} is empty; launcherctl addvolume {name} --file FILE puts a medium into it"
         ),
         None => {
-            let names = volumes.iter().map(|volume| text_at(volume, "/name"));
-            let known = known_names(name, names.chain(empty_drives(vmi)));
+            let known = known_names(name, names_of_volumes(vmi));
             fail!("the VM has no volume {name:?}; it has {known}")
         }
     }
@@ -393,9 +387,7 @@ async fn check_not_mounted(
     domain: Option<&Value>,
 ) -> Result<(), CtlError> {
     let disk = domain.and_then(|domain| find_attached(domain, name));
-    let serial = disk
-        .map(|disk| text_at(disk, "/Serial"))
-        .unwrap_or_default();
+    let serial = disk.map_or("", |disk| text_at(disk, "/Serial"));
     // Without an agent, nobody knows.
     let filesystems = client.filesystems().await.unwrap_or_default();
     match mounted_at(&filesystems, serial) {
@@ -418,28 +410,23 @@ fn mounted_at<'a>(filesystems: &'a Value, serial: &str) -> Option<&'a str> {
 
 /// Polls, as only virt-handler gets events from the launcher.
 async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<(), CtlError> {
+    let is_attached = |domain: Value| find_attached(&domain, name).is_some();
     let released = async {
-        while client
-            .domain()
-            .await?
-            .is_some_and(|domain| find_attached(&domain, name).is_some())
-        {
+        while client.domain().await?.is_some_and(is_attached) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
     };
-    let Ok(released) = tokio::time::timeout(DETACH_TIMEOUT, released).await else {
-        let (seconds, why) = (
-            DETACH_TIMEOUT.as_secs(),
-            if is_medium {
-                "it has mounted the medium, or locked the CD-ROM drive; unmount it there (umount, eject), then try again"
-            } else {
-                "it still uses the disk; unmount it there, then try again"
-            },
-        );
-        fail!("the guest has not released {name} within {seconds} s: {why}");
+    if let Ok(released) = tokio::time::timeout(DETACH_TIMEOUT, released).await {
+        return released;
+    }
+    let seconds = DETACH_TIMEOUT.as_secs();
+    let why = if is_medium {
+        "it has mounted the medium, or locked the CD-ROM drive; unmount it there (umount, eject), then try again"
+    } else {
+        "it still uses the disk; unmount it there, then try again"
     };
-    released
+    fail!("the guest has not released {name} within {seconds} s: {why}");
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::target::Target;
 use super::vm_args::VmArgs;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::control::{ControlClient, Update};
 use crate::host::failure::Failure;
 use crate::host::registry::CONTROL_SOCKET;
@@ -18,13 +18,6 @@ use crate::reports::events::{LauncherEvent, MAX_QUEUED};
 use crate::reports::notify_server::{notify_socket, serve};
 use crate::view::output::{Format, print};
 use os::signals::EndSignals;
-
-/// Another program serves the notify socket.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{0} is served by another program already, such as virt-handler, which would lose the events printed here; launcherctl domain shows the state"
-)]
-struct NotifySocketInUse(String);
 
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
@@ -51,7 +44,7 @@ pub async fn watch(args: &WatchArgs, format: Format) -> Result<ExitCode, CtlErro
             _ = stop.next() => None,
         };
         let Some(event) = event else { break };
-        print(format, &json!(event), || event.to_text());
+        print(format, &json!(event), || [event.to_text()]);
         remaining -= 1;
     }
     if let Some(path) = served {
@@ -85,7 +78,10 @@ async fn listen(
         None => PathBuf::from(notify_socket()),
     };
     if UnixStream::connect(&path).await.is_ok() {
-        return Err(NotifySocketInUse(path.display().to_string()).into());
+        fail!(
+            "{} is served by another program already, such as virt-handler, which would lose the events printed here; launcherctl domain shows the state",
+            path.display()
+        );
     }
     serve(&path, events)?;
     Ok(Some(path))

@@ -25,29 +25,16 @@ pub enum Format {
     Json,
 }
 
-/// Text for people, as one or more lines. A newline inside a line is somebody else's text.
-pub trait IntoLines {
-    /// Without their newlines.
-    fn into_lines(self) -> Vec<String>;
-}
-
-impl IntoLines for String {
-    fn into_lines(self) -> Vec<String> {
-        vec![self]
-    }
-}
-
-impl IntoLines for Vec<String> {
-    fn into_lines(self) -> Vec<String> {
-        self
-    }
-}
-
-/// Prints the JSON or the text, and ends the line.
-pub fn print<T: IntoLines>(format: Format, json: &Value, text: impl FnOnce() -> T) {
+/// Prints the JSON or the lines for people, which have no newlines of their own: one inside a line
+/// is somebody else's text.
+pub fn print<L: IntoIterator<Item = String>>(
+    format: Format,
+    json: &Value,
+    lines: impl FnOnce() -> L,
+) {
     let shown = match format {
         Format::Json => json.to_string(),
-        Format::Text => joined(&text().into_lines()),
+        Format::Text => joined(lines()),
     };
     // A reader such as head(1) may have closed the pipe.
     let _ = writeln!(std::io::stdout(), "{shown}");
@@ -57,19 +44,19 @@ pub fn print<T: IntoLines>(format: Format, json: &Value, text: impl FnOnce() -> 
 ///
 /// # Errors
 /// None: what cannot be written any more does not make it fail.
-pub fn answer<T: IntoLines>(
+pub fn answer<L: IntoIterator<Item = String>>(
     format: Format,
     json: &Value,
-    text: impl FnOnce() -> T,
+    lines: impl FnOnce() -> L,
 ) -> Result<ExitCode, CtlError> {
-    print(format, json, text);
+    print(format, json, lines);
     Ok(ExitCode::SUCCESS)
 }
 
 /// The lines as one text, safe for a terminal.
-pub fn joined(lines: &[String]) -> String {
-    let lines: Vec<String> = lines.iter().map(|line| visible::line(line)).collect();
-    lines.join("\n")
+pub fn joined(lines: impl IntoIterator<Item = String>) -> String {
+    let lines = lines.into_iter().map(|line| visible::line(&line));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Prints a line for people on standard error.
@@ -96,7 +83,7 @@ pub fn or_dash(text: &str) -> &str {
 pub fn answer_document(format: Format, member: &str, text: &str) -> Result<ExitCode, CtlError> {
     match format {
         Format::Text => print_document(text)?,
-        Format::Json => print(format, &json!({member: text}), String::new),
+        Format::Json => print(format, &json!({member: text}), || None),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -165,25 +152,21 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
 
 /// Waits, and after a second prints for what, if standard error is a terminal.
 pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
-    let say = |text: &str| {
+    let is_long = || {
         if std::io::stderr().is_terminal() {
-            self::say(text);
+            say(&format!("waiting for {waits_for}…"));
         }
     };
-    wait_for(waits_for, work, say).await
+    wait_for(work, is_long).await
 }
 
-async fn wait_for<T>(
-    waits_for: &str,
-    work: impl Future<Output = T>,
-    mut say: impl FnMut(&str),
-) -> T {
+/// Waits, and calls `is_long` after a second.
+async fn wait_for<T>(work: impl Future<Output = T>, is_long: impl FnOnce()) -> T {
     let mut work = pin!(work);
-    tokio::select! {
-        done = &mut work => return done,
-        () = tokio::time::sleep(PROGRESS_DELAY) => {}
+    if let Ok(done) = tokio::time::timeout(PROGRESS_DELAY, &mut work).await {
+        return done;
     }
-    say(&format!("waiting for {waits_for}…"));
+    is_long();
     work.await
 }
 
@@ -208,7 +191,7 @@ mod tests {
     #[test]
     fn a_message_of_others_does_not_look_like_another_line() {
         let lines = ["a\nlauncherctl: b\u{1b}[2J".to_owned(), "c".to_owned()];
-        assert_eq!(joined(&lines), "a\\nlauncherctl: b\\u{1b}[2J\nc");
+        assert_eq!(joined(lines), "a\\nlauncherctl: b\\u{1b}[2J\nc");
         let error = "refused: no\nweb: has ended\n  what to do: this";
         let details = ["the launcher's log: /l".to_owned()];
         let expected = [
@@ -241,15 +224,12 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_takes_long_is_said() {
-        let mut said = Vec::new();
-        wait_for("nothing", async {}, |text| said.push(text.to_owned())).await;
+        let mut is_said = false;
+        wait_for(async {}, || is_said = true).await;
+        assert!(!is_said);
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let mut sender = Some(sender);
-        let say = |text: &str| {
-            said.push(text.to_owned());
-            sender.take().unwrap().send(()).unwrap();
-        };
-        wait_for("the guest", receiver, say).await.unwrap();
-        assert_eq!(said, ["waiting for the guest…"]);
+        wait_for(receiver, || sender.send(()).unwrap())
+            .await
+            .unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! A picture (SVG) of what took time: bars.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 const WIDTH: f64 = 900.0;
 /// Where bars begin; names and values are left of it.
@@ -29,16 +30,12 @@ pub struct Bar<'a> {
 }
 
 impl Picture {
-    pub fn line(&mut self, text: &str) {
+    /// Draws a row for each bar of `span`, below a title.
+    pub fn panel(&mut self, title: &str, span: Range<f64>, bars: &[Bar<'_>]) {
         self.y += LINE_HEIGHT;
-        self.text((10.0, self.y), "start", text);
-    }
-
-    /// Draws a row for each bar.
-    pub fn bars(&mut self, bars: &[Bar<'_>]) {
-        let began = bars.iter().map(|bar| bar.from).fold(f64::MAX, f64::min);
-        let ended = bars.iter().map(|bar| bar.to).fold(began, f64::max);
-        let x = |at: f64| LEFT + (at - began) / (ended - began).max(0.001) * (RIGHT - LEFT);
+        self.text((10.0, self.y), "start", title);
+        let scale = (RIGHT - LEFT) / (span.end - span.start).max(0.001);
+        let x = |at: f64| LEFT + (at - span.start) * scale;
         for bar in bars {
             self.y += LINE_HEIGHT;
             let (y, from) = (self.y, x(bar.from));
@@ -48,10 +45,9 @@ impl Picture {
             // Writing to a text does not fail.
             let _ = writeln!(
                 self.body,
-                "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" fill=\"{}\"/>",
+                "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" fill=\"{COLOUR}\"/>",
                 y - 11.0,
-                to - from,
-                COLOUR
+                to - from
             );
         }
         self.y += 12.0;
@@ -83,13 +79,13 @@ mod tests {
     #[test]
     fn bars_have_their_names_and_no_text_becomes_an_element() {
         let mut picture = Picture::default();
-        picture.line("a<b");
-        picture.bars(&[Bar {
+        let bar = Bar {
             name: "connect",
             from: 1.0,
             to: 1.0,
             label: "1 ms".to_owned(),
-        }]);
+        };
+        picture.panel("a<b", 1.0..1.0, &[bar]);
         let svg = picture.finish();
         for part in ["a&lt;b", ">connect<", ">1 ms<"] {
             assert!(svg.contains(part), "{part} in {svg}");

@@ -7,23 +7,19 @@ pub fn human_size(bytes: u64) -> String {
         return format!("{bytes} B");
     };
     let tenths = (u128::from(bytes) * 10) >> shift;
-    if tenths % 10 == 0 {
-        format!("{} {unit}", tenths / 10)
-    } else {
-        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} {unit}"),
+        (whole, tenth) => format!("{whole}.{tenth} {unit}"),
     }
 }
 
 /// An amount of bytes for people.
 pub fn bytes(mut amount: f64) -> String {
-    let mut units = ["B", "KiB", "MiB", "GiB"].into_iter();
-    let mut unit = units.next().unwrap_or_default();
-    for larger in units {
-        if amount < 1024.0 {
-            break;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB"] {
+        if amount >= 1024.0 {
+            (amount, unit) = (amount / 1024.0, larger);
         }
-        amount /= 1024.0;
-        unit = larger;
     }
     format!("{amount:.1} {unit}")
 }

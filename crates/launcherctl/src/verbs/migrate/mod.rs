@@ -128,7 +128,7 @@ async fn move_to(
     let root = target.dir.root().display().to_string();
     let json = json!({"success": true, "message": summary, "root": root});
     print(format, &json, || {
-        format!("{summary}; the VM runs in {root} now")
+        [format!("{summary}; the VM runs in {root} now")]
     });
     Ok(())
 }
@@ -167,7 +167,7 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
     let summary = record.summary();
     let success = record.has_succeeded();
     let json = json!({"message": summary, "success": success});
-    print(format, &json, || summary.clone());
+    print(format, &json, || [summary.clone()]);
     Ok(ExitCode::from(u8::from(success == Some(false))))
 }
 
