@@ -111,7 +111,7 @@ Exit status:
     #[command(after_help = "Examples:
   launcherctl convert vm.yaml
   launcherctl convert vmi.json --context context.json")]
-    Convert(verbs::inputs::Inputs),
+    Convert(verbs::convert::Inputs),
     /// Print what a sync would change on the running domain, and why
     Plan(verbs::plan::PlanArgs),
     /// Print which VMI field or rule each part of the domain XML comes from
@@ -130,7 +130,7 @@ Exit status:
     #[command(after_help = "Examples:
   launcherctl sync
   launcherctl sync vm.yaml")]
-    Sync(verbs::lifecycle::SyncArgs),
+    Sync(verbs::plan::SyncArgs),
     /// Print the domain as virt-handler sees it
     Domain(verbs::vm_args::VmArgs),
     /// Print the version of QEMU
@@ -308,7 +308,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Explain(args) => verbs::explain::explain(args, format),
         Verb::Info(args) => block_on(verbs::query::info(&args.target(), format)),
         Verb::Ping(args) => block_on(verbs::query::ping(&args.target(), format)),
-        Verb::Sync(args) => block_on(verbs::lifecycle::sync(args, format)),
+        Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
         Verb::Domain(args) => block_on(verbs::query::domain(&args.target(), format)),
         Verb::QemuVersion(args) => block_on(verbs::query::qemu_version(&args.target(), format)),
         Verb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),

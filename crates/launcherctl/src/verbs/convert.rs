@@ -1,10 +1,31 @@
-//! `convert`: a conversion that needs neither a launcher nor libvirt.
+//! `convert`: a conversion that needs neither a launcher nor libvirt, and its input files: a VMI, and
+//! the context that a pod would add.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::inputs::Inputs;
+use clap::Args;
+use serde_json::Value;
+
+use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::error::CtlError;
+use crate::files::{InFile, read_text};
+use crate::manifest::context::context_of_pod;
+use crate::manifest::{self, in_manifest};
 use crate::view::output::{Format, answer_document};
+use api::vmi::Vmi;
+use convert::Context;
+
+/// What a conversion starts from, as files.
+#[derive(Debug, Args)]
+pub struct Inputs {
+    #[command(flatten)]
+    vmi: VmiFile,
+    /// What the pod adds, as JSON, to a VMI as its launcher got it; without it, a pod in which
+    /// everything that the VMI needs is there
+    #[arg(long)]
+    context: Option<PathBuf>,
+}
 
 /// `convert`: prints the domain XML of a VMI; as JSON, an object that contains it.
 ///
@@ -14,4 +35,41 @@ pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, _, vmi, context) = args.read()?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
     answer_document(format, "domainXml", &xml)
+}
+
+impl Inputs {
+    pub fn vmi(&self) -> &Path {
+        let given = self.vmi.given.as_ref().or(self.vmi.named.as_ref());
+        given.map_or(Path::new("-"), PathBuf::as_path)
+    }
+
+    /// Reads the files: the manifest's text, its VMI as JSON and typed, and the context.
+    ///
+    /// # Errors
+    /// A file is unreadable or invalid.
+    pub fn read(&self) -> Result<(String, Value, Vmi, Context), CtlError> {
+        let text = read_manifest_text(self.vmi())?;
+        warn_of_unknown_fields(self.vmi(), &text);
+        let (value, vmi) = manifest::read_offline(&text, self.context.is_some())
+            .map_err(in_manifest(self.vmi()))?;
+        let context = match &self.context {
+            Some(file) => {
+                serde_json::from_str(&read_text(file)?).map_err(|error| InFile::new(file, error))?
+            }
+            None => context_of_pod(&vmi),
+        };
+        Ok((text, value, vmi, context))
+    }
+}
+
+/// The VMI, with or without an option's name: exactly one of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct VmiFile {
+    /// VMI or VM manifest, YAML or JSON; `-` is standard input
+    #[arg(value_name = "VMI")]
+    given: Option<PathBuf>,
+    /// The same as VMI
+    #[arg(long = "vmi", value_name = "FILE")]
+    named: Option<PathBuf>,
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::inputs::Inputs;
+use super::convert::Inputs;
 use crate::error::{CtlError, fail};
 use crate::json::set;
 use crate::manifest::Origin;

@@ -1,66 +1,18 @@
-//! `sync`, `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each prints what
-//! it did to which VM.
+//! `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each prints what it did to
+//! which VM.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use serde_json::{Value, json};
 
-use super::plan::step_line;
 use super::target::{VmiTarget, vm_name};
 use crate::error::{CtlError, TextError, fail};
-use crate::json::{list_at, text_at};
 use crate::reports::guest_state::{GuestState, check_runs, is_migrating, is_starting, no_domain};
-use crate::view::output::{Format, answer, with_progress};
+use crate::view::output::{Format, answer};
 use api::Action;
 
 /// libvirt resumes the guest at the target, whatever was requested at the source meanwhile.
 const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then runs at the target. To keep it paused, pause it there, or cancel the migration first";
-
-/// Arguments of `sync`.
-#[derive(Debug, Args)]
-pub struct SyncArgs {
-    /// VMI or VM manifest to send, YAML or JSON; without it, the VMI that was sent last
-    #[arg(id = "manifest", value_name = "VMI", conflicts_with = "vmi")]
-    manifest: Option<PathBuf>,
-    #[command(flatten)]
-    target: VmiTarget,
-}
-
-/// `sync`: sends the VMI again, or a changed one, with the last sync's options.
-///
-/// # Errors
-/// There is no launcher, or it refuses the VMI.
-pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut target = args.target.clone();
-    target.vmi = args.manifest.clone().or(target.vmi);
-    let (launcher, client, vmi) = target.connect().await?;
-    let options = client.last_sync().await?.map(|sync| sync.options);
-    // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
-    let planned = client.plan(&vmi).await.unwrap_or_default();
-    let synced = client.sync(&vmi, options.unwrap_or_default());
-    with_progress("the launcher to sync the VM", synced).await?;
-    launcher.store(&vmi)?;
-    let after = client.plan(&vmi).await.unwrap_or_default();
-    let steps = list_at(&planned, "/steps");
-    let restart = [&launcher.restart, list_at(&after, "/restart")].concat();
-    let vm = vm_name(&vmi);
-    let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
-    answer(format, &json, || synced_lines(&vm, steps, &restart))
-}
-
-/// What a sync changed on the running guest, and what it could not change.
-fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
-    let mut lines = vec![format!("synced {vm}")];
-    lines.extend(steps.iter().map(|step| format!("  {}", step_line(step))));
-    lines.extend(
-        restart
-            .iter()
-            .map(|field| text_at(field, "/why").to_owned()),
-    );
-    lines
-}
 
 /// `pause`, `unpause`, `reset`, `soft-reboot`, `shutdown`, `kill`, `delete`.
 ///
@@ -161,26 +113,6 @@ fn done(action: Action, before: GuestState, vm: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sync_says_what_it_changed() {
-        let steps = [
-            json!({"verb": "detach", "target": "sda", "volume": "data", "why": "not wanted any more"}),
-        ];
-        let restart = [json!({"why": "needs a restart: spec.domain.cpu.cores"})];
-        let lines = synced_lines("default/web", &steps, &restart);
-        let lines: Vec<Vec<&str>> = lines
-            .iter()
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        assert_eq!(lines[0], ["synced", "default/web"]);
-        assert_eq!(lines[1][..3], ["detach", "sda", "data"]);
-        assert_eq!(lines[2][..3], ["needs", "a", "restart:"]);
-        assert_eq!(
-            synced_lines("default/web", &[], &[]),
-            ["synced default/web"]
-        );
-    }
 
     #[test]
     fn what_was_done_is_said_with_the_vm() {

@@ -1,15 +1,15 @@
-//! `plan`: what a sync would change on a running domain, and why.
+//! `plan` and `sync`: what a changed VMI changes on a running domain, and why.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::target::{Target, VmiTarget};
+use super::target::{Target, VmiTarget, vm_name};
 use crate::error::CtlError;
 use crate::json::{list_at, push, text_at, text_or_dash};
-use crate::view::output::{Format, answer};
+use crate::view::output::{Format, answer, with_progress};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
 }
 
 /// A step, or a kept device: the action, the device, and the reason.
-pub fn step_line(step: &Value) -> String {
+fn step_line(step: &Value) -> String {
     let name = match step.get("interface") {
         Some(_) => "/interface",
         None => "/volume",
@@ -60,4 +60,70 @@ fn table(plan: &Value) -> Vec<String> {
     let restart = list_at(plan, "/restart").iter();
     let restart = restart.map(|field| text_at(field, "/why").to_owned());
     steps.map(step_line).chain(restart).collect()
+}
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    /// VMI or VM manifest to send, YAML or JSON; without it, the VMI that was sent last
+    #[arg(id = "manifest", value_name = "VMI", conflicts_with = "vmi")]
+    manifest: Option<PathBuf>,
+    #[command(flatten)]
+    target: VmiTarget,
+}
+
+/// `sync`: sends the VMI again, or a changed one, with the last sync's options.
+///
+/// # Errors
+/// There is no launcher, or it refuses the VMI.
+pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let mut target = args.target.clone();
+    target.vmi = args.manifest.clone().or(target.vmi);
+    let (launcher, client, vmi) = target.connect().await?;
+    let options = client.last_sync().await?.map(|sync| sync.options);
+    // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
+    let planned = client.plan(&vmi).await.unwrap_or_default();
+    let synced = client.sync(&vmi, options.unwrap_or_default());
+    with_progress("the launcher to sync the VM", synced).await?;
+    launcher.store(&vmi)?;
+    let after = client.plan(&vmi).await.unwrap_or_default();
+    let steps = list_at(&planned, "/steps");
+    let restart = [&launcher.restart, list_at(&after, "/restart")].concat();
+    let vm = vm_name(&vmi);
+    let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
+    answer(format, &json, || synced_lines(&vm, steps, &restart))
+}
+
+/// What a sync changed on the running guest, and what it could not change.
+fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
+    let mut lines = vec![format!("synced {vm}")];
+    lines.extend(steps.iter().map(|step| format!("  {}", step_line(step))));
+    let reasons = restart.iter().map(|field| text_at(field, "/why"));
+    lines.extend(reasons.map(str::to_owned));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_says_what_it_changed() {
+        let steps = [
+            json!({"verb": "detach", "target": "sda", "volume": "data", "why": "not wanted any more"}),
+        ];
+        let restart = [json!({"why": "needs a restart: spec.domain.cpu.cores"})];
+        let lines = synced_lines("default/web", &steps, &restart);
+        let lines: Vec<Vec<&str>> = lines
+            .iter()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(lines[0], ["synced", "default/web"]);
+        assert_eq!(lines[1][..3], ["detach", "sda", "data"]);
+        assert_eq!(lines[2][..3], ["needs", "a", "restart:"]);
+        assert_eq!(
+            synced_lines("default/web", &[], &[]),
+            ["synced default/web"]
+        );
+    }
 }

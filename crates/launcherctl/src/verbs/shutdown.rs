@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::lifecycle::act;
-use super::target::{NamedVmiTarget, vm_name};
-use super::target_error::TargetError;
+use super::target::{NamedVmiTarget, TargetError, vm_name};
 use crate::error::{CtlError, fail};
 use crate::host::control::ControlClient;
 use crate::host::launcher::REQUEST_INTERVAL;

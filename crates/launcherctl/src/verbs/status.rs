@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::logs::readable;
-use super::target_error::TargetError;
+use super::target::TargetError;
 use super::vm_args::VmArgs;
 use crate::error::CtlError;
 use crate::host::failure::Failure;

@@ -13,8 +13,7 @@ use tokio::time::timeout;
 use super::run::grace;
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, check_is_directory, is_in};
-use super::target_error::TargetError;
+use super::target::{Target, TargetError, check_is_directory, is_in};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
@@ -68,23 +67,36 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The VMs to stop, with their names: if one was named, never another one.
+/// The VMs to stop, with their names: the named ones, all if requested, else the only one.
 fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
-    let (target, in_namespace) = (&args.target, args.target.namespace.as_deref());
+    let (target, namespace) = (&args.target, args.target.namespace.as_deref());
     if target.socket.is_some() {
         return Err(TargetError::NeedsRoot("stop").into());
     }
-    let is_meant = |vm: &VmDir| in_namespace.is_none_or(|namespace| is_in(vm, namespace));
+    let is_meant =
+        |(_, vm): &(String, VmDir)| namespace.is_none_or(|namespace| is_in(vm, namespace));
     let named = named(args)?;
-    if named.is_empty() {
-        let mut all = registry::all()?;
-        all.retain(|(_, vm)| is_meant(vm));
-        return the_only_one(all, args);
+    if !named.is_empty() {
+        return match namespace {
+            Some(namespace) if !named.iter().all(is_meant) => {
+                Err(TargetError::OtherNamespace(namespace.to_owned()).into())
+            }
+            _ => Ok(named),
+        };
     }
-    if let (Some(namespace), false) = (in_namespace, named.iter().all(|(_, vm)| is_meant(vm))) {
-        return Err(TargetError::OtherNamespace(namespace.to_owned()).into());
+    let mut all = registry::all()?;
+    all.retain(is_meant);
+    match (all.len(), namespace) {
+        (1, _) => Ok(all),
+        _ if args.all => Ok(all),
+        (0, Some(namespace)) => Err(TargetError::NoneInNamespace(namespace.to_owned()).into()),
+        (0, None) => fail!("no VM runs here; launcherctl list shows them"),
+        _ => {
+            let names: Vec<String> = all.into_iter().map(|(name, _)| name).collect();
+            let names = names.join(", ");
+            fail!("there are several VMs ({names}); say which one, or --all")
+        }
     }
-    Ok(named)
 }
 
 /// The VMs on the command line, by name or directory.
@@ -97,25 +109,6 @@ fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     let names = args.vms.iter().chain(&args.target.name);
     let find = |name: &String| Ok((name.clone(), registry::find(name)?));
     names.map(find).collect()
-}
-
-/// All VMs if requested, else the only one.
-fn the_only_one(
-    all: Vec<(String, VmDir)>,
-    args: &StopArgs,
-) -> Result<Vec<(String, VmDir)>, CtlError> {
-    match (all.len(), &args.target.namespace) {
-        (0, Some(namespace)) if !args.all => {
-            Err(TargetError::NoneInNamespace(namespace.clone()).into())
-        }
-        (0, None) if !args.all => fail!("no VM runs here; launcherctl list shows them"),
-        (2.., _) if !args.all => {
-            let names: Vec<String> = all.into_iter().map(|(name, _)| name).collect();
-            let names = names.join(", ");
-            fail!("there are several VMs ({names}); say which one, or --all")
-        }
-        _ => Ok(all),
-    }
 }
 
 /// Why there is nothing to stop in this directory.

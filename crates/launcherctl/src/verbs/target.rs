@@ -7,7 +7,6 @@ use clap::Args;
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
-use super::target_error::TargetError;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{display_name, read_text};
 use crate::host::failure::Failure;
@@ -17,6 +16,42 @@ use crate::json::{copy_at, text_at};
 use crate::manifest::{self, Manifest, ManifestError, in_manifest};
 use crate::view::output::say;
 use client::Client;
+
+/// Why the launcher to call is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Nothing runs here.
+    #[error(
+        "no launcher is running here; start one with launcherctl run, or say --root or --socket"
+    )]
+    NoneRunning,
+    /// Any running VMs are in other namespaces.
+    #[error("no VM of namespace {0} runs here; launcherctl list shows those of all namespaces")]
+    NoneInNamespace(String),
+    /// Nothing was started in the directory of `--root`, or it has ended.
+    #[error("no VM in {root}; launcherctl list shows the VMs of run, and their directories", root = .0.display())]
+    NoVmIn(PathBuf),
+    /// Nothing answers, as the VM has failed.
+    #[error("{name} has failed: {reason}; launcherctl status {name} says more")]
+    Failed { name: String, reason: String },
+    /// Nothing answers yet, or any longer.
+    #[error("{0} is starting or stopping; launcherctl list says which")]
+    Changing(String),
+    /// Nothing answers, as the launcher was killed.
+    #[error("{0} has no launcher any more; launcherctl status {0} says what is left of it")]
+    LauncherGone(String),
+    /// The VM is in another namespace.
+    #[error("the VM is not in namespace {0:?}; leave out -n, or choose another VM with --name VM")]
+    OtherNamespace(String),
+    /// Only the socket is known, but the verb needs files too.
+    #[error("{0} needs the launcher's --root or --name, not its socket")]
+    NeedsRoot(&'static str),
+    /// The launcher got no VMI.
+    #[error(
+        "the launcher was sent no VMI since it started; give its file (--vmi FILE, or plan FILE), or wait for virt-handler's next sync"
+    )]
+    NeedsVmi,
+}
 
 /// Which running launcher to call.
 #[derive(Debug, Clone, Default, Args)]
@@ -342,60 +377,51 @@ fn vm_in(root: &Path) -> Result<VmDir, TextError> {
 
 /// Accepts a root that this user may not read.
 pub(super) fn check_is_directory(root: &Path) -> Result<(), TextError> {
-    let is_missing = match std::fs::metadata(root) {
-        Ok(metadata) => !metadata.is_dir(),
-        Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-    };
-    if is_missing {
-        fail!("no VM in {}: there is no such directory", root.display());
+    let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
+    match std::fs::metadata(root) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Err(error) if !missing.contains(&error.kind()) => Ok(()),
+        _ => fail!("no VM in {}: there is no such directory", root.display()),
     }
-    Ok(())
 }
 
 /// Whether the VM is in this namespace; true if the VMI is not stored here, as in a pod.
 pub(super) fn is_in(dir: &VmDir, namespace: &str) -> bool {
-    if let Some(failure) = Failure::load(dir) {
-        return failure.namespace == namespace;
-    }
-    match dir.load_vmi() {
-        Ok(vmi) => text_at(&vmi, "/metadata/namespace") == namespace,
-        Err(_) => true,
+    match (Failure::load(dir), dir.load_vmi()) {
+        (Some(failure), _) => failure.namespace == namespace,
+        (None, Ok(vmi)) => text_at(&vmi, "/metadata/namespace") == namespace,
+        (None, Err(_)) => true,
     }
 }
 
 /// The only running VM, else the only VM, with its name.
 fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
-    let pod = || in_pod().map(|dir| (String::new(), dir));
-    let mut all = match (registry::all(), pod()) {
-        (Ok(all), _) => all,
+    let pod = in_pod().map(|dir| (String::new(), dir));
+    let mut all = match registry::all() {
+        Ok(all) => all,
         // A pod may have no writable directory.
-        (Err(_), Some(pod)) => return Ok(pod),
-        (Err(error), None) => return Err(error.into()),
+        Err(error) => return pod.ok_or_else(|| error.into()),
     };
     all.retain(|(_, vm)| namespace.is_none_or(|namespace| is_in(vm, namespace)));
     let (running, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, vm)| vm.is_running());
     let runs = !running.is_empty();
     let mut found = if runs { running } else { others };
-    if let (false, Some(pod)) = (runs, pod()) {
+    if let (false, Some(pod)) = (runs, pod) {
         return Ok(pod);
     }
-    let Some(last) = found.pop() else {
-        let namespace = namespace.map(str::to_owned);
-        return Err(namespace
-            .map_or(TargetError::NoneRunning, TargetError::NoneInNamespace)
-            .into());
-    };
-    if found.is_empty() {
-        return Ok(last);
+    let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
+    let names = names.join(", ");
+    match (found.pop(), namespace) {
+        (Some(only), _) if found.is_empty() => Ok(only),
+        (Some(_), _) if runs => {
+            fail!("several VMs are running ({names}); choose one with --name VM")
+        }
+        (Some(_), _) => fail!(
+            "none of the VMs here is running ({names}); launcherctl list says why, --name chooses one"
+        ),
+        (None, Some(namespace)) => Err(TargetError::NoneInNamespace(namespace.to_owned()).into()),
+        (None, None) => Err(TargetError::NoneRunning.into()),
     }
-    let names = found.into_iter().chain([last]).map(|(name, _)| name);
-    let names = names.collect::<Vec<_>>().join(", ");
-    if runs {
-        fail!("several VMs are running ({names}); choose one with --name VM");
-    }
-    fail!(
-        "none of the VMs here is running ({names}); launcherctl list says why, --name chooses one"
-    );
 }
 
 /// The pod's launcher, whose root is `/`. In a pod, process 1 is the monitor, or a launcher without

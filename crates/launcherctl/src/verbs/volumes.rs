@@ -10,8 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::Target;
-use super::target_error::TargetError;
+use super::target::{Target, TargetError};
 
 use super::volume_table::{find_attached, find_disk_of_file, row, table};
 use crate::error::{CtlError, TextError, fail};
@@ -99,7 +98,9 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_not_attached(&args.name, &args.file, domain.as_ref())?;
     let image = image_path(dir, &args.name);
     if is_medium {
-        insert_image(&args.file, &image)?;
+        // The guest only reads it, so a copy will do.
+        check_content(&args.file, Accepts::Raw)?;
+        hard_link_image(&args.file, &image, true)?;
     } else {
         give_image(&args.file, &image, Accepts::Raw)?;
     }
@@ -154,12 +155,6 @@ async fn why_not(client: &Client, vmi: &Value, name: &str) -> Option<String> {
     let kept = list_at(&plan, "/kept").iter();
     let mut reasons = kept.filter(|step| text_at(step, "/volume") == name);
     Some(text_at(reasons.next()?, "/why").to_owned())
-}
-
-/// Gives a drive its medium. The guest only reads it, so a copy will do.
-fn insert_image(file: &Path, image: &Path) -> Result<(), CtlError> {
-    check_content(file, Accepts::Raw)?;
-    hard_link_image(file, image, true)
 }
 
 /// A disk of the domain that the VMI no longer has.

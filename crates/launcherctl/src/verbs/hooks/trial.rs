@@ -13,7 +13,7 @@ use super::check::Directories;
 use super::until_signal;
 use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
-use crate::verbs::inputs::Inputs;
+use crate::verbs::convert::Inputs;
 use crate::view::output::{Format, print};
 use api::vmi::Vmi;
 use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
