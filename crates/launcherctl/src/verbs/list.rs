@@ -46,30 +46,16 @@ fn table(rows: &[VmStatus]) -> Vec<String> {
     if rows.is_empty() {
         return vec!["no VM runs here; launcherctl run FILE starts one".to_owned()];
     }
-    let line = |cells: [&str; 6]| {
-        let [name, namespace, state, cpus, memory, root] = cells;
-        format!("{name:<20} {namespace:<12} {state:<14} {cpus:>4} {memory:>8}  {root}")
-    };
-    let mut lines = vec![line([
-        "NAME",
-        "NAMESPACE",
-        "STATE",
-        "CPUS",
-        "MEMORY",
-        "DIRECTORY",
-    ])];
+    let head = "NAME                 NAMESPACE    STATE          CPUS   MEMORY  DIRECTORY";
+    let mut lines = vec![head.to_owned()];
     for row in rows {
-        let cpus = row
-            .cpus
-            .map_or_else(|| "-".to_owned(), |cpus| cpus.to_string());
-        lines.push(line([
-            &row.name,
-            or_dash(&row.namespace),
-            &row.state,
-            &cpus,
-            row.memory.as_deref().unwrap_or("-"),
-            &row.root.display().to_string(),
-        ]));
+        let (name, state, root) = (&row.name, &row.state, row.root.display());
+        let namespace = or_dash(&row.namespace);
+        let cpus = row.cpus.map_or("-".to_owned(), |cpus| cpus.to_string());
+        let memory = row.memory.as_deref().unwrap_or("-");
+        lines.push(format!(
+            "{name:<20} {namespace:<12} {state:<14} {cpus:>4} {memory:>8}  {root}"
+        ));
     }
     lines.extend(rows.iter().filter_map(remark));
     lines

@@ -78,26 +78,16 @@ fn add_image(root: &Root, disk: &Value, row: &mut Value) {
 
 /// The rows as text, with a headline.
 pub fn table(rows: &[Value]) -> Vec<String> {
-    let line = |[name, target, size, serial, state, source]: [&str; 6]| {
-        format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
-            .trim_end()
-            .to_owned()
-    };
-    let head = ["NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE"];
+    let head =
+        "NAME                 TARGET           SIZE SERIAL               STATE         SOURCE";
     let rows = rows.iter().map(|row| {
-        let part = |part| text_or_dash(row, part);
+        let parts = ["/name", "/target", "/serial", "/state", "/source"];
+        let [name, target, serial, state, source] = parts.map(|part| text_or_dash(row, part));
         let size = row.get("size").and_then(Value::as_u64);
         let size = size.map_or("-".to_owned(), human_size);
-        line([
-            part("/name"),
-            part("/target"),
-            &size,
-            part("/serial"),
-            part("/state"),
-            part("/source"),
-        ])
+        format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
     });
-    [line(head)].into_iter().chain(rows).collect()
+    [head.to_owned()].into_iter().chain(rows).collect()
 }
 
 #[cfg(test)]
