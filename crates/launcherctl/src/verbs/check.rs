@@ -47,18 +47,19 @@ pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
 
 /// A line for each problem in compilers' format, so that editors find the place.
 fn text(found: &[(String, Vec<Problem>)]) -> Vec<String> {
-    let lines = found.iter().flat_map(|(file, problems)| {
-        let problem = move |problem: &Problem| {
+    let mut lines = Vec::new();
+    for (file, problems) in found {
+        if problems.is_empty() {
+            lines.push(format!("{file}: ok"));
+        }
+        for problem in problems {
             let is_note = problem.severity == Severity::Note;
             let note = if is_note { "note: " } else { "" };
-            let place = match problem.field.as_str() {
-                "" => String::new(),
-                field => format!("{field}: "),
-            };
-            format!("{file}:{}: {note}{place}{}", problem.line, problem.message)
-        };
-        let sound = problems.is_empty().then(|| format!("{file}: ok"));
-        problems.iter().map(problem).chain(sound)
-    });
-    lines.collect()
+            let (field, message) = (&problem.field, &problem.message);
+            let colon = if field.is_empty() { "" } else { ": " };
+            let line = problem.line;
+            lines.push(format!("{file}:{line}: {note}{field}{colon}{message}"));
+        }
+    }
+    lines
 }

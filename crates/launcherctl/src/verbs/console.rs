@@ -36,12 +36,8 @@ pub struct ConsoleArgs {
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     until: Option<String>,
     /// With --until: fail if TEXT has not appeared after this many seconds
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 300,
-        requires = "until"
-    )]
+    #[arg(long, value_name = "SECONDS", requires = "until")]
+    #[arg(default_value_t = 300)]
     timeout: u64,
 }
 

@@ -95,17 +95,13 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
             answer(format, &info, || summary(&info))
         }
         GuestVerb::Users(args) => {
-            let users = connect_to_agent(&args.target()).await?.0.users().await?;
-            answer(format, &users, || {
-                lines(&users, user, "nobody is logged in")
-            })
+            let (client, _) = connect_to_agent(&args.target()).await?;
+            answer_list(format, &client.users().await?, user, "nobody is logged in")
         }
         GuestVerb::Filesystems(args) => {
             let (client, _) = connect_to_agent(&args.target()).await?;
-            let all = client.filesystems().await?;
-            answer(format, &all, || {
-                lines(&all, filesystem, "the guest agent reports no file system")
-            })
+            let none = "the guest agent reports no file system";
+            answer_list(format, &client.filesystems().await?, filesystem, none)
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
@@ -148,8 +144,7 @@ async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> 
 async fn running_domain(client: &Client) -> Result<String, CtlError> {
     let domain = client.domain().await?;
     check_runs(domain.as_ref())?;
-    let name = domain.as_ref().map(|domain| text_at(domain, "/Spec/Name"));
-    Ok(name.unwrap_or_default().to_owned())
+    Ok(text_at(&domain.unwrap_or_default(), "/Spec/Name").to_owned())
 }
 
 /// Checks that the agent answers. For a paused guest, whose agent cannot, the launcher reports
@@ -237,13 +232,17 @@ fn summary(info: &Value) -> Vec<String> {
     ]
 }
 
-/// A line for each item, or `none`.
-fn lines(list: &Value, line: fn(&Value) -> String, none: &str) -> Vec<String> {
-    let items = list_at(list, "");
-    if items.is_empty() {
-        return vec![none.to_owned()];
-    }
-    items.iter().map(line).collect()
+/// Prints a line for each item, or `none`.
+fn answer_list(
+    format: Format,
+    list: &Value,
+    line: fn(&Value) -> String,
+    none: &str,
+) -> Result<ExitCode, CtlError> {
+    answer(format, list, || match list_at(list, "") {
+        [] => vec![none.to_owned()],
+        items => items.iter().map(line).collect(),
+    })
 }
 
 fn user(user: &Value) -> String {

@@ -118,8 +118,7 @@ impl Dump {
         stop: &mut EndSignals,
         format: Format,
     ) -> Result<u64, CtlError> {
-        let mut progress = SizeProgress::new(format);
-        let copying = copy(&mut self.pipe, output, |bytes| progress.show(bytes));
+        let copying = copy(&mut self.pipe, output, SizeProgress::new(format));
         tokio::pin!(copying);
         loop {
             tokio::select! {
@@ -140,12 +139,12 @@ impl Dump {
     }
 }
 
-/// Copies a pipe to its end, into a file or else to standard output, and reports the copied size.
+/// Copies a pipe to its end, into a file or else to standard output, and shows the copied size.
 /// Returns the total.
 async fn copy(
     pipe: &mut Receiver,
     output: &mut Option<NewFile>,
-    mut report: impl FnMut(u64),
+    mut progress: SizeProgress,
 ) -> Result<u64, CtlError> {
     let (mut buffer, mut bytes) = (vec![0; BUFFER_BYTES], 0);
     loop {
@@ -160,7 +159,7 @@ async fn copy(
             None => write_stdout(part).await?,
         }
         bytes += read as u64;
-        report(bytes);
+        progress.show(bytes);
     }
 }
 

@@ -47,20 +47,16 @@ impl Screen {
             (_, Update::Phase { phase, seconds }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
-            (_, Update::Event { event, seconds }) => self.event(event, *seconds),
+            (format, Update::Event { event, seconds }) => match event {
+                LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
+                LauncherEvent::Domain { kind, .. } if format == Format::Json => {
+                    put(&json!({"eventType": kind, "status": event.state(), "seconds": seconds}));
+                }
+                // They are for programs only.
+                LauncherEvent::Domain { .. } => {}
+            },
             (_, Update::Note(text)) => self.note(text),
             _ => {}
-        }
-    }
-
-    /// Domain events are for programs only.
-    fn event(&self, event: &LauncherEvent, seconds: f64) {
-        match event {
-            LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
-            LauncherEvent::Domain { kind, .. } if self.format == Format::Json => {
-                put(&json!({"eventType": kind, "status": event.state(), "seconds": seconds}));
-            }
-            LauncherEvent::Domain { .. } => {}
         }
     }
 

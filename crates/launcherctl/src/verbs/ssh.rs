@@ -67,7 +67,8 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     let mut ssh = Command::new("ssh");
     ssh.args(["-p", &forward.host.to_string()])
         .args(["-o", &format!("HostKeyAlias={name}")])
-        .arg(format!("-oUserKnownHostsFile={}", known_hosts.display()))
+        .arg("-o")
+        .arg(format!("UserKnownHostsFile={}", known_hosts.display()))
         .args(["-o", "StrictHostKeyChecking=accept-new"])
         .args(["-o", CONNECT_TIMEOUT])
         .args(user.map(|user| format!("-l{user}")));

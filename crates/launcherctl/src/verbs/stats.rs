@@ -80,30 +80,30 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     let online = counted(online.count(), "vCPU");
     lines.push(format!("  cpu     {cpu:.1} % of one CPU, {online}"));
     lines.push(format!("  memory  {}", memory(&now.stats)));
-    for disk in devices(&before.stats, &now.stats, "/Block") {
-        let rate = |pointer| rate(disk.before, disk.now, pointer, seconds);
+    for (before, now) in devices(&before.stats, &now.stats, "/Block") {
+        let name = name(now);
+        let rate = |pointer| rate(before, now, pointer, seconds);
         let [read, written] = ["/RdBytes", "/WrBytes"].map(|it| bytes_per_second(rate(it)));
         let [reads, writes] = ["/RdReqs", "/WrReqs"].map(rate);
         lines.push(format!(
-            "  disk    {:<16} read {read:>12} {reads:>7.0} op/s   write {written:>12} {writes:>7.0} op/s",
-            disk.name
+            "  disk    {name:<16} read {read:>12} {reads:>7.0} op/s   write {written:>12} {writes:>7.0} op/s"
         ));
     }
     let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
-    for (index, interface) in devices(&before.stats, &now.stats, "/Net").enumerate() {
-        let name = match (interface.name, interfaces.get(index)) {
+    for (index, (before, now)) in devices(&before.stats, &now.stats, "/Net").enumerate() {
+        let name = match (name(now), interfaces.get(index)) {
             // libvirt lists them in the domain's order; one without a device on the host has no
             // name there.
             (NO_NAME, Some(interface)) => text_or_dash(interface, "/Alias/Name"),
             (name, _) => name,
         };
-        if value(interface.now, "/RxBytes").is_none() {
+        if value(now, "/RxBytes").is_none() {
             lines.push(format!(
                 "  nic     {name:<16} not counted: libvirt does not see the traffic of passt"
             ));
             continue;
         }
-        let rate = |pointer| rate(interface.before, interface.now, pointer, seconds);
+        let rate = |pointer| rate(before, now, pointer, seconds);
         let [received, sent] = ["/RxBytes", "/TxBytes"].map(|it| bytes_per_second(rate(it)));
         let [rx, tx] = ["/RxPkts", "/TxPkts"].map(rate);
         lines.push(format!(
@@ -129,25 +129,25 @@ fn memory(stats: &Value) -> String {
     text
 }
 
-/// A device in both samples.
-struct Device<'a> {
-    name: &'a str,
+/// The devices that are in both samples, before and now.
+fn devices<'a>(
     before: &'a Value,
     now: &'a Value,
-}
-
-fn devices<'a>(before: &'a Value, now: &'a Value, list: &str) -> impl Iterator<Item = Device<'a>> {
+    list: &str,
+) -> impl Iterator<Item = (&'a Value, &'a Value)> {
     let earlier = list_at(before, list);
     list_at(now, list).iter().filter_map(move |device| {
         let before = earlier.iter().find(|it| it["Name"] == device["Name"])?;
-        let name = [text_at(device, "/Alias"), text_at(device, "/Name")];
-        let name = name.into_iter().find(|name| !name.is_empty());
-        Some(Device {
-            name: name.unwrap_or(NO_NAME),
-            before,
-            now: device,
-        })
+        Some((before, device))
     })
+}
+
+fn name(device: &Value) -> &str {
+    let names = [text_at(device, "/Alias"), text_at(device, "/Name"), NO_NAME];
+    names
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or(NO_NAME)
 }
 
 /// A value, if its flag says that it exists.

@@ -1,6 +1,6 @@
 //! `vnc`: shows the guest's screen in a viewer, or prints an address for one.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -45,12 +45,9 @@ pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
             "{name} has no screen: its VMI says autoattachGraphicsDevice: false, or it has ended"
         );
     }
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port))
-        .await
-        .map_err(FileError::on(
-            "listen on",
-            format!("127.0.0.1:{}", args.port),
-        ))?;
+    let place = format!("127.0.0.1:{}", args.port);
+    let listener = TcpListener::bind(&place).await;
+    let listener = listener.map_err(FileError::on("listen on", place))?;
     let address = listener.local_addr().map_err(RuntimeError)?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let viewer = (!args.proxy_only).then(|| find_viewer(address)).flatten();
