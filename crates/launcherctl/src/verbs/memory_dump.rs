@@ -30,8 +30,7 @@ use crate::host::vm_link::VmLink;
 use crate::json::{copy_at, is_true_at, text_at};
 use crate::new_file::{NewFile, check_overwrite};
 use crate::view::output::{Format, answer, say};
-use crate::view::size::human_size;
-use crate::view::size_progress::SizeProgress;
+use crate::view::size::{SizeProgress, human_size};
 use client::{Client, DomainChanges, is_down, refusal};
 use os::signals::EndSignals;
 

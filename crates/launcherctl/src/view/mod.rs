@@ -3,5 +3,4 @@
 pub mod output;
 pub mod picture;
 pub mod size;
-pub mod size_progress;
 pub mod visible;

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::error::{CtlError, fail, text_error};
 use crate::json::{copy_at, is_true_at, text_at};
 use crate::view::output::{Format, print_error, say};
-use crate::view::size_progress::SizeProgress;
+use crate::view::size::SizeProgress;
 use api::backup::BackupOptions;
 use client::{CallError, Client, DomainChanges};
 use os::signals::EndSignals;
