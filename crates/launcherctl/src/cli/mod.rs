@@ -351,10 +351,8 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
 }
 
 fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<ExitCode, CtlError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(RuntimeError)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().map_err(RuntimeError)?;
     let result = runtime.block_on(work);
     // A read of the terminal may still be blocked; it must not keep the program from ending.
     runtime.shutdown_background();

@@ -119,9 +119,8 @@ pub fn has_arrived(domain: &Value) -> bool {
 fn domain_name(domain: &Value) -> String {
     match text_at(domain, "/Spec/Name") {
         "" => {
-            let part = |pointer| text_or_dash(domain, pointer);
-            let (namespace, name) = (part("/ObjectMeta/namespace"), part("/ObjectMeta/name"));
-            format!("{namespace}_{name}")
+            let parts = ["/ObjectMeta/namespace", "/ObjectMeta/name"];
+            parts.map(|part| text_or_dash(domain, part)).join("_")
         }
         name => name.to_owned(),
     }

@@ -98,18 +98,18 @@ pub fn is_migrating(domain: Option<&Value>) -> bool {
 /// There is no guest, or it is paused.
 pub fn check_runs(domain: Option<&Value>) -> Result<(), TextError> {
     let part = |pointer| domain.map_or("", |domain| text_at(domain, pointer));
-    let (namespace, name) = (part("/ObjectMeta/namespace"), part("/ObjectMeta/name"));
+    let name = ["/ObjectMeta/namespace", "/ObjectMeta/name"]
+        .map(part)
+        .join("/");
     match GuestState::of(domain) {
         GuestState::Running => Ok(()),
         GuestState::Absent => Err(no_domain()),
         GuestState::Ended => {
-            fail!(
-                "the guest of {namespace}/{name} has ended; only a new start of the VM brings it back"
-            )
+            fail!("the guest of {name} has ended; only a new start of the VM brings it back")
         }
         GuestState::Paused => {
             let remedy = remedy(part("/Status/Reason"));
-            fail!("the guest of {namespace}/{name} is paused: {remedy}")
+            fail!("the guest of {name} is paused: {remedy}")
         }
     }
 }

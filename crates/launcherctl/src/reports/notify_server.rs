@@ -72,11 +72,10 @@ impl Notify for Events {
         request: Request<DomainEventRequest>,
     ) -> Result<Response<Accepted>, Status> {
         let request = request.into_inner();
-        let (domain, status) = (parse(&request.domain_json)?, parse(&request.status_json)?);
         let event = LauncherEvent::Domain {
             kind: request.event_type,
-            domain,
-            status,
+            domain: parse(&request.domain_json)?,
+            status: parse(&request.status_json)?,
         };
         Ok(self.send(event).await)
     }

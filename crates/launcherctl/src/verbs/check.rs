@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::CtlError;
 use crate::files::{display_name, read_text};
@@ -37,11 +37,9 @@ pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     }
     let mut problems = found.iter().flat_map(|(_, problems)| problems);
     let is_sound = problems.all(|problem| problem.severity == Severity::Note);
-    let json: Vec<Value> = found
-        .iter()
-        .map(|(file, problems)| json!({"file": file, "problems": problems}))
-        .collect();
-    print(format, &Value::from(json), || text(&found));
+    let files = found.iter();
+    let json = files.map(|(file, problems)| json!({"file": file, "problems": problems}));
+    print(format, &json.collect(), || text(&found));
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 

@@ -63,10 +63,14 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "console").await?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let output = Box::new(tokio::io::stdout());
-    let mut console = Console::connect(&socket(&vm, args.until.is_some()).await?, output).await?;
+    let shared = match args.until {
+        Some(_) => NEW_OUTPUT_SOCKET,
+        None => CONSOLE_SOCKET,
+    };
+    let mut console = Console::connect(&socket(&vm, shared).await?, output).await?;
     let screen = Screen::new(Format::Text);
     if is_terminal() {
-        screen.note(&format!("connected to {}; Ctrl-] leaves", vm.name()));
+        screen.note(&format!("connected to {}; Ctrl-] leaves", vm.name));
     }
     let mut terminal = Terminal::enter().map_err(RuntimeError)?;
     if terminal.as_ref().is_none_or(Terminal::is_raw) {
@@ -106,32 +110,27 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     };
     if terminal.take().is_some() {
         screen.note(&match end {
-            End::Closed => format!("{} has closed its console", vm.name()),
-            _ => format!("{} runs on", vm.name()),
+            End::Closed => format!("{} has closed its console", vm.name),
+            _ => format!("{} runs on", vm.name),
         });
     }
     exit_code(&end, args)
 }
 
-/// The console's socket. In a pod, or if the VM's supervisor was killed, it is QEMU's own, which
-/// serves one client at a time.
-async fn socket(vm: &RunningVm, only_new_output: bool) -> Result<PathBuf, TextError> {
-    let shared = if only_new_output {
-        NEW_OUTPUT_SOCKET
-    } else {
-        CONSOLE_SOCKET
-    };
+/// The console's socket: the supervisor's, as `shared` names it. In a pod, or if the VM's supervisor
+/// was killed, it is QEMU's own, which serves one client at a time.
+async fn socket(vm: &RunningVm, shared: &str) -> Result<PathBuf, TextError> {
     let shared = vm.dir.path(shared);
     if UnixStream::connect(&shared).await.is_ok() {
         return Ok(shared);
     }
-    let of_qemu = vm.dir.path(&PodPaths::default().serial_socket(vm.uid()));
+    let of_qemu = vm.dir.path(&PodPaths::default().serial_socket(&vm.uid));
     if of_qemu.exists() {
         return Ok(of_qemu);
     }
     fail!(
         "{} has no serial console: its VMI says autoattachSerialConsole: false, or it has ended; launcherctl vnc shows its screen",
-        vm.name()
+        vm.name
     );
 }
 
@@ -153,7 +152,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::host::registry::VmDir;
-    use serde_json::json;
     use tokio::net::UnixListener;
 
     #[tokio::test]
@@ -161,20 +159,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let vm = RunningVm {
             dir: VmDir::at(dir.path().to_owned()),
-            domain: json!({"ObjectMeta": {"name": "web", "uid": "u"}}),
+            name: "web".to_owned(),
+            uid: "u".to_owned(),
         };
-        let none = socket(&vm, false).await.unwrap_err().to_string();
+        let none = socket(&vm, CONSOLE_SOCKET).await.unwrap_err().to_string();
         assert!(none.starts_with("web has no serial console"), "{none}");
         let of_qemu = vm.dir.path(&PodPaths::default().serial_socket("u"));
         std::fs::create_dir_all(of_qemu.parent().unwrap()).unwrap();
         let _qemu = UnixListener::bind(&of_qemu).unwrap();
-        assert_eq!(socket(&vm, true).await.unwrap(), of_qemu);
-        let shared = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET].map(|path| vm.dir.path(path));
-        let _supervisor = shared
-            .each_ref()
-            .map(|path| UnixListener::bind(path).unwrap());
-        for (only_new_output, shared) in [false, true].into_iter().zip(shared) {
-            assert_eq!(socket(&vm, only_new_output).await.unwrap(), shared);
+        assert_eq!(socket(&vm, NEW_OUTPUT_SOCKET).await.unwrap(), of_qemu);
+        let shared = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
+        let _supervisor = shared.map(|path| UnixListener::bind(vm.dir.path(path)).unwrap());
+        for path in shared {
+            assert_eq!(socket(&vm, path).await.unwrap(), vm.dir.path(path));
         }
     }
 }

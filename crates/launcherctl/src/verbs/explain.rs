@@ -36,10 +36,8 @@ pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError>
     let origin = Origin::of(&manifest);
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {
-        let (found, others): (Vec<Entry>, Vec<Entry>) = explanation
-            .entries
-            .into_iter()
-            .partition(|entry| is_within(&entry.path, element));
+        let is_meant = |entry: &Entry| is_within(&entry.path, element);
+        let (found, others): (Vec<_>, Vec<_>) = explanation.entries.into_iter().partition(is_meant);
         if found.is_empty() {
             let hint = hint(&others, element);
             fail!("--element {element}: the domain has no such part; {hint}");

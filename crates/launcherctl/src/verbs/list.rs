@@ -82,8 +82,7 @@ fn short(reason: &str) -> String {
         short.push('…');
     }
     if !remedy.is_empty() {
-        short.push_str("; what to do: ");
-        short.push_str(remedy);
+        short = format!("{short}; what to do: {remedy}");
     }
     short
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::net::UnixStream;
 
 use super::target::Target;
 
@@ -15,7 +15,7 @@ use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
 use crate::host::failure::Failure;
 use crate::host::log_follower::LogFollower;
-use crate::host::registry::{CONTROL_SOCKET, VmDir};
+use crate::host::registry::VmDir;
 use crate::json::text_at;
 use crate::view::output::{Format, joined, print_bytes, print_document};
 use api::pod_paths::PodPaths;
@@ -74,11 +74,11 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
         return Ok(ExitCode::SUCCESS);
     }
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
-    let supervisor = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok();
+    let is_supervised = dir.is_supervised();
     let ended = async {
-        match supervisor.map(ControlClient::new) {
-            Some(mut control) => while control.next().await.is_some() {},
-            None => std::future::pending().await,
+        match is_supervised {
+            true => ControlClient::wait_for_end(&dir, Duration::MAX).await,
+            false => std::future::pending().await,
         }
     };
     tokio::pin!(ended);
@@ -97,15 +97,14 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
 /// knows the VM's UID. There, and if no supervisor serves the console, it is QEMU's own log.
 async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
     let of_supervisor = console_log_file(dir);
-    let is_supervised = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.is_ok();
-    if Failure::load(dir).is_some() || (is_supervised && of_supervisor.exists()) {
+    if Failure::load(dir).is_some() || (dir.is_supervised() && of_supervisor.exists()) {
         return Ok(of_supervisor);
     }
     let log = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
     if dir.is_of_run() {
         return Ok(log(text_at(&dir.load_vmi()?, "/metadata/uid")));
     }
-    Ok(log(RunningVm::find(target, "logs").await?.uid()))
+    Ok(log(&RunningVm::find(target, "logs").await?.uid))
 }
 
 /// A line with an object for the guest's output since the last one.

@@ -80,13 +80,8 @@ fn summary(domain: &Value) -> Vec<String> {
         parts.map(|part| text_or_dash(domain, &format!("/Spec{part}")));
     let status = status_text(domain);
     let disks = list_at(domain, "/Spec/Devices/Disks").iter().map(|disk| {
-        let parts = [
-            "/Alias/Name",
-            "/Target/Device",
-            "/Source/File",
-            "/Source/Dev",
-        ];
-        let [name, target, file, device] = parts.map(|part| text_at(disk, part));
+        let [name, target] = ["/Alias/Name", "/Target/Device"].map(|part| text_at(disk, part));
+        let [file, device] = ["/Source/File", "/Source/Dev"].map(|part| text_at(disk, part));
         format!("  disk {name}  {target}  {file}{device}")
     });
     let mut lines = vec![

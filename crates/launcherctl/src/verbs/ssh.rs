@@ -7,7 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
 
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use super::target::Target;
 
@@ -77,24 +77,20 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     }
     ssh.arg(forward.address.to_string()).args(&args.command);
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
-    let ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
-    let status = wait(ssh, &mut signals).await.map_err(RuntimeError)?;
+    let mut ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
+    let status = loop {
+        tokio::select! {
+            status = ssh.wait() => break status.map_err(RuntimeError)?,
+            // It gets the signals of this process.
+            _ = signals.next() => terminate(&ssh),
+        }
+    };
     if status.code() == Some(SSH_FAILED) {
         say(&format!(
             "launcherctl: if ssh could not connect: the guest may still boot, or has no SSH server; launcherctl console {name} shows it. If it was refused: give the user with USER@{name}, the key with -i FILE"
         ));
     }
     Ok(exit_code(status))
-}
-
-/// Waits for ssh(1), which gets the signals of this process.
-async fn wait(mut ssh: Child, signals: &mut EndSignals) -> std::io::Result<ExitStatus> {
-    loop {
-        tokio::select! {
-            status = ssh.wait() => return status,
-            _ = signals.next() => terminate(&ssh),
-        }
-    }
 }
 
 /// As a shell reports it: 128 plus the signal that ended the program.

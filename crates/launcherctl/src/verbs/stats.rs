@@ -143,11 +143,9 @@ fn devices<'a>(
 }
 
 fn name(device: &Value) -> &str {
-    let names = [text_at(device, "/Alias"), text_at(device, "/Name"), NO_NAME];
-    names
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or(NO_NAME)
+    let names = ["/Alias", "/Name"].map(|name| text_at(device, name));
+    let name = names.into_iter().find(|name| !name.is_empty());
+    name.unwrap_or(NO_NAME)
 }
 
 /// A value, if its flag says that it exists.

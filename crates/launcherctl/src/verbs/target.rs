@@ -101,7 +101,7 @@ impl NamedVmiTarget {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Launcher {
     /// Its directory, unless only its socket is known.
     pub dir: Option<VmDir>,
@@ -132,9 +132,8 @@ impl Target {
     fn find(&self, must_run: bool) -> Result<Launcher, CtlError> {
         if let Some(socket) = &self.socket {
             return Ok(Launcher {
-                dir: None,
                 socket: socket.clone(),
-                restart: Vec::new(),
+                ..Launcher::default()
             });
         }
         let dir = match (&self.root, &self.name) {
@@ -268,8 +267,8 @@ impl VmiTarget {
 
 /// A VMI's `namespace/name`.
 pub fn vm_name(vmi: &Value) -> String {
-    let part = |name| text_at(vmi, name);
-    format!("{}/{}", part("/metadata/namespace"), part("/metadata/name"))
+    let parts = ["/metadata/namespace", "/metadata/name"];
+    parts.map(|part| text_at(vmi, part)).join("/")
 }
 
 /// A VMI with the VM's identity only, which is enough for all but a sync.

@@ -62,10 +62,8 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
         }
         sleep(RETRY_DELAY).await;
     }
-    fail!(
-        "no launcher serves {} s after the hand-over; see the monitor's log",
-        UPGRADE_TIMEOUT.as_secs()
-    );
+    let seconds = UPGRADE_TIMEOUT.as_secs();
+    fail!("no launcher serves {seconds} s after the hand-over; see the monitor's log");
 }
 
 /// A process's program, as the monitor called it. Its `/proc/PID/exe` may be unreadable: the

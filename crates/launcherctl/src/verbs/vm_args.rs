@@ -2,9 +2,8 @@
 //! `stop`.
 
 use clap::Args;
-use serde_json::Value;
 
-use super::target::{Launcher, Target};
+use super::target::Target;
 use crate::error::CtlError;
 use crate::host::registry::VmDir;
 use crate::json::text_at;
@@ -34,7 +33,8 @@ impl VmArgs {
 #[derive(Debug)]
 pub struct RunningVm {
     pub dir: VmDir,
-    pub domain: Value,
+    pub name: String,
+    pub uid: String,
 }
 
 impl RunningVm {
@@ -43,20 +43,13 @@ impl RunningVm {
     /// # Errors
     /// There is no such VM, or it has no domain.
     pub async fn find(target: &Target, verb: &'static str) -> Result<Self, CtlError> {
-        let launcher: Launcher = target.resolve()?;
+        let launcher = target.resolve()?;
         let client = launcher.connect().await?;
         let domain = client.domain().await?.ok_or_else(no_domain)?;
         Ok(Self {
             dir: launcher.into_dir(verb)?,
-            domain,
+            name: text_at(&domain, "/ObjectMeta/name").to_owned(),
+            uid: text_at(&domain, "/ObjectMeta/uid").to_owned(),
         })
-    }
-
-    pub fn name(&self) -> &str {
-        text_at(&self.domain, "/ObjectMeta/name")
-    }
-
-    pub fn uid(&self) -> &str {
-        text_at(&self.domain, "/ObjectMeta/uid")
     }
 }

@@ -38,11 +38,11 @@ pub struct VncArgs {
 /// The VM has no screen, or the port is in use.
 pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm = RunningVm::find(&args.vm.target(), "vnc").await?;
-    let socket = vm.dir.path(&PodPaths::default().vnc_socket(vm.uid()));
+    let socket = vm.dir.path(&PodPaths::default().vnc_socket(&vm.uid));
     if !socket.exists() {
-        let name = vm.name();
         fail!(
-            "{name} has no screen: its VMI says autoattachGraphicsDevice: false, or it has ended"
+            "{} has no screen: its VMI says autoattachGraphicsDevice: false, or it has ended",
+            vm.name
         );
     }
     let place = format!("127.0.0.1:{}", args.port);
@@ -91,11 +91,9 @@ async fn forward(listener: TcpListener, socket: &Path) {
 async fn show(program: &Path, argument: &str) -> Result<(), FileError> {
     let mut viewer = Command::new(program);
     let viewer = viewer.arg(argument).kill_on_drop(true).spawn();
-    let ended = viewer
-        .map_err(FileError::on("start", program))?
-        .wait()
-        .await;
-    ended.map(drop).map_err(FileError::on("wait for", program))
+    let mut viewer = viewer.map_err(FileError::on("start", program))?;
+    let ended = viewer.wait().await.map(drop);
+    ended.map_err(FileError::on("wait for", program))
 }
 
 /// The first viewer on the search path, with its argument, if there is a display; in virtctl's

@@ -82,11 +82,9 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     } else {
         push(&mut vmi, "/spec/domain/devices/disks", disk(args));
     }
-    push(
-        &mut vmi,
-        "/spec/volumes",
-        json!({"name": args.name, "persistentVolumeClaim": {"claimName": args.name, "hotpluggable": true}}),
-    );
+    let claim = json!({"claimName": args.name, "hotpluggable": true});
+    let volume = json!({"name": args.name, "persistentVolumeClaim": claim});
+    push(&mut vmi, "/spec/volumes", volume);
     let status = json!({"name": args.name, "phase": "Ready", "hotplugVolume": {"attachPodName": "launcherctl", "attachPodUID": ""}});
     push(&mut vmi, "/status/volumeStatus", status);
     set(&mut vmi, "/status/phase", json!("Running"));
@@ -366,12 +364,11 @@ fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result
     }
     match domain.and_then(|domain| find_disk_of_file(domain, file)) {
         None => Ok(()),
-        Some(disk) => fail!(
-            "{} is attached already, as volume {} ({})",
-            file.display(),
-            text_at(disk, "/Alias/Name"),
-            text_at(disk, "/Target/Device")
-        ),
+        Some(disk) => {
+            let [volume, target] = ["/Alias/Name", "/Target/Device"].map(|it| text_at(disk, it));
+            let file = file.display();
+            fail!("{file} is attached already, as volume {volume} ({target})")
+        }
     }
 }
 
