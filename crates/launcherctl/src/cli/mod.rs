@@ -35,8 +35,6 @@ struct Cli {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
         global = true, help_heading = "Global options")]
     output: Format,
-    /// Which VM the verb is about: verbs that are about one have these options too, and take them
-    /// from here.
     #[command(subcommand)]
     verb: Verb,
 }

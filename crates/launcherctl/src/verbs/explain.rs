@@ -57,10 +57,8 @@ fn is_within(path: &str, element: &str) -> bool {
     // The first part is the domain.
     let starts = if is_anywhere { path.len() } else { 2 };
     let is_same = |(part, wanted): (&&str, &&str)| part == wanted || plain(part) == *wanted;
-    (0..starts).any(|start| {
-        let here = path.get(start..).unwrap_or_default();
-        here.len() >= wanted.len() && here.iter().zip(&wanted).all(is_same)
-    })
+    let mut places = path.windows(wanted.len().max(1)).take(starts);
+    places.any(|place| place.iter().zip(&wanted).all(is_same))
 }
 
 fn parts(path: &str) -> Vec<&str> {

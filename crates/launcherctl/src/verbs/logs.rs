@@ -76,9 +76,10 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let is_supervised = dir.is_supervised();
     let ended = async {
-        match is_supervised {
-            true => ControlClient::wait_for_end(&dir, Duration::MAX).await,
-            false => std::future::pending().await,
+        if is_supervised {
+            ControlClient::wait_for_end(&dir, Duration::MAX).await;
+        } else {
+            std::future::pending().await
         }
     };
     tokio::pin!(ended);

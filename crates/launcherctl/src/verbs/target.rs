@@ -355,9 +355,10 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
     if !dir.is_of_run() {
         return None;
     }
-    let why = match dir.is_supervised() {
-        true => TargetError::Changing,
-        false => TargetError::LauncherGone,
+    let why = if dir.is_supervised() {
+        TargetError::Changing
+    } else {
+        TargetError::LauncherGone
     };
     Some(why(name.to_owned()))
 }

@@ -38,10 +38,8 @@ pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value
     };
     let wanted = identity(file)?;
     let has_it = |disk: &&Value| {
-        IMAGE_FILES.iter().any(|pointer| {
-            let file = text_at(disk, pointer);
-            !file.is_empty() && identity(Path::new(file)) == Some(wanted)
-        })
+        let files = IMAGE_FILES.map(|file| Path::new(text_at(disk, file)));
+        files.map(identity).contains(&Some(wanted))
     };
     let disks = list_at(domain, "/Spec/Devices/Disks");
     disks.iter().find(has_it)
