@@ -117,8 +117,8 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
     exit_code(&end, args)
 }
 
-/// The console's socket: the supervisor's, as `shared` names it. In a pod, or if the VM's supervisor
-/// was killed, it is QEMU's own, which serves one client at a time.
+/// The console's socket: `shared`, which the VM's supervisor serves. In a pod, or if that was
+/// killed, it is QEMU's own, which serves one client at a time.
 async fn socket(vm: &RunningVm, shared: &str) -> Result<PathBuf, TextError> {
     let shared = vm.dir.path(shared);
     if UnixStream::connect(&shared).await.is_ok() {

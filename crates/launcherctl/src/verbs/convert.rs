@@ -1,5 +1,5 @@
-//! `convert`: a conversion that needs neither a launcher nor libvirt, and its input files: a VMI, and
-//! the context that a pod would add.
+//! `convert`: a conversion that needs neither a launcher nor libvirt, and its input files: a VMI,
+//! and the context that a pod would add.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

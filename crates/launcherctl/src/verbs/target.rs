@@ -292,14 +292,15 @@ pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest
 /// # Errors
 /// The file is unreadable; for a VM's name in its place, the error says so.
 pub fn read_manifest_text(file: &Path) -> Result<String, CtlError> {
-    read_text(file).map_err(|error| match file.to_str() {
-        Some(name) if error.source.kind() == ErrorKind::NotFound && registry::find(name).is_ok() => {
-            text_error!(
+    read_text(file).map_err(|error| {
+        let is_missing = error.source.kind() == ErrorKind::NotFound;
+        match file.to_str() {
+            Some(name) if is_missing && registry::find(name).is_ok() => text_error!(
                 "there is no file {name}, but a VM of this name: the argument is a manifest's file; a verb for a running VM takes --name {name}"
             )
-            .into()
+            .into(),
+            _ => error.into(),
         }
-        _ => error.into(),
     })
 }
 
