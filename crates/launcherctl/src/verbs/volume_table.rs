@@ -4,10 +4,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::json::{list_at, set, text_at, text_or_dash};
+use crate::json::{list_at, text_at};
 use crate::manifest::drives;
+use crate::view::output::or_dash;
 use crate::view::size::human_size;
 use pod::Root;
 
@@ -38,60 +40,109 @@ pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value
     };
     let wanted = identity(file)?;
     let has_it = |disk: &&Value| {
-        let files = IMAGE_FILES.map(|file| Path::new(text_at(disk, file)));
-        files.map(identity).contains(&Some(wanted))
+        IMAGE_FILES.iter().any(|pointer| {
+            let file = text_at(disk, pointer);
+            !file.is_empty() && identity(Path::new(file)) == Some(wanted)
+        })
     };
     let disks = list_at(domain, "/Spec/Devices/Disks");
     disks.iter().find(has_it)
 }
 
-/// The row of a volume, or of an empty drive, from Domain JSON.
-pub fn row(root: &Root, domain: &Value, name: &str) -> Value {
-    let Some(disk) = find_disk(domain, name) else {
-        return json!({"name": name, "state": "not attached"});
-    };
-    let (target, serial) = (text_at(disk, "/Target/Device"), text_at(disk, "/Serial"));
-    let mut row = json!({"name": name, "state": "empty drive", "target": target, "serial": serial});
-    if !drives::is_empty(disk) {
-        set(&mut row, "/state", json!("attached"));
-        add_image(root, disk, &mut row);
-    }
-    row
+/// A volume, or an empty drive.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    name: String,
+    state: &'static str,
+    #[serde(flatten)]
+    disk: Option<DiskRow>,
+    #[serde(flatten)]
+    image: Option<ImageRow>,
 }
 
-/// Adds the file of a disk's image and, if that is readable, its size in bytes as the guest sees
-/// it.
-fn add_image(root: &Root, disk: &Value, row: &mut Value) {
-    // A disk with tracked changes has its data below its overlay.
-    let (source, format) = match disk.pointer("/Source/DataStore/Source") {
-        Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
-        _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
-    };
-    let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
-    if let Ok(size) = pod::virtual_size(root, &source, text_at(disk, format)) {
-        set(row, "/size", json!(size));
+/// The guest's disk.
+#[derive(Debug, Serialize)]
+struct DiskRow {
+    target: String,
+    serial: String,
+}
+
+/// The disk's image.
+#[derive(Debug, Serialize)]
+struct ImageRow {
+    source: String,
+    /// In bytes, as the guest sees it; `None` if the image is unreadable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+}
+
+impl Row {
+    /// Of the volume or drive `name` in Domain JSON.
+    pub fn new(root: &Root, domain: &Value, name: &str) -> Self {
+        let disk = find_disk(domain, name);
+        let image = disk.filter(|disk| !drives::is_empty(disk));
+        let state = match (disk, image) {
+            (_, Some(_)) => "attached",
+            (Some(_), None) => "empty drive",
+            (None, None) => "not attached",
+        };
+        Self {
+            name: name.to_owned(),
+            state,
+            disk: disk.map(|disk| DiskRow {
+                target: text_at(disk, "/Target/Device").to_owned(),
+                serial: text_at(disk, "/Serial").to_owned(),
+            }),
+            image: image.map(|disk| ImageRow::new(root, disk)),
+        }
     }
-    set(row, "/source", json!(source));
+}
+
+impl ImageRow {
+    fn new(root: &Root, disk: &Value) -> Self {
+        // A disk with tracked changes has its data below its overlay.
+        let (source, format) = match disk.pointer("/Source/DataStore/Source") {
+            Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
+            _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
+        };
+        let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
+        let size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
+        Self { source, size }
+    }
 }
 
 /// The rows as text, with a headline.
-pub fn table(rows: &[Value]) -> Vec<String> {
-    let head =
-        "NAME                 TARGET           SIZE SERIAL               STATE         SOURCE";
-    let rows = rows.iter().map(|row| {
-        let parts = ["/name", "/target", "/serial", "/state", "/source"];
-        let [name, target, serial, state, source] = parts.map(|part| text_or_dash(row, part));
-        let size = row.get("size").and_then(Value::as_u64);
-        let size = size.map_or("-".to_owned(), human_size);
+pub fn table(rows: &[Row]) -> Vec<String> {
+    let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {
         format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
-    });
-    [head.to_owned()].into_iter().chain(rows).collect()
+            .trim_end()
+            .to_owned()
+    };
+    let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
+    for row in rows {
+        let (disk, image) = (row.disk.as_ref(), row.image.as_ref());
+        let size = image.and_then(|image| image.size);
+        lines.push(line(
+            &row.name,
+            or_dash(disk.map_or("", |disk| &disk.target)),
+            &size.map_or_else(|| "-".into(), human_size),
+            or_dash(disk.map_or("", |disk| &disk.serial)),
+            row.state,
+            or_dash(image.map_or("", |image| &image.source)),
+        ));
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
+
+    fn row(root: &Root, domain: &Value, name: &str) -> Value {
+        json!(Row::new(root, domain, name))
+    }
 
     #[test]
     fn size_is_what_the_guest_sees() {
@@ -104,16 +155,16 @@ mod tests {
         std::fs::write(&image, header).unwrap();
         let row_as = |format: &str| {
             let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": image}, "Driver": {"Type": format}});
-            row(
+            Row::new(
                 &Root::new(dir.path()),
                 &json!({"Spec": {"Devices": {"Disks": [disk]}}}),
                 "a",
             )
         };
-        assert_eq!(row_as("qcow2")["size"], 3_u64 << 29);
+        assert_eq!(json!(row_as("qcow2"))["size"], 3_u64 << 29);
         assert!(table(&[row_as("qcow2")]).join("").contains(" 1.5 GiB "));
         assert_eq!(
-            row_as("raw")["size"],
+            json!(row_as("raw"))["size"],
             512,
             "the guest sees the file as it is"
         );
@@ -171,7 +222,8 @@ mod tests {
         assert_eq!(row("a")["target"], "sda");
         assert_eq!(row("a")["size"], Value::Null);
         assert_eq!(row("b"), json!({"name": "b", "state": "not attached"}));
-        let text = table(&["a", "b"].map(row)).join("\n");
+        let rows = ["a", "b"].map(|name| Row::new(&Root::default(), &domain, name));
+        let text = table(&rows).join("\n");
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.lines()

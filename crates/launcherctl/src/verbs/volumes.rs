@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::target::{Target, TargetError};
 
-use super::volume_table::{find_attached, find_disk_of_file, row, table};
+use super::volume_table::{Row, find_attached, find_disk_of_file, table};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
@@ -221,8 +221,8 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
 pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let vm = Vm::connect(target).await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
-    let rows = names_of_volumes(&vm.vmi).map(|name| row(&vm.dir.pod_root(), &domain, name));
-    let rows: Vec<Value> = rows.collect();
+    let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir.pod_root(), &domain, name));
+    let rows: Vec<Row> = rows.collect();
     answer(format, &json!(rows), || table(&rows))
 }
 
