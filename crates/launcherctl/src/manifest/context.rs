@@ -1,8 +1,6 @@
 //! The context in which a VMI of a file is converted: that of a pod in which everything is as the
 //! VMI expects it.
 
-use std::collections::BTreeMap;
-
 use super::defaults::host_architecture;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
@@ -10,42 +8,9 @@ use api::vmi::cpu::Cpu;
 use convert::Context;
 use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
 
-/// What a conversion sees of a pod in which everything is as the VMI expects it, with the taps of
-/// virt-handler.
+/// What a conversion sees of a pod in which everything is as the VMI expects it: with a qcow2 image
+/// in every container disk, the taps of virt-handler, and a node with the dedicated CPUs.
 pub fn context_of_pod(vmi: &Vmi) -> Context {
-    let mut ctx = assumed_context(vmi);
-    pod::of_options(vmi, &VirtualMachineOptions::default(), &mut ctx);
-    attach_interfaces(vmi, &mut ctx);
-    assume_cpus(vmi, &mut ctx);
-    ctx
-}
-
-/// Assumes a qcow2 image in every container disk.
-fn container_images(vmi: &Vmi) -> BTreeMap<String, DiskInfo> {
-    let image = DiskInfo {
-        format: "qcow2".into(),
-        ..DiskInfo::default()
-    };
-    let volumes = vmi.spec.volumes.iter();
-    let volumes = volumes.filter(|volume| volume.container_disk.is_some());
-    let images = volumes.map(|volume| (volume.name.clone(), image.clone()));
-    images.collect()
-}
-
-/// virt-handler makes a tap device for each interface of these kinds, unless the options say
-/// otherwise.
-pub fn attach_interfaces(vmi: &Vmi, ctx: &mut Context) {
-    for interface in &vmi.spec.domain.devices.interfaces {
-        if interface.bridge.is_some() || interface.masquerade.is_some() {
-            let attachments = &mut ctx.domain_attachment_by_interface_name;
-            let attachment = attachments.entry(interface.name.clone());
-            attachment.or_insert_with(|| "tap".into());
-        }
-    }
-}
-
-/// The context of a pod that meets all of the VMI's expectations.
-pub fn assumed_context(vmi: &Vmi) -> Context {
     let architecture = match &*vmi.spec.architecture {
         "" => host_architecture(),
         named => named,
@@ -54,6 +19,13 @@ pub fn assumed_context(vmi: &Vmi) -> Context {
     let volumes = volumes.map(|status| (status.name.clone(), status.clone()));
     let (hotplug_volumes, permanent_volumes) =
         volumes.partition(|(_, status)| status.hotplug_volume.is_some());
+    let image = DiskInfo {
+        format: "qcow2".into(),
+        ..DiskInfo::default()
+    };
+    let volumes = vmi.spec.volumes.iter();
+    let container_disks = volumes.filter(|volume| volume.container_disk.is_some());
+    let images = container_disks.map(|volume| (volume.name.clone(), image.clone()));
     let mut ctx = Context {
         host_architecture: architecture.into(),
         architecture: architecture.into(),
@@ -61,29 +33,29 @@ pub fn assumed_context(vmi: &Vmi) -> Context {
         hypervisor_device_available: true,
         hotplug_volumes,
         permanent_volumes,
-        disks_info: container_images(vmi),
+        disks_info: images.collect(),
         efi_configuration: pod::firmware::in_kubevirts_image(vmi, architecture),
         ..Context::default()
     };
     pod::of_vmi(vmi, &mut ctx);
-    ctx
-}
-
-/// Assumes a node with the dedicated CPUs of the VMI, unless the options name them.
-pub fn assume_cpus(vmi: &Vmi, ctx: &mut Context) {
-    if let Some(cpu) = &vmi.spec.domain.cpu
-        && cpu.dedicated_cpu_placement
-        && ctx.topology.is_none()
-    {
+    pod::of_options(vmi, &VirtualMachineOptions::default(), &mut ctx);
+    let interfaces = vmi.spec.domain.devices.interfaces.iter();
+    let with_tap = interfaces.filter(|it| it.bridge.is_some() || it.masquerade.is_some());
+    ctx.domain_attachment_by_interface_name = with_tap
+        .map(|interface| (interface.name.clone(), "tap".into()))
+        .collect();
+    let cpu = vmi.spec.domain.cpu.as_ref();
+    if let Some(cpu) = cpu.filter(|cpu| cpu.dedicated_cpu_placement) {
         let cpus = sufficient_cpus(cpu);
         ctx.cpu_set = cpus.iter().map(|cpu| cpu.id).collect();
-        ctx.topology = Some(Topology {
-            numa_cells: vec![NumaCell {
-                cpus,
-                ..NumaCell::default()
-            }],
-        });
+        let cell = NumaCell {
+            cpus,
+            ..NumaCell::default()
+        };
+        let numa_cells = vec![cell];
+        ctx.topology = Some(Topology { numa_cells });
     }
+    ctx
 }
 
 /// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for
@@ -97,17 +69,12 @@ fn sufficient_cpus(cpu: &Cpu) -> Vec<CellCpu> {
     let threads = cpu.threads.clamp(1, 16);
     let wanted = parts.into_iter().fold(1, u32::saturating_mul);
     let count = wanted.saturating_add(HELPER_CPUS).min(MAX_CPUS);
-    let core_of = |id: u32| {
-        id.checked_div(threads)
-            .unwrap_or_default()
-            .saturating_mul(threads)
+    let cpu_of = |id| {
+        let first = id - id % threads;
+        let siblings = (first..first + threads).collect();
+        CellCpu { id, siblings }
     };
-    (0..count)
-        .map(|id| CellCpu {
-            id,
-            siblings: (core_of(id)..core_of(id).saturating_add(threads)).collect(),
-        })
-        .collect()
+    (0..count).map(cpu_of).collect()
 }
 
 #[cfg(test)]
