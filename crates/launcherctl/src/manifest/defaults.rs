@@ -4,7 +4,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::ManifestError;
+use super::error::{FieldError, ManifestError};
+use super::paths::pointer;
 use super::rules::too_little_memory;
 use crate::json::{
     copy_at, find_named, is_object_at, list_at, list_mut, names_at, push, set, set_default, text_at,
@@ -22,7 +23,7 @@ const STATUS: &str = "/status/volumeStatus";
 ///
 /// # Errors
 /// The VMI has no valid name, an architecture that KubeVirt does not support, or no memory size.
-pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
+pub fn of_admission(vmi: &mut Value) -> Result<(), FieldError> {
     check_name(text_at(vmi, "/metadata/name"))?;
     set_default(vmi, "/metadata/namespace", "default");
     set_default(vmi, "/spec/architecture", host_architecture());
@@ -52,22 +53,20 @@ pub fn of_admission(vmi: &mut Value) -> Result<(), ManifestError> {
 /// The VMI has another one.
 pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
     match text_at(vmi, "/metadata/namespace") {
-        "" => {
-            set(vmi, "/metadata/namespace", json!(wanted));
-            Ok(())
+        "" => set(vmi, "/metadata/namespace", json!(wanted)),
+        found if found == wanted => {}
+        found => {
+            let message =
+                format!("{found:?}, but -n says {wanted:?}; leave out -n, or change the manifest");
+            let error = FieldError::new("metadata.namespace", message);
+            return Err(ManifestError::OtherVm(error));
         }
-        found if found == wanted => Ok(()),
-        found => Err(ManifestError::OtherVm {
-            field: "metadata.namespace".to_owned(),
-            message: format!(
-                "{found:?}, but -n says {wanted:?}; leave out -n, or change the manifest"
-            ),
-        }),
     }
+    Ok(())
 }
 
 /// Kubernetes' rule for names, which also prevents a name from leading to another directory.
-fn check_name(name: &str) -> Result<(), ManifestError> {
+fn check_name(name: &str) -> Result<(), FieldError> {
     let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_valid = name.len() <= 63
         && name.chars().all(|c| is_outer(c) || c == '-' || c == '.')
@@ -80,11 +79,11 @@ fn check_name(name: &str) -> Result<(), ManifestError> {
             "{name:?} is not valid: at most 63 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
         ),
     };
-    Err(ManifestError::in_field("metadata.name", message))
+    Err(FieldError::new("metadata.name", message))
 }
 
 /// Admission refuses all others; the conversion would treat them as amd64.
-fn check_architecture(name: &str) -> Result<(), ManifestError> {
+fn check_architecture(name: &str) -> Result<(), FieldError> {
     let remedy = match name {
         "" | "amd64" | "arm64" | "s390x" => return Ok(()),
         "x86_64" | "x86-64" | "x86" => "did you mean amd64?",
@@ -93,7 +92,7 @@ fn check_architecture(name: &str) -> Result<(), ManifestError> {
         _ => "expected amd64, arm64, s390x",
     };
     let message = format!("{name:?} is not supported; {remedy}");
-    Err(ManifestError::in_field("spec.architecture", message))
+    Err(FieldError::new("spec.architecture", message))
 }
 
 /// Without a topology, the requested CPUs become sockets.
@@ -114,31 +113,28 @@ fn default_cpu(vmi: &mut Value) {
 }
 
 /// Derives guest memory and request from each other.
-fn default_memory(vmi: &mut Value) -> Result<(), ManifestError> {
-    let given = [
-        "memory.guest",
-        "resources.requests.memory",
-        "resources.limits.memory",
-        "memory.hugepages.pageSize",
-    ]
-    .iter()
-    .map(|field| {
-        let pointer = format!("/spec/domain/{}", field.replace('.', "/"));
-        (format!("spec.domain.{field}"), copy_at(vmi, &pointer))
-    })
-    .find(|(_, memory)| !memory.is_null());
-    let Some((field, memory)) = given else {
+fn default_memory(vmi: &mut Value) -> Result<(), FieldError> {
+    let fields = [
+        "spec.domain.memory.guest",
+        "spec.domain.resources.requests.memory",
+        "spec.domain.resources.limits.memory",
+        "spec.domain.memory.hugepages.pageSize",
+    ];
+    let mut given = fields
+        .into_iter()
+        .map(|field| (field, copy_at(vmi, &pointer(field))));
+    let Some((field, memory)) = given.find(|(_, memory)| !memory.is_null()) else {
         let message = "missing; e.g. 512Mi";
-        return Err(ManifestError::in_field("spec.domain.memory.guest", message));
+        return Err(FieldError::new("spec.domain.memory.guest", message));
     };
     // Otherwise the conversion would refuse a field that the user has not written.
     if let Ok(quantity) = Quantity::deserialize(&memory)
         && let Err(error) = quantity.bytes()
     {
-        return Err(ManifestError::in_field(field, error.to_string()));
+        return Err(FieldError::new(field, error.to_string()));
     }
     if let Some(message) = too_little_memory(&memory) {
-        return Err(ManifestError::in_field(field, message));
+        return Err(FieldError::new(field, message));
     }
     set_default(vmi, "/spec/domain/memory/guest", memory.clone());
     set_default(vmi, "/spec/domain/resources/requests/memory", memory);
@@ -204,11 +200,6 @@ fn default_status(vmi: &mut Value) {
             push(vmi, STATUS, default_volume_status(&name));
         }
     }
-}
-
-/// A VMI without a UID gets a random one.
-pub fn uid(vmi: &mut Value) {
-    set_default(vmi, "/metadata/uid", random_uuid());
 }
 
 /// The architecture of this machine, as Kubernetes spells it.
@@ -285,7 +276,7 @@ mod tests {
         ] {
             let mut vmi = json!({"metadata": {"name": "a"}, "spec": {"domain": domain}});
             let error = of_admission(&mut vmi).unwrap_err();
-            assert_eq!(error.field(), format!("spec.domain.{field}"));
+            assert_eq!(error.field, format!("spec.domain.{field}"));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::error::ManifestError;
+use super::error::{FieldError, ManifestError};
 use super::yaml_error::YamlError;
 use crate::json::{copy_at, is_object_at, list_at, set, text_at};
 
@@ -19,16 +19,15 @@ pub const KINDS: [&str; 2] = [VMI, VM];
 /// # Errors
 /// It is neither.
 pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
-    let json = text.trim_start().starts_with('{');
-    let json = json.then(|| serde_json::from_str(text));
-    let documents = match json {
-        Some(Ok(document)) => vec![document],
-        not_json => match (serde_saphyr::from_multiple(text), not_json) {
+    let yaml = || serde_saphyr::from_multiple(text);
+    let documents = if text.trim_start().starts_with('{') {
+        match serde_json::from_str(text) {
+            Ok(document) => vec![document],
             // JSON documents with --- between them are YAML.
-            (Ok(documents), _) => documents,
-            (Err(_), Some(Err(error))) => return Err(ManifestError::Json(error)),
-            (Err(error), _) => return Err(YamlError::new(error, text).into()),
-        },
+            Err(error) => yaml().map_err(|_| ManifestError::Json(error))?,
+        }
+    } else {
+        yaml().map_err(|error| YamlError::new(error, text))?
     };
     let documents = documents.into_iter().flat_map(items);
     Ok(documents.filter(|document| !document.is_null()).collect())
@@ -52,29 +51,27 @@ fn is_vm(document: &Value) -> bool {
 pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
     const EXPECTED: &str = "a VirtualMachineInstance or a VirtualMachine is expected";
     if documents.is_empty() {
-        return Err(ManifestError::File(format!(
-            "the file is empty; {EXPECTED}"
-        )));
+        let message = format!("the file is empty; {EXPECTED}");
+        return Err(ManifestError::File(message));
     }
     let (vms, others): (Vec<Value>, Vec<Value>) = documents.into_iter().partition(is_vm);
+    match <[Value; 1]>::try_from(vms) {
+        Ok([vm]) => return Ok(into_vmi(vm)?),
+        Err(vms) if vms.is_empty() => {}
+        Err(vms) => {
+            let count = vms.len();
+            let message = format!("it has {count} virtual machines; put each into its own file");
+            return Err(ManifestError::File(message));
+        }
+    }
     let kinds = others.iter().map(|other| text_at(other, "/kind"));
     let kinds = kinds.filter(|kind| !kind.is_empty());
     let kinds: Vec<String> = kinds.map(|kind| format!("{kind:?}")).collect();
-    match (<[Value; 1]>::try_from(vms), kinds.is_empty()) {
-        (Ok([vm]), _) => into_vmi(vm),
-        (Err(vms), true) if vms.is_empty() => Err(ManifestError::in_field(
-            "kind",
-            format!("missing; {EXPECTED}"),
-        )),
-        (Err(vms), _) if vms.is_empty() => {
-            let message = format!("{}: {EXPECTED}", kinds.join(", "));
-            Err(ManifestError::in_field("kind", message))
-        }
-        (Err(vms), _) => Err(ManifestError::File(format!(
-            "it has {} virtual machines; put each into its own file",
-            vms.len()
-        ))),
-    }
+    let message = match kinds.join(", ").as_str() {
+        "" => format!("missing; {EXPECTED}"),
+        kinds => format!("{kinds}: {EXPECTED}"),
+    };
+    Err(FieldError::new("kind", message).into())
 }
 
 /// The other documents, and the DataVolumes of a VM's templates.
@@ -93,17 +90,17 @@ pub fn others(documents: &[Value]) -> Vec<Value> {
 ///
 /// # Errors
 /// It has none, or needs an instance type of the cluster.
-pub fn into_vmi(value: Value) -> Result<Value, ManifestError> {
+pub fn into_vmi(value: Value) -> Result<Value, FieldError> {
     if text_at(&value, "/kind") == VMI {
         return Ok(value);
     }
     if is_object_at(&value, "/spec/instancetype") {
         let message = "only a cluster has instance types; virtctl expand -f FILE prints the VM with what its instance type gives it";
-        return Err(ManifestError::in_field(INSTANCE_TYPE, message));
+        return Err(FieldError::new(INSTANCE_TYPE, message));
     }
-    let template = value.pointer("/spec/template").ok_or_else(|| {
-        ManifestError::in_field("spec.template", "missing; a VirtualMachine needs one")
-    })?;
+    let template = value
+        .pointer("/spec/template")
+        .ok_or_else(|| FieldError::new("spec.template", "missing; a VirtualMachine needs one"))?;
     let mut metadata = copy_at(template, "/metadata");
     for field in ["/name", "/namespace"] {
         match text_at(&value, &format!("/metadata{field}")) {

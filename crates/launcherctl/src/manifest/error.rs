@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::path::Path;
 
 use super::yaml_error::YamlError;
@@ -21,65 +22,52 @@ pub enum ManifestError {
     #[error("{0}")]
     File(String),
     /// A field is missing or wrong.
-    #[error("{field}: {message}")]
-    Field { field: String, message: String },
+    #[error(transparent)]
+    Field(#[from] FieldError),
     /// A field does not fit the command line, or the VM that runs.
-    #[error("{field}: {message}")]
-    OtherVm { field: String, message: String },
+    #[error("{0}")]
+    OtherVm(FieldError),
 }
 
-impl ManifestError {
-    pub fn in_field(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Field {
+/// What is wrong with a field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct FieldError {
+    /// Its path, such as `spec.volumes[0].name`.
+    pub field: String,
+    pub message: String,
+}
+
+impl FieldError {
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
             field: field.into(),
             message: message.into(),
-        }
-    }
-
-    /// Path of the invalid field; empty for the whole manifest.
-    pub fn field(&self) -> &str {
-        match self {
-            Self::Field { field, .. } | Self::OtherVm { field, .. } => field,
-            _ => "",
-        }
-    }
-
-    /// What is wrong with the field, without its path.
-    pub fn message(&self) -> String {
-        match self {
-            Self::Field { message, .. } | Self::OtherVm { message, .. } => message.clone(),
-            _ => os::logging::chain(self),
         }
     }
 }
 
 /// For `map_err` when reading a manifest.
 pub fn in_manifest(file: &Path) -> impl FnOnce(ManifestError) -> CtlError {
-    move |source| {
+    move |source| match source {
         // check does not know the running VM.
-        let is_all = matches!(
-            source,
-            ManifestError::File(_) | ManifestError::OtherVm { .. }
-        );
-        let error = CtlError::from(InFile::new(file, source));
-        if is_all {
-            error
-        } else {
-            error.with_remedy(all_problems(file))
-        }
+        ManifestError::File(_) | ManifestError::OtherVm(_) => InFile::new(file, source).into(),
+        _ => first_problem(file, source),
     }
 }
 
 /// For `map_err` when converting a manifest.
 pub fn in_conversion(file: &Path) -> impl FnOnce(convert::ConvertError) -> CtlError {
-    move |source| CtlError::from(InFile::new(file, source)).with_remedy(all_problems(file))
+    move |source| first_problem(file, source)
 }
 
-fn all_problems(file: &Path) -> String {
-    format!(
+/// The first problem of a manifest, and how to see all.
+fn first_problem(file: &Path, source: impl Error + Send + Sync + 'static) -> CtlError {
+    let remedy = format!(
         "launcherctl check {} shows all that is wrong",
         file.display()
-    )
+    );
+    CtlError::from(InFile::new(file, source)).with_remedy(remedy)
 }
 
 #[cfg(test)]
@@ -88,11 +76,11 @@ mod tests {
 
     #[test]
     fn the_first_error_of_a_manifest_leads_to_the_verb_that_finds_all() {
-        let refused = |file: &str, error| in_manifest(Path::new(file))(error).text();
-        let text = refused("a.yaml", ManifestError::in_field("kind", "missing"));
+        let refused = |file: &str, error: ManifestError| in_manifest(Path::new(file))(error).text();
+        let text = refused("a.yaml", FieldError::new("kind", "missing").into());
         let hint = "\n  what to do: launcherctl check a.yaml shows all that is wrong";
         assert!(text.ends_with(hint), "{text}");
-        let text = refused("-", ManifestError::in_field("kind", "missing"));
+        let text = refused("-", FieldError::new("kind", "missing").into());
         assert!(
             text.ends_with("launcherctl check - shows all that is wrong"),
             "{text}"
@@ -101,10 +89,7 @@ mod tests {
             !refused("a.yaml", ManifestError::File("it is empty".to_owned()))
                 .contains("launcherctl check")
         );
-        let other = ManifestError::OtherVm {
-            field: "metadata.name".to_owned(),
-            message: "another VM runs".to_owned(),
-        };
+        let other = ManifestError::OtherVm(FieldError::new("metadata.name", "another VM runs"));
         assert!(!refused("a.yaml", other).contains("launcherctl check"));
     }
 }

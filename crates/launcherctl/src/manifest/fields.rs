@@ -5,9 +5,8 @@ use std::sync::LazyLock;
 
 use super::error::MAX_PROBLEMS;
 use super::lines::{Content, Node};
+use super::paths::join;
 
-/// Limit of the found fields: one more than is shown, to know whether there are more.
-const MAX_FOUND: usize = MAX_PROBLEMS + 1;
 /// Fewest letters of an incomplete name.
 const MIN_BEGINNING: usize = 5;
 
@@ -15,23 +14,8 @@ const MIN_BEGINNING: usize = 5;
 pub struct UnknownField {
     pub path: String,
     pub line: u64,
-    /// A field of the same object with a similar name.
-    pub similar: Option<&'static str>,
-    /// The object above or beside it that has such a field: its indentation may be wrong.
-    pub belongs_in: Option<String>,
-}
-
-impl UnknownField {
     /// What is wrong, and what was probably meant.
-    pub fn message(&self) -> String {
-        match (self.similar, &self.belongs_in) {
-            (Some(similar), _) => format!("unknown field; did you mean {similar}?"),
-            (None, Some(place)) => {
-                format!("unknown field; it belongs in {place}: is its indentation right?")
-            }
-            (None, None) => "unknown field".to_owned(),
-        }
-    }
+    pub message: String,
 }
 
 /// The fields of a type, each with the type of its value, if that is checked.
@@ -53,13 +37,9 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The unknown fields of a VM or VMI, in the document's order. None for other kinds.
-pub fn unknown_fields(document: &Node) -> Vec<UnknownField> {
-    unknown_fields_of(document.text("kind"), document)
-}
-
-/// Like [`unknown_fields`], for a document that should have this kind.
-pub fn unknown_fields_of(kind: &str, document: &Node) -> Vec<UnknownField> {
+/// The unknown fields of a document that is or should be of this kind, in the document's order.
+/// None for other kinds than a VM and a VMI.
+pub fn unknown_fields(kind: &str, document: &Node) -> Vec<UnknownField> {
     let mut found = Vec::new();
     if let Some((kind, _)) = TYPES.get_key_value(kind) {
         check(kind, document, "", &[], &mut found);
@@ -75,9 +55,6 @@ fn check(
     above: &[(&str, &Fields)],
     found: &mut Vec<UnknownField>,
 ) {
-    if found.len() >= MAX_FOUND {
-        return;
-    }
     match &node.content {
         Content::Scalar(_) => {}
         Content::List(items) => {
@@ -91,18 +68,19 @@ fn check(
             };
             let here = [above, &[(path, fields)]].concat();
             for (name, member) in members {
-                let field = inner(path, name);
+                let field = join(path, name);
                 match fields.get(name.as_str()) {
                     Some(Some(below)) => check(below, member, &field, &here, found),
                     Some(None) => {}
-                    None if found.len() >= MAX_FOUND => return,
+                    // One more than is shown, to know whether there are more.
+                    None if found.len() > MAX_PROBLEMS => return,
                     None => {
                         let beside = members.iter().map(|(name, _)| name.as_str());
+                        let place = beside_or_above(name, (path, fields), beside, above);
                         found.push(UnknownField {
                             path: field,
                             line: member.line,
-                            similar: similar(name, fields),
-                            belongs_in: beside_or_above(name, (path, fields), beside, above),
+                            message: message(similar(name, fields), place),
                         });
                     }
                 }
@@ -111,10 +89,14 @@ fn check(
     }
 }
 
-fn inner(path: &str, name: &str) -> String {
-    match path {
-        "" => name.to_owned(),
-        path => format!("{path}.{name}"),
+/// What is wrong with an unknown field: it is misspelt, or else in the wrong place.
+fn message(meant: Option<&str>, place: Option<String>) -> String {
+    match (meant, place) {
+        (Some(meant), _) => format!("unknown field; did you mean {meant}?"),
+        (None, Some(place)) => {
+            format!("unknown field; it belongs in {place}: is its indentation right?")
+        }
+        (None, None) => "unknown field".to_owned(),
     }
 }
 
@@ -131,7 +113,7 @@ fn beside_or_above<'m>(
         below.is_some_and(|fields| fields.contains_key(name))
     };
     if let Some(other) = beside.find(has_it) {
-        return Some(inner(path, other));
+        return Some(join(path, other));
     }
     let mut above = above.iter().rev();
     let (place, _) = above.find(|(_, fields)| fields.contains_key(name))?;
@@ -139,22 +121,19 @@ fn beside_or_above<'m>(
     (!place.is_empty()).then(|| (*place).to_owned())
 }
 
-/// The field that was probably meant.
+/// The field that was probably meant: a similar one, or the only one that begins with all of
+/// `name`, as terminationGracePeriodSeconds with terminationGracePeriod.
 fn similar(name: &str, fields: &Fields) -> Option<&'static str> {
-    crate::similar::similar(name, fields.keys().copied()).or_else(|| beginning(name, fields))
-}
-
-/// The only field that begins with all of `name`, as terminationGracePeriodSeconds with
-/// terminationGracePeriod.
-fn beginning(name: &str, fields: &Fields) -> Option<&'static str> {
-    let mut longer = fields.keys().copied().filter(|it| it.starts_with(name));
-    let first = longer.next().filter(|_| name.len() >= MIN_BEGINNING)?;
-    longer.next().is_none().then_some(first)
+    let fields = || fields.keys().copied();
+    let mut longer = fields().filter(|it| name.len() >= MIN_BEGINNING && it.starts_with(name));
+    let beginning = longer.next().filter(|_| longer.next().is_none());
+    crate::similar::similar(name, fields()).or(beginning)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::documents::{VM, VMI};
     use super::*;
 
     #[test]
@@ -195,17 +174,18 @@ spec:
           bootOrder: 1
     volumes: []
 ";
-        let found = unknown_fields(&Node::read(text).unwrap()[0]);
-        let places: Vec<_> = found
-            .iter()
-            .map(|it| (it.line, it.belongs_in.as_deref().unwrap_or_default()))
-            .collect();
+        let found = unknown_fields(VMI, &Node::read(text).unwrap()[0]);
+        let place = |it: &UnknownField| {
+            let (_, place) = it.message.split_once(" belongs in ").unwrap();
+            (it.line, place.split_once(':').unwrap().0.to_owned())
+        };
+        let places: Vec<_> = found.iter().map(place).collect();
         assert_eq!(
             places,
             [
-                (7, "spec.domain.memory"),
-                (13, "spec.domain.devices.disks[0]"),
-                (14, "spec"),
+                (7, "spec.domain.memory".to_owned()),
+                (13, "spec.domain.devices.disks[0]".to_owned()),
+                (14, "spec".to_owned()),
             ]
         );
     }
@@ -228,25 +208,33 @@ spec:
           interfaces: [{name: a, masquerade: {mode: x}}]
         resources: {requests: {memory: 1Gi, 'example.org/x': 1}}
 ";
-        let found = unknown_fields(&Node::read(text).unwrap()[0]);
+        let found = unknown_fields(VM, &Node::read(text).unwrap()[0]);
+        let meant = |it: &UnknownField| {
+            let meant = it.message.strip_prefix("unknown field; did you mean ");
+            meant.map(|meant| meant.trim_end_matches('?').to_owned())
+        };
         let found: Vec<_> = found
             .iter()
-            .map(|it| (it.path.as_str(), it.line, it.similar))
+            .map(|it| (it.path.as_str(), it.line, meant(it)))
             .collect();
         let domain = "spec.template.spec.domain";
         assert_eq!(
             found,
             [
-                (format!("{domain}.memroy").as_str(), 9, Some("memory")),
+                (
+                    format!("{domain}.memroy").as_str(),
+                    9,
+                    Some("memory".to_owned())
+                ),
                 (
                     format!("{domain}.ioThreadPolicy").as_str(),
                     10,
-                    Some("ioThreadsPolicy")
+                    Some("ioThreadsPolicy".to_owned())
                 ),
                 (
                     format!("{domain}.devices.disks[0].boot_order").as_str(),
                     13,
-                    Some("bootOrder")
+                    Some("bootOrder".to_owned())
                 ),
                 (
                     format!("{domain}.devices.interfaces[0].masquerade.mode").as_str(),

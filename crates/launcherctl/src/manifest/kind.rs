@@ -2,6 +2,7 @@
 //! other problems.
 
 use super::documents::{KINDS, VM, VMI};
+use super::error::FieldError;
 use super::lines::Node;
 
 /// Most wrong, missing or extra letters of a kind.
@@ -12,8 +13,8 @@ const MAX_DISTANCE: usize = 3;
 pub struct MeantKind {
     /// `VirtualMachine` or `VirtualMachineInstance`.
     pub kind: &'static str,
-    /// The field that does not fit the kind, with the problem.
-    pub problem: Option<(&'static str, String)>,
+    /// The field that does not fit the kind.
+    pub problem: Option<FieldError>,
 }
 
 /// The kind that a document has or should have; `None` if it is unrelated.
@@ -21,6 +22,12 @@ pub fn meant_kind(document: &Node) -> Option<MeantKind> {
     let written = document.text("kind");
     let has = |path| document.find(path).is_some();
     let (has_domain, has_template) = (has("spec.domain"), has("spec.template"));
+    let sound = |kind| {
+        Some(MeantKind {
+            kind,
+            problem: None,
+        })
+    };
     let (kind, field, message) = match written {
         VM if has_domain && !has_template => (
             VMI,
@@ -32,8 +39,8 @@ pub fn meant_kind(document: &Node) -> Option<MeantKind> {
             "spec.template",
             "a VirtualMachineInstance has no template: its fields are in spec itself; or should it be kind: VirtualMachine?".to_owned(),
         ),
-        VM => return Some(MeantKind { kind: VM, problem: None }),
-        VMI => return Some(MeantKind { kind: VMI, problem: None }),
+        VM => return sound(VM),
+        VMI => return sound(VMI),
         "" => {
             let kind = of_fields(document)?;
             (kind, "kind", format!("missing; did you mean {kind}?"))
@@ -45,29 +52,30 @@ pub fn meant_kind(document: &Node) -> Option<MeantKind> {
             (kind, "kind", message)
         }
     };
-    let problem = Some((field, message));
+    let problem = Some(FieldError::new(field, message));
     Some(MeantKind { kind, problem })
 }
 
 /// The kind that has a document's fields.
 fn of_fields(document: &Node) -> Option<&'static str> {
-    let has = |path: &&str| document.find(path).is_some();
     let kinds = [("spec.domain", VMI), ("spec.template.spec.domain", VM)];
-    let found = kinds.into_iter().find(|(path, _)| has(path));
+    let found = kinds
+        .into_iter()
+        .find(|(path, _)| document.find(path).is_some());
     found.map(|(_, kind)| kind)
 }
 
 /// The nearest kind, if it is near enough.
 fn similar(written: &str) -> Option<&'static str> {
     let written = written.to_lowercase();
+    let distance = |kind: &str| strsim::damerau_levenshtein(&kind.to_lowercase(), &written);
     match &*written {
-        "vm" => return Some(VM),
-        "vmi" => return Some(VMI),
-        _ => {}
+        "vm" => Some(VM),
+        "vmi" => Some(VMI),
+        _ => KINDS
+            .into_iter()
+            .find(|kind| distance(kind) <= MAX_DISTANCE),
     }
-    KINDS
-        .into_iter()
-        .find(|kind| strsim::damerau_levenshtein(&kind.to_lowercase(), &written) <= MAX_DISTANCE)
 }
 
 #[cfg(test)]
@@ -75,10 +83,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn meant(text: &str) -> Option<(&'static str, &'static str)> {
+    fn meant(text: &str) -> Option<(&'static str, String)> {
         let documents = Node::read(text).unwrap();
         let meant = meant_kind(documents.first().unwrap())?;
-        Some((meant.kind, meant.problem.map_or("", |(field, _)| field)))
+        Some((
+            meant.kind,
+            meant.problem.map(|it| it.field).unwrap_or_default(),
+        ))
+    }
+
+    fn found(kind: &'static str, field: &str) -> Option<(&'static str, String)> {
+        Some((kind, field.to_owned()))
     }
 
     #[test]
@@ -86,14 +101,14 @@ mod tests {
         let vm = "spec: {template: {spec: {domain: {}}}}\n";
         let vmi = "spec: {domain: {}}\n";
         let of = |kind: &str, spec: &str| meant(&format!("kind: {kind}\n{spec}"));
-        assert_eq!(of(VM, vm), Some((VM, "")));
-        assert_eq!(of(VMI, vmi), Some((VMI, "")));
-        assert_eq!(of(VM, vmi), Some((VMI, "spec.domain")));
-        assert_eq!(of(VMI, vm), Some((VM, "spec.template")));
-        assert_eq!(of("VirtualMachin", vm), Some((VM, "kind")));
-        assert_eq!(of("virtualmachineinstance", vmi), Some((VMI, "kind")));
-        assert_eq!(of("VM", vmi), Some((VMI, "kind")));
-        assert_eq!(meant(vmi), Some((VMI, "kind")));
+        assert_eq!(of(VM, vm), found(VM, ""));
+        assert_eq!(of(VMI, vmi), found(VMI, ""));
+        assert_eq!(of(VM, vmi), found(VMI, "spec.domain"));
+        assert_eq!(of(VMI, vm), found(VM, "spec.template"));
+        assert_eq!(of("VirtualMachin", vm), found(VM, "kind"));
+        assert_eq!(of("virtualmachineinstance", vmi), found(VMI, "kind"));
+        assert_eq!(of("VM", vmi), found(VMI, "kind"));
+        assert_eq!(meant(vmi), found(VMI, "kind"));
         assert_eq!(of("VirtualMachineInstanceReplicaSet", vm), None);
         assert_eq!(of("Pod", "spec: {containers: []}"), None);
     }

@@ -6,6 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use super::paths::parts;
 use super::yaml_error::YamlError;
 
 /// A part of a document.
@@ -98,7 +99,7 @@ impl Node {
 
     /// The part at a path, such as `spec.domain.devices.disks[0].name`.
     pub fn find(&self, path: &str) -> Option<&Self> {
-        path_parts(path).try_fold(self, Self::inner)
+        parts(path).try_fold(self, Self::inner)
     }
 
     /// A field of an object, or an item of a list.
@@ -112,17 +113,12 @@ impl Node {
     /// The line of the innermost existing part at a path.
     pub fn line_of(&self, path: &str) -> u64 {
         let mut here = self;
-        for part in path_parts(path) {
+        for part in parts(path) {
             let Some(inner) = here.inner(part) else { break };
             here = inner;
         }
         here.line
     }
-}
-
-/// The fields and indexes of a path.
-pub fn path_parts(path: &str) -> impl Iterator<Item = &str> {
-    path.split(['.', '[', ']']).filter(|part| !part.is_empty())
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -171,10 +167,6 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 
     fn visit_unit<E>(self) -> Result<Content, E> {
-        Ok(Content::Scalar(Value::Null))
-    }
-
-    fn visit_none<E>(self) -> Result<Content, E> {
         Ok(Content::Scalar(Value::Null))
     }
 

@@ -15,6 +15,7 @@ mod kind;
 mod lines;
 mod network;
 mod origin;
+mod paths;
 mod problems;
 mod refusals;
 mod rules;
@@ -31,10 +32,11 @@ pub use network::Card;
 pub use origin::Origin;
 pub use problems::{Problem, Severity, problems};
 
-use crate::json::{copy_at, is_object_at, list_at, set, text_at};
+use crate::json::{is_object_at, list_at, set, set_default, text_at};
 use context::context_of_pod;
-use lines::path_parts;
-pub use type_error::TypeError;
+use error::FieldError;
+use paths::pointer;
+use type_error::type_problem;
 
 /// A VMI as JSON, complete enough for a launcher.
 #[derive(Debug, Clone)]
@@ -66,49 +68,9 @@ impl Manifest {
             defaults::namespace(&mut vmi, namespace)?;
         }
         defaults::of_admission(&mut vmi)?;
-        defaults::uid(&mut vmi);
+        set_default(&mut vmi, "/metadata/uid", random_uuid());
         typed(&vmi)?;
         Ok(Self { vmi, others })
-    }
-
-    /// Makes it a later version of a sent VMI: parts of the status that its file lacks stay as
-    /// sent.
-    ///
-    /// # Errors
-    /// It is another VM.
-    pub fn into_update_of(mut self, sent: &Value) -> Result<Self, ManifestError> {
-        for field in ["namespace", "name"] {
-            let pointer = format!("/metadata/{field}");
-            let (wanted, running) = (text_at(&self.vmi, &pointer), text_at(sent, &pointer));
-            if wanted != running {
-                return Err(ManifestError::OtherVm {
-                    field: format!("metadata.{field}"),
-                    message: format!("{wanted:?}, but the VM that runs has {running:?}"),
-                });
-            }
-        }
-        set(
-            &mut self.vmi,
-            "/metadata/uid",
-            copy_at(sent, "/metadata/uid"),
-        );
-        update::status_of(&mut self.vmi, sent);
-        Ok(self)
-    }
-
-    /// See [`update::keep_volumes`].
-    pub fn keep_volumes(&mut self, sent: &Value) -> Vec<String> {
-        update::keep_volumes(&mut self.vmi, sent)
-    }
-
-    /// See [`update::leave_out_new_volumes`].
-    pub fn leave_out_new_volumes(&mut self, sent: &Value) -> Vec<String> {
-        update::leave_out_new_volumes(&mut self.vmi, sent)
-    }
-
-    /// See [`update::leave_out_volumes`].
-    pub fn leave_out_volumes(&mut self, sent: &Value) -> Vec<String> {
-        update::leave_out_volumes(&mut self.vmi, sent)
     }
 
     /// Converts the VMI as a launcher will, so that a refusal comes before anything starts.
@@ -156,9 +118,8 @@ impl Manifest {
 
     /// The names of the volumes, in order, with their definition.
     pub fn volumes(&self) -> impl Iterator<Item = (&str, &Value)> {
-        list_at(&self.vmi, "/spec/volumes")
-            .iter()
-            .map(|volume| (text_at(volume, "/name"), volume))
+        let volumes = list_at(&self.vmi, "/spec/volumes").iter();
+        volumes.map(|volume| (text_at(volume, "/name"), volume))
     }
 }
 
@@ -166,8 +127,10 @@ impl Manifest {
 /// to the first ones; empty for an unreadable text.
 pub fn unknown_fields(text: &str) -> Vec<String> {
     let documents = lines::Node::read(text).unwrap_or_default();
-    let unknown = documents.iter().flat_map(fields::unknown_fields);
-    let lines = unknown.map(|field| format!("{}: {}: {}", field.line, field.path, field.message()));
+    let unknown = documents
+        .iter()
+        .flat_map(|document| fields::unknown_fields(document.text("kind"), document));
+    let lines = unknown.map(|field| format!("{}: {}: {}", field.line, field.path, field.message));
     let mut lines: Vec<String> = lines.take(MAX_PROBLEMS + 1).collect();
     if let Some(last) = lines.get_mut(MAX_PROBLEMS) {
         *last = format!(" there are more than {MAX_PROBLEMS} unknown fields");
@@ -182,9 +145,8 @@ pub fn unknown_fields(text: &str) -> Vec<String> {
 /// The problem.
 pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), ManifestError> {
     let documents = documents::read(text)?;
-    let is_vm = documents
-        .iter()
-        .any(|document| !["", documents::VMI].contains(&text_at(document, "/kind")));
+    let mut kinds = documents.iter().map(|document| text_at(document, "/kind"));
+    let is_vm = kinds.any(|kind| !["", documents::VMI].contains(&kind));
     let mut vmi = match documents.as_slice() {
         [one] if text_at(one, "/kind").is_empty() && one.is_object() => one.clone(),
         _ => documents::the_vmi(documents)?,
@@ -200,18 +162,13 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
 
 /// The VMI as the conversion reads it. Also called before the defaults, so that errors name what
 /// the file has.
-fn typed(value: &Value) -> Result<Vmi, ManifestError> {
+fn typed(value: &Value) -> Result<Vmi, FieldError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
-        let found = value.pointer(&path_pointer(&path));
-        let error = TypeError::new(error.inner(), found.unwrap_or(&Value::Null));
-        ManifestError::in_field(path, error.to_string())
+        let found = value.pointer(&pointer(&path)).unwrap_or(&Value::Null);
+        let message = type_problem(error.inner(), found);
+        FieldError::new(path, message)
     })
-}
-
-/// The JSON pointer of a path such as `spec.volumes[0].name`.
-fn path_pointer(path: &str) -> String {
-    path_parts(path).flat_map(|part| ["/", part]).collect()
 }
 
 #[cfg(test)]

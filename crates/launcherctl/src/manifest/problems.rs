@@ -10,13 +10,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::documents::{self, INSTANCE_TYPE};
-use super::error::MAX_PROBLEMS;
-use super::fields::unknown_fields_of;
+use super::error::{FieldError, MAX_PROBLEMS};
+use super::fields::unknown_fields;
 use super::kind::{MeantKind, meant_kind};
 use super::lines::Node;
-use super::refusals::{clear, clear_parent, is_related, refusals};
+use super::paths::{is_related, pointer};
+use super::refusals::{clear, clear_parent, refusals};
 use super::rules::{violations, violations_of_vm};
-use super::{config_data, defaults, path_pointer, typed};
+use super::{config_data, defaults, typed};
 use crate::json::{copy_at, set, text_at};
 use os::logging::chain;
 
@@ -24,8 +25,6 @@ use os::logging::chain;
 const MAX_CONVERTED_BYTES: usize = 8 << 20;
 /// Limit of the wrongly typed fields searched for in a document.
 const MAX_WRONG_TYPES: usize = 100;
-/// Where a VirtualMachine has its VMI.
-const TEMPLATE: &str = "spec.template.";
 /// The versions of KubeVirt's API.
 const API_VERSIONS: [&str; 2] = ["kubevirt.io/v1", "kubevirt.io/v1alpha3"];
 
@@ -91,17 +90,17 @@ pub fn problems(text: &str) -> Vec<Problem> {
             return found;
         }
     };
-    let vms = || {
-        documents
-            .iter()
-            .filter_map(|node| Some((meant_kind(node)?, node)))
-    };
-    if vms().next().is_none() {
+    let vms = documents.iter();
+    let vms = vms.filter_map(|node| Some((meant_kind(node)?, node)));
+    let vms: Vec<_> = vms.collect();
+    if vms.is_empty() {
         let line = documents.first().map_or(1, |node| node.line_of("kind"));
         let error = documents::the_vmi(documents.iter().map(Node::value).collect()).err();
         found.extend(error.map(|error| Problem::of_file(line, chain(&error))));
     }
-    let of_vms = vms().flat_map(|(meant, node)| of_document(meant, node));
+    let of_vms = vms
+        .into_iter()
+        .flat_map(|(meant, node)| of_document(meant, node));
     let of_others = documents.iter().flat_map(of_config_data);
     found.extend(of_vms.chain(of_others).take(MAX_PROBLEMS + 1));
     found.sort_by_key(|problem| problem.line);
@@ -119,149 +118,118 @@ pub fn problems(text: &str) -> Vec<Problem> {
 
 /// The problems of a ConfigMap or Secret.
 fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
-    let wrong = config_data::document_problems(&node.value()).into_iter();
-    wrong.map(|(field, message)| Problem::of_field(node, &field, message))
+    let found = config_data::document_problems(&node.value()).into_iter();
+    found.map(|it| Problem::of_field(node, &it.field, it.message))
 }
 
-struct Found<'a> {
-    node: &'a Node,
-    /// Whether the VMI is in a template.
-    is_template: bool,
-    problems: Vec<Problem>,
-    /// Fields of the VMI with a problem.
-    fields: Vec<String>,
-}
-
-impl Found<'_> {
-    /// Whether there are more problems than are shown.
-    fn is_full(&self) -> bool {
-        self.problems.len() > MAX_PROBLEMS
-    }
-
-    /// Adds a problem of a document's field, unless there are too many.
-    fn add_at(&mut self, field: &str, message: String) {
-        if !self.is_full() {
-            let problem = Problem::of_field(self.node, field, message);
-            self.problems.push(problem);
-        }
-    }
-
-    /// Adds a problem of the VMI's field.
-    fn add(&mut self, path: &str, message: String) {
-        if self.is_full() || self.fields.iter().any(|field| field == path) {
-            return;
-        }
-        self.fields.push(path.to_owned());
-        let in_template = format!("{TEMPLATE}{path}");
-        // The VM has the VMI's name and namespace.
-        let is_of_template = ["spec.", "metadata.labels", "metadata.annotations"]
-            .iter()
-            .any(|start| path.starts_with(start));
-        let field = if self.is_template && is_of_template {
-            &in_template
-        } else {
-            path
-        };
-        self.add_at(field, message);
-    }
-
-    /// Like [`Self::add`], for a possible consequence of an earlier problem.
-    fn add_unless_related(&mut self, path: &str, message: String) {
-        if !self.fields.iter().any(|field| is_related(field, path)) {
-            self.add(path, message);
-        }
-    }
-}
-
+/// The problems of a VM or VMI.
 fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
-    let mut value = node.value();
-    let mut found = Found {
-        node,
-        is_template: meant.kind != documents::VMI,
-        problems: Vec::new(),
-        fields: Vec::new(),
-    };
-    let is_misplaced = meant
+    let is_vmi = meant.kind == documents::VMI;
+    let problem = |it: FieldError| Problem::of_field(node, &it.field, it.message);
+    let mut found = Vec::new();
+    let misplaced = meant
         .problem
-        .as_ref()
-        .is_some_and(|(field, _)| field.starts_with("spec."));
-    for unknown in unknown_fields_of(meant.kind, node) {
+        .iter()
+        .find(|it| it.field.starts_with("spec."));
+    for unknown in unknown_fields(meant.kind, node) {
         // In a document of the other kind, most fields of the spec are unknown.
-        if !(is_misplaced && unknown.path.split('.').count() == 2) {
-            found.add_at(&unknown.path, unknown.message());
+        if misplaced.is_none() || unknown.path.split('.').count() != 2 {
+            found.push(Problem::of_field(node, &unknown.path, unknown.message));
         }
     }
-    if let Some((field, message)) = meant.problem {
-        found.add_at(field, message);
-    }
+    found.extend(meant.problem.map(problem));
+    let mut value = node.value();
     let version = text_at(&value, "/apiVersion");
     if !version.is_empty() && !API_VERSIONS.contains(&version) {
         let message =
             format!("{version:?} is not a version of KubeVirt's; expected kubevirt.io/v1");
-        found.add_at("apiVersion", message);
+        found.push(problem(FieldError::new("apiVersion", message)));
     }
-    if meant.kind != documents::VMI {
-        for violation in violations_of_vm(&value) {
-            found.add_at(&violation.field, violation.message);
-        }
-    }
-    if found.is_full() {
-        return found.problems;
+    if !is_vmi {
+        found.extend(violations_of_vm(&value).map(problem));
     }
     set(&mut value, "/kind", json!(meant.kind));
     match documents::into_vmi(value) {
-        Ok(vmi) => of_vmi(vmi, &mut found),
+        Ok(vmi) if is_vmi => found.extend(of_vmi(vmi).into_iter().map(problem)),
+        Ok(vmi) => found.extend(of_vmi(vmi).into_iter().map(in_template).map(problem)),
         Err(error) => {
-            found.add_at(error.field(), error.message());
-            if error.field() == INSTANCE_TYPE
-                && let Some(problem) = found.problems.last_mut()
-            {
-                problem.severity = Severity::Note;
-            }
+            let severity = match &*error.field {
+                INSTANCE_TYPE => Severity::Note,
+                _ => Severity::Error,
+            };
+            let problem = problem(error);
+            found.push(Problem {
+                severity,
+                ..problem
+            });
         }
     }
-    found.problems
+    found
 }
 
-/// The refused values.
-fn of_vmi(mut vmi: Value, found: &mut Found<'_>) {
+/// A VMI's problem, in the VirtualMachine with its template. Name and namespace are the VM's.
+fn in_template(mut error: FieldError) -> FieldError {
+    let fields = ["spec.", "metadata.labels", "metadata.annotations"];
+    if fields.iter().any(|field| error.field.starts_with(field)) {
+        error.field.insert_str(0, "spec.template.");
+    }
+    error
+}
+
+/// The refused values of a VMI.
+fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
+    let mut found = Vec::new();
     for _ in 0..MAX_WRONG_TYPES {
         let Err(error) = typed(&vmi) else { break };
-        found.add_unless_related(error.field(), error.message());
-        if !clear(&mut vmi, error.field()) && !clear_parent(&mut vmi, error.field(), &[]) {
-            return;
+        let is_cleared = clear(&mut vmi, &error.field) || clear_parent(&mut vmi, &error.field, &[]);
+        add_unless_related(&mut found, error);
+        if !is_cleared {
+            return found;
         }
     }
-    let wrong_types = found.fields.clone();
+    let wrong_types = found.clone();
     for violation in violations(&vmi) {
-        if found.is_full() {
-            return;
+        // More are not shown.
+        if found.len() > MAX_PROBLEMS {
+            return found;
         }
         let field = &violation.field;
-        if !wrong_types.iter().any(|wrong| is_related(wrong, field)) {
-            found.add(field, violation.message);
+        if !wrong_types
+            .iter()
+            .any(|wrong| is_related(&wrong.field, field))
+            && !found.iter().any(|other| other.field == *field)
+        {
+            found.push(violation);
         }
     }
     while let Err(error) = defaults::of_admission(&mut vmi) {
-        found.add_unless_related(error.field(), error.message());
-        let mended = match error.field() {
+        let mended = match &*error.field {
             "metadata.name" => json!("check"),
             "spec.architecture" => Value::Null,
             _of_memory => json!("64Mi"),
         };
-        let pointer = path_pointer(error.field());
+        let pointer = pointer(&error.field);
+        add_unless_related(&mut found, error);
         if copy_at(&vmi, &pointer) == mended {
-            return;
+            return found;
         }
         set(&mut vmi, &pointer, mended);
     }
     defaults::of_cluster(&mut vmi);
-    if found.is_full() {
-        return;
-    }
     let bytes = vmi.to_string().len().max(1);
-    for (field, reason) in refusals(vmi, MAX_CONVERTED_BYTES / bytes) {
-        found.add_unless_related(&field, reason);
+    for refusal in refusals(vmi, MAX_CONVERTED_BYTES / bytes) {
+        add_unless_related(&mut found, refusal);
+    }
+    found
+}
+
+/// Adds a problem that is no possible consequence of an earlier one.
+fn add_unless_related(found: &mut Vec<FieldError>, error: FieldError) {
+    if !found
+        .iter()
+        .any(|other| is_related(&other.field, &error.field))
+    {
+        found.push(error);
     }
 }
 

@@ -1,12 +1,14 @@
 //! Finds all refusals of the conversion, which stops at the first: each refused part is removed,
 //! and the rest converted again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::context::context_of_pod;
-use super::{path_pointer, typed};
+use super::error::FieldError;
+use super::paths::{is_related, pointer};
+use super::typed;
 use crate::json::{list_at, text_at};
 
 /// Limit of one VMI's conversions; each removes a field or more.
@@ -24,8 +26,8 @@ const PARTNERS: [(&str, &str); 5] = [
 
 /// The fields that the conversion refuses, with the reasons, in the order of finding, in at most
 /// `attempts`: converting a large VMI takes long.
-pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
+pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<FieldError> {
+    let mut found: Vec<FieldError> = Vec::new();
     let mut removed = Removed::default();
     for _ in 0..attempts.clamp(1, MAX_ATTEMPTS) {
         let Ok(parsed) = typed(&vmi) else { break };
@@ -34,30 +36,20 @@ pub fn refusals(mut vmi: Value, attempts: usize) -> Vec<(String, String)> {
         };
         let field = removed.original(&refusal.field);
         // Refused again because of the removed parts.
-        let is_new = !found.iter().any(|(other, _)| is_related(other, &field));
+        let is_new = !found.iter().any(|other| is_related(&other.field, &field));
         if is_new {
-            found.push((field, refusal.reason.to_string()));
+            found.push(FieldError::new(field, refusal.reason.to_string()));
         }
         // If an item is removed, references to it are not refused for that.
         let is_item = refusal.field.ends_with(']');
         let is_changed = (is_new && !is_item && clear(&mut vmi, &refusal.field))
-            || removed.remove_item(&mut vmi, &refusal.field)
+            || removed.remove_item(&mut vmi, &refusal.field).is_some()
             || clear_parent(&mut vmi, &refusal.field, &LARGE);
         if !is_changed {
             break;
         }
     }
     found
-}
-
-/// Whether two paths are equal or one leads to the other.
-pub fn is_related(one: &str, other: &str) -> bool {
-    let leads = |one: &str, other: &str| {
-        other
-            .strip_prefix(one)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    leads(one, other) || leads(other, one)
 }
 
 /// Sets the field to null, which means missing. Returns false if it does not exist. A list's item
@@ -68,7 +60,7 @@ pub fn clear(vmi: &mut Value, path: &str) -> bool {
     } else {
         Value::Null
     };
-    let pointer = path_pointer(path);
+    let pointer = pointer(path);
     match vmi.pointer_mut(&pointer) {
         Some(field) if *field != empty && !pointer.is_empty() => {
             *field = empty;
@@ -80,47 +72,37 @@ pub fn clear(vmi: &mut Value, path: &str) -> bool {
 
 /// Clears the object or list that contains the field, unless it is one of `kept`.
 pub fn clear_parent(vmi: &mut Value, path: &str, kept: &[&str]) -> bool {
-    let mut path = path;
-    while let Some(end) = path.rfind(['.', '[']) {
-        path = path.get(..end).unwrap_or_default();
-        if kept.contains(&path) {
-            return false;
-        }
-        if clear(vmi, path) {
-            return true;
-        }
-    }
-    false
+    let ends = path.rmatch_indices(['.', '[']);
+    let parents = ends.filter_map(|(end, _)| path.get(..end));
+    let mut parents = parents.take_while(|parent| !kept.contains(parent));
+    parents.any(|parent| clear(vmi, parent))
 }
 
-/// The items removed from lists: the list, and the item's place in the file.
+/// The items removed from lists: for each list, the items' places in the file.
 #[derive(Debug, Default)]
-struct Removed(Vec<(String, usize)>);
+struct Removed(BTreeMap<String, BTreeSet<usize>>);
 
 impl Removed {
     /// Removes the list item that a path leads into, and items of other lists with its name.
-    fn remove_item(&mut self, vmi: &mut Value, path: &str) -> bool {
-        let Some((list, index, _)) = split(path) else {
-            return false;
-        };
-        let Some(item) = self.take(vmi, list, index) else {
-            return false;
-        };
-        let name = text_at(&item, "/name").to_owned();
+    /// Returns the item.
+    fn remove_item(&mut self, vmi: &mut Value, path: &str) -> Option<Value> {
+        let (list, index, _) = split(path)?;
+        let item = self.take(vmi, list, index)?;
+        let name = text_at(&item, "/name");
         for (_, partner) in PARTNERS.iter().filter(|(one, _)| *one == list) {
-            let mut items = list_at(vmi, &path_pointer(partner)).iter();
+            let mut items = list_at(vmi, &pointer(partner)).iter();
             if let Some(index) = items.position(|item| text_at(item, "/name") == name) {
                 self.take(vmi, partner, index);
             }
         }
-        true
+        Some(item)
     }
 
     fn take(&mut self, vmi: &mut Value, list: &str, index: usize) -> Option<Value> {
         let original = self.original_index(list, index);
-        let items = vmi.pointer_mut(&path_pointer(list))?.as_array_mut()?;
+        let items = vmi.pointer_mut(&pointer(list))?.as_array_mut()?;
         let item = (index < items.len()).then(|| items.remove(index))?;
-        self.0.push((list.to_owned(), original));
+        self.0.entry(list.to_owned()).or_default().insert(original);
         Some(item)
     }
 
@@ -135,10 +117,8 @@ impl Removed {
     }
 
     fn original_index(&self, list: &str, index: usize) -> usize {
-        let removed = self.0.iter().filter(|(other, _)| other == list);
-        let removed: BTreeSet<usize> = removed.map(|(_, original)| *original).collect();
-        let shift = |index, gone| index + usize::from(gone <= index);
-        removed.into_iter().fold(index, shift)
+        let removed = self.0.get(list).into_iter().flatten();
+        removed.fold(index, |index, gone| index + usize::from(*gone <= index))
     }
 }
 
@@ -175,7 +155,7 @@ mod tests {
         });
         let mut fields: Vec<String> = refusals(vmi, MAX_ATTEMPTS)
             .into_iter()
-            .map(|(field, _)| field)
+            .map(|it| it.field)
             .collect();
         fields.sort();
         let disks = "spec.domain.devices.disks";
@@ -191,13 +171,5 @@ mod tests {
                 "spec.domain.devices.interfaces[0].name".to_owned(),
             ]
         );
-    }
-
-    #[test]
-    fn paths_are_related_by_whole_names() {
-        assert!(is_related("spec.volumes[1]", "spec.volumes[1].name"));
-        assert!(is_related("spec.domain.cpu.model", "spec.domain.cpu"));
-        assert!(!is_related("spec.volumes[1]", "spec.volumes[10]"));
-        assert!(!is_related("spec.domain.cpu", "spec.domain.cpuset"));
     }
 }

@@ -3,11 +3,6 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The expected and the actual type.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TypeError(String);
-
 /// What the deserializer expects, and our word for it. Prefixes match.
 const EXPECTED: [(&str, &str); 9] = [
     ("a boolean", "true or false"),
@@ -21,24 +16,22 @@ const EXPECTED: [(&str, &str); 9] = [
     ("f64", "a number"),
 ];
 
-impl TypeError {
-    /// From a deserializer's error and the field's value.
-    pub fn new(error: &serde_json::Error, value: &Value) -> Self {
-        let text = error.to_string();
-        let is_of_type = text.starts_with("invalid ");
-        let expected = text.rsplit_once(", expected ");
-        let Some((_, expected)) = expected.filter(|_| is_of_type) else {
-            return Self(text);
-        };
-        let known = EXPECTED
-            .iter()
-            .find(|(word, _)| expected.starts_with(word) && !expected.starts_with("unit"));
-        let expected = known.map_or(expected, |(_, word)| word);
-        Self(format!(
-            "expected {expected}, found {}",
-            found(value, expected)
-        ))
+/// The expected and the actual type, from a deserializer's error and the field's value.
+pub fn type_problem(error: &serde_json::Error, value: &Value) -> String {
+    let text = error.to_string();
+    let Some((_, expected)) = text.rsplit_once(", expected ") else {
+        return text;
+    };
+    if !text.starts_with("invalid ") {
+        return text;
     }
+    let is_of = |(word, _): &&(&str, &str)| expected.starts_with(word);
+    let known = EXPECTED
+        .iter()
+        .find(is_of)
+        .filter(|_| !expected.starts_with("unit"));
+    let expected = known.map_or(expected, |(_, word)| word);
+    format!("expected {expected}, found {}", found(value, expected))
 }
 
 /// Why a value does not have a type. A missing or null value has any type.
@@ -47,7 +40,7 @@ pub fn wrong_type<T: DeserializeOwned>(value: &Value) -> Option<String> {
         return None;
     }
     let error = serde_json::from_value::<T>(value.clone()).err()?;
-    Some(TypeError::new(&error, value).to_string())
+    Some(type_problem(&error, value))
 }
 
 fn found(value: &Value, expected: &str) -> String {

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use super::Manifest;
 use super::defaults::{DEFAULT_PHASE, default_volume_status};
 use super::drives::is_drive;
+use super::error::{FieldError, ManifestError};
 use crate::json::{
     copy_at, find_named, is_true_at, list_at, list_mut, names_at, push, remove_named, set,
     set_default, text_at,
@@ -13,9 +15,72 @@ const DISKS: &str = "/spec/domain/devices/disks";
 const VOLUMES: &str = "/spec/volumes";
 const STATUS: &str = "/status/volumeStatus";
 
+impl Manifest {
+    /// Makes it a later version of a sent VMI: parts of the status that its file lacks stay as
+    /// sent.
+    ///
+    /// # Errors
+    /// It is another VM.
+    pub fn into_update_of(mut self, sent: &Value) -> Result<Self, ManifestError> {
+        for field in ["namespace", "name"] {
+            let pointer = format!("/metadata/{field}");
+            let (wanted, running) = (text_at(&self.vmi, &pointer), text_at(sent, &pointer));
+            if wanted != running {
+                let message = format!("{wanted:?}, but the VM that runs has {running:?}");
+                let error = FieldError::new(format!("metadata.{field}"), message);
+                return Err(ManifestError::OtherVm(error));
+            }
+        }
+        let uid = copy_at(sent, "/metadata/uid");
+        set(&mut self.vmi, "/metadata/uid", uid);
+        status_of(&mut self.vmi, sent);
+        Ok(self)
+    }
+
+    /// Removes hotpluggable volumes that `sent` lacks: a cluster plugs them in once their images
+    /// exist. An image of that name in the VM's directory belongs to an unplugged volume. Returns
+    /// their names.
+    pub fn leave_out_volumes(&mut self, sent: &Value) -> Vec<String> {
+        leave_out(&mut self.vmi, sent, true)
+    }
+
+    /// Removes volumes that `sent` lacks and that only a start gives the guest: a cluster adds them
+    /// to the VMI of the next start. Returns their names.
+    pub fn leave_out_new_volumes(&mut self, sent: &Value) -> Vec<String> {
+        leave_out(&mut self.vmi, sent, false)
+    }
+
+    /// Restores volumes of `sent` that the running guest keeps and that are missing or of another
+    /// kind. Returns their names. All keep `sent`'s order, by which the guest's disks are named.
+    pub fn keep_volumes(&mut self, sent: &Value) -> Vec<String> {
+        let is_lost = |sent: &&Value| {
+            let wanted = find_named(&self.vmi, VOLUMES, text_at(sent, "/name"));
+            let is_wanted = wanted.is_some_and(|it| source_kinds(it).eq(source_kinds(sent)));
+            !is_wanted && !may_be_plugged_in(sent)
+        };
+        let lost = list_at(sent, VOLUMES).iter().filter(is_lost);
+        let names: Vec<String> = lost.map(|it| text_at(it, "/name").to_owned()).collect();
+        for list in [VOLUMES, DISKS, STATUS] {
+            for name in &names {
+                if let Some(item) = find_named(sent, list, name) {
+                    remove_named(&mut self.vmi, list, name);
+                    push(&mut self.vmi, list, item.clone());
+                }
+            }
+            // New ones follow.
+            let order = names_at(sent, list);
+            list_mut(&mut self.vmi, list).sort_by_key(|item| {
+                let place = order.iter().position(|name| name == text_at(item, "/name"));
+                place.unwrap_or(usize::MAX)
+            });
+        }
+        names
+    }
+}
+
 /// Takes from `sent` the parts of the status that [`of_admission`](super::defaults::of_admission)
 /// has only guessed or that the VMI lacks.
-pub fn status_of(vmi: &mut Value, sent: &Value) {
+fn status_of(vmi: &mut Value, sent: &Value) {
     if text_at(vmi, "/status/phase") == DEFAULT_PHASE {
         set(vmi, "/status/phase", copy_at(sent, "/status/phase"));
     }
@@ -31,19 +96,6 @@ pub fn status_of(vmi: &mut Value, sent: &Value) {
     for (name, value) in members.into_iter().flatten() {
         set_default(vmi, &format!("/status/{name}"), value.clone());
     }
-}
-
-/// Removes hotpluggable volumes that `sent` lacks: a cluster plugs them in once their images
-/// exist. An image of that name in the VM's directory belongs to an unplugged volume. Returns their
-/// names.
-pub fn leave_out_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    leave_out(vmi, sent, true)
-}
-
-/// Removes volumes that `sent` lacks and that only a start gives the guest: a cluster adds them to
-/// the VMI of the next start. Returns their names.
-pub fn leave_out_new_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    leave_out(vmi, sent, false)
 }
 
 /// Removes volumes that `sent` lacks, and everything that refers to them. Returns their names.
@@ -66,46 +118,19 @@ fn leave_out(vmi: &mut Value, sent: &Value, are_pluggable: bool) -> Vec<String> 
     names
 }
 
-/// Restores volumes of `sent` that the running guest keeps and that are missing or of another kind.
-/// Returns their names. All keep `sent`'s order, by which the guest's disks are named.
-pub fn keep_volumes(vmi: &mut Value, sent: &Value) -> Vec<String> {
-    let is_lost = |sent: &&Value| {
-        let wanted = find_named(vmi, VOLUMES, text_at(sent, "/name"));
-        let is_wanted = wanted.is_some_and(|it| source_kinds(it).eq(source_kinds(sent)));
-        !is_wanted && !may_be_plugged_in(sent)
-    };
-    let lost = list_at(sent, VOLUMES).iter().filter(is_lost);
-    let names: Vec<String> = lost.map(|it| text_at(it, "/name").to_owned()).collect();
-    for list in [VOLUMES, DISKS, STATUS] {
-        for name in &names {
-            if let Some(item) = find_named(sent, list, name) {
-                remove_named(vmi, list, name);
-                push(vmi, list, item.clone());
-            }
-        }
-        // New ones follow.
-        let order = names_at(sent, list);
-        list_mut(vmi, list).sort_by_key(|item| {
-            let place = order.iter().position(|name| name == text_at(item, "/name"));
-            place.unwrap_or(usize::MAX)
-        });
-    }
-    names
-}
-
 /// A volume's source kinds, such as `containerDisk`.
 fn source_kinds(volume: &Value) -> impl Iterator<Item = &String> {
     let fields = volume.as_object().into_iter().flatten();
-    fields
-        .map(|(field, _)| field)
-        .filter(|field| *field != "name")
+    let names = fields.map(|(field, _)| field);
+    names.filter(|field| *field != "name")
 }
 
 fn may_be_plugged_in(volume: &Value) -> bool {
-    let kinds = ["/persistentVolumeClaim", "/dataVolume"].iter();
-    kinds
-        .map(|kind| format!("{kind}/hotpluggable"))
-        .any(|field| is_true_at(volume, &field))
+    let fields = [
+        "/persistentVolumeClaim/hotpluggable",
+        "/dataVolume/hotpluggable",
+    ];
+    fields.iter().any(|field| is_true_at(volume, field))
 }
 
 #[cfg(test)]
@@ -115,20 +140,27 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn manifest(vmi: Value) -> Manifest {
+        Manifest {
+            vmi,
+            others: Vec::new(),
+        }
+    }
+
     #[test]
     fn a_new_volume_that_may_be_plugged_in_is_left_out_of_an_update() {
         let claim = |name: &str, hotpluggable| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": hotpluggable}});
         let sent = json!({"spec": {"volumes": [claim("old", true)]}});
         let volumes = [("old", true), ("later", true), ("root", false)];
-        let mut update = json!({"spec": {
+        let mut update = manifest(json!({"spec": {
             "volumes": volumes.map(|(name, hotpluggable)| claim(name, hotpluggable)),
             "domain": {"devices": {"disks": [{"name": "later"}, {"name": "root"}]}},
-        }});
-        let left_out = leave_out_volumes(&mut update, &sent);
+        }}));
+        let left_out = update.leave_out_volumes(&sent);
         assert_eq!(left_out, ["later"]);
-        assert_eq!(list_at(&update, "/spec/volumes").len(), 2);
+        assert_eq!(list_at(&update.vmi, "/spec/volumes").len(), 2);
         assert_eq!(
-            update["spec"]["domain"]["devices"]["disks"],
+            update.vmi["spec"]["domain"]["devices"]["disks"],
             json!([{"name": "root"}])
         );
     }
@@ -140,17 +172,19 @@ mod tests {
         let sent = json!({"spec": {"domain": {"devices": {"disks": [{"name": "cd", "cdrom": {}}, {"name": "root"}]}}}});
         let claim =
             |name: &str| json!({"name": name, "persistentVolumeClaim": {"hotpluggable": true}});
-        let mut update = json!({"spec": {"volumes": [claim("cd"), claim("late")], "domain": {"devices": {"disks": disks}}}});
-        let left_out = leave_out_volumes(&mut update, &sent);
+        let mut update = manifest(
+            json!({"spec": {"volumes": [claim("cd"), claim("late")], "domain": {"devices": {"disks": disks}}}}),
+        );
+        let left_out = update.leave_out_volumes(&sent);
         assert_eq!(left_out, ["cd", "late"]);
-        assert!(list_at(&update, "/spec/volumes").is_empty());
-        assert_eq!(update["spec"]["domain"], sent["spec"]["domain"]);
+        assert!(list_at(&update.vmi, "/spec/volumes").is_empty());
+        assert_eq!(update.vmi["spec"]["domain"], sent["spec"]["domain"]);
     }
 
     #[test]
     fn a_volume_that_only_a_start_gives_is_left_out_of_an_update() {
         let sent = json!({"spec": {"volumes": [{"name": "root", "containerDisk": {}}]}});
-        let mut update = json!({"spec": {
+        let mut update = manifest(json!({"spec": {
             "volumes": [{"name": "root", "containerDisk": {}}, {"name": "late", "emptyDisk": {}},
                 {"name": "files", "configMap": {}},
                 {"name": "plugged", "dataVolume": {"hotpluggable": true}}],
@@ -158,10 +192,10 @@ mod tests {
                 "disks": [{"name": "late"}, {"name": "plugged"}, {"name": "root"}],
                 "filesystems": [{"name": "files"}],
             }},
-        }, "status": {"volumeStatus": [{"name": "late"}, {"name": "root"}]}});
-        assert_eq!(leave_out_new_volumes(&mut update, &sent), ["late", "files"]);
+        }, "status": {"volumeStatus": [{"name": "late"}, {"name": "root"}]}}));
+        assert_eq!(update.leave_out_new_volumes(&sent), ["late", "files"]);
         let names = |pointer: &str| -> Vec<&str> {
-            let items = list_at(&update, pointer).iter();
+            let items = list_at(&update.vmi, pointer).iter();
             items.map(|item| text_at(item, "/name")).collect()
         };
         assert_eq!(names("/spec/volumes"), ["root", "plugged"]);
@@ -177,20 +211,20 @@ mod tests {
                 {"name": "more", "persistentVolumeClaim": {"hotpluggable": true}}],
             "domain": {"devices": {"disks": [{"name": "root"}, {"name": "token", "serial": "T"}]}},
         }, "status": {"volumeStatus": [{"name": "root"}, {"name": "token", "target": "sda"}]}});
-        let mut update = json!({"spec": {
+        let mut update = manifest(json!({"spec": {
             "volumes": [{"name": "root"}],
             "domain": {"devices": {"disks": [{"name": "root"}]}},
-        }, "status": {"volumeStatus": [{"name": "root"}]}});
-        assert_eq!(keep_volumes(&mut update, &sent), ["token"]);
-        assert_eq!(update["spec"]["domain"], sent["spec"]["domain"]);
-        assert_eq!(update["status"], sent["status"]);
-        let volumes = list_at(&update, "/spec/volumes");
+        }, "status": {"volumeStatus": [{"name": "root"}]}}));
+        assert_eq!(update.keep_volumes(&sent), ["token"]);
+        assert_eq!(update.vmi["spec"]["domain"], sent["spec"]["domain"]);
+        assert_eq!(update.vmi["status"], sent["status"]);
+        let volumes = list_at(&update.vmi, "/spec/volumes");
         assert_eq!(volumes, &list_at(&sent, "/spec/volumes")[..2]);
-        assert!(keep_volumes(&mut update, &sent).is_empty());
+        assert!(update.keep_volumes(&sent).is_empty());
         let other_kind = json!([{"name": "root"}, {"name": "token", "configMap": {}}]);
-        update["spec"]["volumes"] = other_kind;
-        assert_eq!(keep_volumes(&mut update, &sent), ["token"]);
-        let volumes = list_at(&update, "/spec/volumes");
+        update.vmi["spec"]["volumes"] = other_kind;
+        assert_eq!(update.keep_volumes(&sent), ["token"]);
+        let volumes = list_at(&update.vmi, "/spec/volumes");
         assert_eq!(volumes, &list_at(&sent, "/spec/volumes")[..2]);
     }
 
@@ -200,9 +234,9 @@ mod tests {
             |names: &[&str]| -> Value { names.iter().map(|it| json!({"name": it})).collect() };
         let vmi = |names: &[&str]| json!({"spec": {"volumes": named(names), "domain": {"devices": {"disks": named(names)}}}});
         let sent = vmi(&["root", "seed", "data"]);
-        let mut update = vmi(&["new", "data", "root", "other"]);
-        assert_eq!(keep_volumes(&mut update, &sent), ["seed"]);
-        assert_eq!(update, vmi(&["root", "seed", "data", "new", "other"]));
+        let mut update = manifest(vmi(&["new", "data", "root", "other"]));
+        assert_eq!(update.keep_volumes(&sent), ["seed"]);
+        assert_eq!(update.vmi, vmi(&["root", "seed", "data", "new", "other"]));
     }
 
     #[test]

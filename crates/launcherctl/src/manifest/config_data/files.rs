@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 
 use super::{Files, Kind, NamedPath};
 use crate::error::{CtlError, TextError, fail, text_error};
-use crate::files::FileError;
+use crate::files::{FileError, create_private};
 use crate::json::{copy_at, text_at};
-use crate::manifest::type_error::TypeError;
+use crate::manifest::error::FieldError;
+use crate::manifest::type_error::type_problem;
 use os::logging::chain;
 
 /// Kubernetes' limit of a ConfigMap or Secret.
@@ -59,7 +60,7 @@ fn of_entry(
 }
 
 /// All problems of a ConfigMap or Secret document, each with its field; none for other documents.
-pub fn document_problems(document: &Value) -> Vec<(String, String)> {
+pub fn document_problems(document: &Value) -> Vec<FieldError> {
     let Some(kind) = Kind::of_document(document) else {
         return Vec::new();
     };
@@ -69,12 +70,12 @@ pub fn document_problems(document: &Value) -> Vec<(String, String)> {
     for field in [plain, encoded] {
         let values = copy_at(document, &format!("/{field}"));
         if let Err(error) = serde_json::from_value::<Option<Map<String, Value>>>(values.clone()) {
-            let message = TypeError::new(&error, &values).to_string();
-            found.push((field.to_owned(), message));
+            let message = type_problem(&error, &values);
+            found.push(FieldError::new(field, message));
         }
         for (key, value) in values.as_object().into_iter().flatten() {
             if let Err(error) = of_entry((kind, name), field == plain, key, value) {
-                found.push((format!("{field}.{key}"), chain(&error)));
+                found.push(FieldError::new(format!("{field}.{key}"), chain(&error)));
             }
         }
     }
@@ -93,25 +94,19 @@ pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, CtlError> {
     };
     let mut files = Files::new();
     for path in paths.into_iter().filter(|path| path.is_file()) {
-        let key = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let key = path.file_name().unwrap_or_default().to_string_lossy();
         // The kubelet keeps versions in hidden directories; editors keep theirs too.
         if key.starts_with("..") {
             continue;
         }
         check_key(kind, &given.name, &key)?;
-        let size = fs::metadata(&path)
-            .map_err(FileError::on("read", &path))?
-            .len();
-        if size > MAX_BYTES {
+        let size = fs::metadata(&path).map(|it| it.len());
+        if size.map_err(FileError::on("read", &path))? > MAX_BYTES {
             let path = path.display();
             fail!("{path} is larger than 1 MiB, the limit of Kubernetes");
         }
         let bytes = fs::read(&path).map_err(FileError::on("read", &path))?;
-        files.insert(key, bytes);
+        files.insert(key.into_owned(), bytes);
     }
     Ok(files)
 }
@@ -131,16 +126,12 @@ pub fn write(directory: &Path, files: &Files) -> Result<(), FileError> {
     let parent = directory.parent().unwrap_or(directory);
     fs::create_dir_all(parent).map_err(FileError::on("make", parent))?;
     let _ = fs::remove_dir_all(directory);
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(directory)
-        .map_err(FileError::on("make", directory))?;
+    let made = fs::DirBuilder::new().mode(0o700).create(directory);
+    made.map_err(FileError::on("make", directory))?;
     for (key, bytes) in files {
         let path = directory.join(key);
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&path);
-        file.and_then(|mut file| file.write_all(bytes))
-            .map_err(FileError::on("write", path))?;
+        let written = create_private(&path).and_then(|mut file| file.write_all(bytes));
+        written.map_err(FileError::on("write", path))?;
     }
     Ok(())
 }

@@ -17,13 +17,6 @@ impl Kind {
         }
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::ConfigMap => "ConfigMap",
-            Self::Secret => "Secret",
-        }
-    }
-
     /// The option of `run` that gives its files.
     pub fn option(self) -> &'static str {
         match self {
@@ -43,6 +36,9 @@ impl Kind {
 
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        })
     }
 }

@@ -5,18 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::memory::thousandths;
-use super::paths::{At, each, join, pointer};
-use crate::json::{list_at, text_at};
+use crate::json::{find_named, text_at};
+use crate::manifest::error::FieldError;
+use crate::manifest::paths::{At, each, join, pointer};
 use Check::{
     AtMost, AtMostOne, Below, ExactlyOne, Has, If, Named, Needs, OneOf, Text, Unique, Wrong,
 };
-
-/// A broken rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub field: String,
-    pub message: String,
-}
 
 /// Paths of [`each`] with the conditions on their values.
 pub(super) type Rules = &'static [(&'static str, Check)];
@@ -55,13 +49,13 @@ pub(super) fn broken<'v>(
     vmi: &'v Value,
     part: At<'v>,
     rules: Rules,
-) -> impl Iterator<Item = Violation> + 'v {
+) -> impl Iterator<Item = FieldError> + 'v {
     let rules = rules.iter();
     rules.flat_map(move |(path, check)| check.broken(vmi, each(part.clone(), path)))
 }
 
 impl Check {
-    fn broken(&self, vmi: &Value, values: Vec<At<'_>>) -> Vec<Violation> {
+    fn broken(&self, vmi: &Value, values: Vec<At<'_>>) -> Vec<FieldError> {
         match self {
             Unique(field, message) => repeated(values, field, message),
             If(is_meant, rules) => {
@@ -71,8 +65,11 @@ impl Check {
             _ => {
                 let violation = |(path, value): At<'_>| {
                     let (field, message) = self.problem(vmi, value)?;
-                    let field = join(&path, field);
-                    Some(Violation { field, message })
+                    let field = match field {
+                        "" => path,
+                        field => join(&path, field),
+                    };
+                    Some(FieldError { field, message })
                 };
                 values.into_iter().filter_map(violation).collect()
             }
@@ -92,10 +89,9 @@ impl Check {
             }
             Below(wrong) => return wrong(value),
             Named(list, message) => {
-                let name = value.get("name");
-                let mut others = list_at(vmi, &pointer(list)).iter();
-                let is_there = is_empty(name) || others.any(|other| other.get("name") == name);
-                let message = message.replace("{value}", &format!("{:?}", text_at(value, "/name")));
+                let name = text_at(value, "/name");
+                let is_there = name.is_empty() || find_named(vmi, &pointer(list), name).is_some();
+                let message = message.replace("{value}", &format!("{name:?}"));
                 return (!is_there).then_some(("name", message));
             }
             OneOf(allowed) if text.is_empty() => None,
@@ -131,7 +127,7 @@ pub(super) fn not_one_of(text: &str, allowed: &[&str]) -> Option<String> {
 }
 
 /// The values whose field another one has before them.
-fn repeated(values: Vec<At<'_>>, field: &str, message: &str) -> Vec<Violation> {
+fn repeated(values: Vec<At<'_>>, field: &str, message: &str) -> Vec<FieldError> {
     let mut first: BTreeMap<String, String> = BTreeMap::new();
     let mut found = Vec::new();
     for (path, value) in values {
@@ -142,7 +138,7 @@ fn repeated(values: Vec<At<'_>>, field: &str, message: &str) -> Vec<Violation> {
             _ => continue,
         };
         match first.get(&shown) {
-            Some(other) => found.push(Violation {
+            Some(other) => found.push(FieldError {
                 field: join(&path, field),
                 message: message.replace("{value}", &shown).replace("{other}", other),
             }),

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::paths::pointer;
 use crate::json::text_at;
+use crate::manifest::paths::pointer;
 use api::vmi::Quantity;
 
 /// A guest with less memory was meant to have another unit.

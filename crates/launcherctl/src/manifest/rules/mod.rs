@@ -5,25 +5,24 @@
 
 mod check;
 mod memory;
-mod paths;
 mod table;
 mod text;
 
 use serde_json::Value;
 
-pub use check::Violation;
+use super::error::FieldError;
 pub use memory::too_little_memory;
 
 /// The machine type that QEMU has.
 pub const MACHINE: &str = "spec.domain.machine.type";
 
 /// The rules broken by a VMI as its user wrote it, without defaults.
-pub fn violations(vmi: &Value) -> impl Iterator<Item = Violation> {
+pub fn violations(vmi: &Value) -> impl Iterator<Item = FieldError> {
     check::broken(vmi, (String::new(), vmi), table::VMI)
 }
 
 /// The rules broken by a VirtualMachine outside its template.
-pub fn violations_of_vm(vm: &Value) -> impl Iterator<Item = Violation> {
+pub fn violations_of_vm(vm: &Value) -> impl Iterator<Item = FieldError> {
     check::broken(vm, (String::new(), vm), table::VM)
 }
 
@@ -349,7 +348,7 @@ mod tests {
     fn labels_and_namespace_are_those_of_kubernetes() {
         let found = |metadata: Value| {
             let vmi = json!({"metadata": metadata});
-            let line = |it: Violation| format!("{}: {}", it.field, it.message);
+            let line = |it: FieldError| format!("{}: {}", it.field, it.message);
             violations(&vmi).map(line).collect::<Vec<_>>()
         };
         let text = "expected an object with fields, found a list";
