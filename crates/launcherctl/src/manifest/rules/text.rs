@@ -3,6 +3,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use pod::network::MacAddress;
+
 pub(super) const LABEL: &str = "at most 63 characters of a to z, 0 to 9 and '-', with a letter or digit first and \
     last";
 pub(super) const SUBDOMAIN: &str = "at most 253 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first \
@@ -45,17 +47,8 @@ pub(super) fn is_serial(text: &str) -> bool {
     text.len() <= 256 && text.chars().all(is_allowed)
 }
 
-/// Six bytes, in one of the three formats that Kubernetes accepts.
 pub(super) fn is_mac(text: &str) -> bool {
-    [(':', 6, 2), ('-', 6, 2), ('.', 3, 4)]
-        .iter()
-        .any(|(separator, count, digits)| {
-            let mut parts = text.split(*separator);
-            text.split(*separator).count() == *count
-                && parts.all(|part| {
-                    part.len() == *digits && part.chars().all(|c| c.is_ascii_hexdigit())
-                })
-        })
+    text.parse::<MacAddress>().is_ok()
 }
 
 /// Line breaks are allowed.
