@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::Spanned;
+use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
 use super::paths::parts;
 use super::yaml_error::YamlError;
@@ -33,7 +33,7 @@ impl Node {
     /// # Errors
     /// It is not YAML, or repeats a field.
     pub fn read(text: &str) -> Result<Vec<Self>, YamlError> {
-        Self::read_with(text, serde_saphyr::Options::default())
+        Self::read_with(text, DuplicateKeyPolicy::Error)
     }
 
     /// Like [`Self::read`]; of repeated fields, the last one counts.
@@ -41,13 +41,11 @@ impl Node {
     /// # Errors
     /// It is not YAML.
     pub fn read_with_repeated(text: &str) -> Result<Vec<Self>, YamlError> {
-        let options = serde_saphyr::options! {
-            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        };
-        Self::read_with(text, options)
+        Self::read_with(text, DuplicateKeyPolicy::LastWins)
     }
 
-    fn read_with(text: &str, options: serde_saphyr::Options) -> Result<Vec<Self>, YamlError> {
+    fn read_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Self>, YamlError> {
+        let options = serde_saphyr::options! { duplicate_keys: duplicate_keys };
         let documents: Vec<Self> = serde_saphyr::from_multiple_with_options(text, options)
             .map_err(|error| YamlError::new(error, text))?;
         let documents = documents.into_iter().flat_map(Self::items);
@@ -57,15 +55,11 @@ impl Node {
 
     /// Without the lines.
     pub fn value(&self) -> Value {
+        let member = |(name, node): &(String, Self)| (name.clone(), node.value());
         match &self.content {
             Content::Scalar(value) => value.clone(),
             Content::List(items) => items.iter().map(Self::value).collect(),
-            Content::Object(fields) => {
-                let fields = fields.iter();
-                fields
-                    .map(|(name, node)| (name.clone(), node.value()))
-                    .collect()
-            }
+            Content::Object(fields) => fields.iter().map(member).collect(),
         }
     }
 
@@ -85,8 +79,8 @@ impl Node {
             return None;
         };
         // Of repeated fields, the last one counts.
-        let mut found = fields.iter().rev().filter(|(field, _)| field == name);
-        found.next().map(|(_, node)| node)
+        let (_, node) = fields.iter().rev().find(|(field, _)| field == name)?;
+        Some(node)
     }
 
     /// A field's text; empty if missing.
@@ -112,12 +106,11 @@ impl Node {
 
     /// The line of the innermost existing part at a path.
     pub fn line_of(&self, path: &str) -> u64 {
-        let mut here = self;
-        for part in parts(path) {
-            let Some(inner) = here.inner(part) else { break };
-            here = inner;
-        }
-        here.line
+        let existing = parts(path).scan(self, |here, part| {
+            *here = here.inner(part)?;
+            Some(here.line)
+        });
+        existing.last().unwrap_or(self.line)
     }
 }
 

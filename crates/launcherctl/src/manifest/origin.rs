@@ -5,9 +5,7 @@ use super::lines::Node;
 
 /// The document from which a VMI was made.
 #[derive(Debug)]
-pub struct Origin {
-    document: Option<Node>,
-}
+pub struct Origin(Option<Node>);
 
 impl Origin {
     /// Of the VM or VMI in a text.
@@ -19,14 +17,12 @@ impl Origin {
             [one] => Some(one),
             _ => None,
         });
-        Self {
-            document: vm.cloned(),
-        }
+        Self(vm.cloned())
     }
 
     /// The line of a field, by its path in the VMI; `None` for a default of KubeVirt's admission.
     pub fn line(&self, path: &str) -> Option<u64> {
-        let document = self.document.as_ref()?;
+        let document = self.0.as_ref()?;
         let in_template = match document.find("spec.template") {
             None => return Some(document.find(path)?.line),
             Some(template) => template.find(path),

@@ -73,11 +73,8 @@ impl YamlError {
 /// The first line from this one on with a tab in its indentation: the parser names the line of the
 /// value above it.
 fn indented_by_tab(content: &str, from: u64) -> Option<u64> {
-    let mut lines = (1..).zip(content.lines()).filter(|(line, _)| *line >= from);
-    let is_indented_by_tab = |text: &str| {
-        let mut indentation = text.chars().take_while(|c| c.is_whitespace());
-        indentation.any(|c| c == '\t')
-    };
-    let (line, _) = lines.find(|(_, text)| is_indented_by_tab(text))?;
-    Some(line)
+    let is_indented_by_tab = |text: &str| text.trim_start_matches(' ').starts_with('\t');
+    let mut lines = (1..).zip(content.lines());
+    let found = lines.find(|(line, text)| *line >= from && is_indented_by_tab(text));
+    found.map(|(line, _)| line)
 }
