@@ -48,13 +48,12 @@ impl CtlError {
 
     /// Joins several errors; `None` without any.
     pub fn of_several(mut errors: Vec<Self>) -> Option<Self> {
-        match errors.len() {
-            0 | 1 => errors.pop(),
-            problems => {
-                let details = errors.iter().map(Self::chain).collect();
-                Some(Self::from(Several { problems }).with_details(details))
-            }
+        if errors.len() < 2 {
+            return errors.pop();
         }
+        let count = TextError::new(format!("{} problems", errors.len()));
+        let details = errors.iter().map(Self::chain).collect();
+        Some(Self::from(count).with_details(details))
     }
 
     /// The module's error, if it has this type.
@@ -94,12 +93,6 @@ impl CtlError {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("{problems} problems")]
-struct Several {
-    problems: usize,
-}
-
 /// A failure that no caller tells from others: what failed, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
@@ -113,11 +106,9 @@ impl TextError {
         Self { text, source: None }
     }
 
-    pub fn caused_by(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            source: Some(source.into()),
-            ..self
-        }
+    pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
+
 /// Means standard input in place of a file.
 pub const STDIN: &str = "-";
 /// Its name in errors.

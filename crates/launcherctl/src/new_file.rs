@@ -53,9 +53,8 @@ impl NewFile {
     /// It cannot be stored.
     pub fn complete(self) -> Result<(), FileError> {
         let stored = self.file.sync_all();
-        stored.map_err(FileError::on("write", &self.path))?;
-        let renamed = std::fs::rename(&self.temporary, &self.path);
-        renamed.map_err(FileError::on("write", &self.path))
+        let named = stored.and_then(|()| std::fs::rename(&self.temporary, &self.path));
+        named.map_err(FileError::on("write", &self.path))
     }
 }
 
