@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::error::{FieldError, ManifestError};
 use super::paths::pointer;
-use super::rules::too_little_memory;
+use super::rules::{too_little_memory, wrong_quantity};
 use crate::json::{
     copy_at, find_named, is_object_at, list_at, list_mut, names_at, push, set, set_default, text_at,
 };
@@ -120,20 +120,14 @@ fn default_memory(vmi: &mut Value) -> Result<(), FieldError> {
         "spec.domain.resources.limits.memory",
         "spec.domain.memory.hugepages.pageSize",
     ];
-    let mut given = fields
-        .into_iter()
-        .map(|field| (field, copy_at(vmi, &pointer(field))));
+    let given = fields.map(|field| (field, copy_at(vmi, &pointer(field))));
+    let mut given = given.into_iter();
     let Some((field, memory)) = given.find(|(_, memory)| !memory.is_null()) else {
         let message = "missing; e.g. 512Mi";
         return Err(FieldError::new("spec.domain.memory.guest", message));
     };
     // Otherwise the conversion would refuse a field that the user has not written.
-    if let Ok(quantity) = Quantity::deserialize(&memory)
-        && let Err(error) = quantity.bytes()
-    {
-        return Err(FieldError::new(field, error.to_string()));
-    }
-    if let Some(message) = too_little_memory(&memory) {
+    if let Some(message) = wrong_quantity(&memory).or_else(|| too_little_memory(&memory)) {
         return Err(FieldError::new(field, message));
     }
     set_default(vmi, "/spec/domain/memory/guest", memory.clone());
@@ -214,10 +208,10 @@ pub fn host_architecture() -> &'static str {
 /// A UUID in Kubernetes' format.
 pub fn random_uuid() -> String {
     // The kernel's own generator; it is unreadable only if /proc is not mounted.
-    std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_or_else(
-        |_| "00000000-0000-4000-8000-000000000001".into(),
-        |id| id.trim().into(),
-    )
+    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
+    let uuid = uuid.as_deref().map(str::trim);
+    uuid.unwrap_or("00000000-0000-4000-8000-000000000001")
+        .to_owned()
 }
 
 #[cfg(test)]

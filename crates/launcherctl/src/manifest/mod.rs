@@ -78,8 +78,12 @@ impl Manifest {
     /// # Errors
     /// The refusal.
     pub fn check_conversion(&self) -> Result<(), convert::ConvertError> {
-        if let Some(message) = rules::unsupported_machine(&self.vmi) {
-            return Err(convert::ConvertError::new(rules::MACHINE, message));
+        let machine = self.vmi.pointer("/spec/domain/machine/type");
+        if let Some(message) = machine.and_then(rules::unsupported_machine) {
+            return Err(convert::ConvertError::new(
+                "spec.domain.machine.type",
+                message,
+            ));
         }
         match typed(&self.vmi) {
             Ok(vmi) => convert::domain(&vmi, &context_of_pod(&vmi)).map(drop),

@@ -94,15 +94,15 @@ impl Check {
                 let message = message.replace("{value}", &format!("{name:?}"));
                 return (!is_there).then_some(("name", message));
             }
-            OneOf(allowed) if text.is_empty() => None,
+            OneOf(_) | Text(..) if text.is_empty() => None,
             OneOf(allowed) => not_one_of(text, allowed),
-            Text(is_valid, valid) => (!text.is_empty() && !is_valid(text))
-                .then(|| format!("{} is not valid: {valid}", shortened(text))),
+            Text(is_valid, valid) => {
+                (!is_valid(text)).then(|| format!("{} is not valid: {valid}", shortened(text)))
+            }
             Wrong(wrong) => wrong(value),
             AtMost(path) => {
-                let limit = vmi.pointer(&pointer(path)).and_then(thousandths);
-                let (value, limit) = (thousandths(value)?, limit.filter(|limit| *limit > 0)?);
-                (value > limit).then(|| format!("more than {path}"))
+                let limit = vmi.pointer(&pointer(path)).and_then(thousandths)?;
+                (limit > 0 && thousandths(value)? > limit).then(|| format!("more than {path}"))
             }
             Needs(is_met, problem) => (!is_met(vmi)).then(|| (*problem).to_owned()),
             // Another rule reports that it is not an object.

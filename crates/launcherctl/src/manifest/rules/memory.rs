@@ -43,19 +43,15 @@ pub fn too_little_memory(value: &Value) -> Option<String> {
     if !(0..MIN_MEMORY_BYTES).contains(&bytes) {
         return None;
     }
-    let milli = value
-        .as_str()
-        .and_then(|text| text.trim().strip_suffix('m'));
-    let milli = milli.and_then(|number| Some((number, number.parse::<f64>().ok()?)));
-    Some(match milli {
-        Some((number, thousandths)) => format!(
+    let number = text_at(value, "").trim().strip_suffix('m');
+    let thousandths = number.and_then(|number| number.parse::<f64>().ok());
+    Some(match (number, thousandths, bytes) {
+        (Some(number), Some(thousandths), _) => format!(
             "{number}m is {} bytes (m is a thousandth); did you mean {number}M or {number}Mi?",
             thousandths / 1000.0
         ),
-        None => {
-            let noun = if bytes == 1 { "byte" } else { "bytes" };
-            format!("{bytes} {noun}; is a unit missing, such as Mi?")
-        }
+        (.., 1) => "1 byte; is a unit missing, such as Mi?".to_owned(),
+        (.., bytes) => format!("{bytes} bytes; is a unit missing, such as Mi?"),
     })
 }
 
@@ -66,7 +62,7 @@ pub(super) fn thousandths(value: &Value) -> Option<i64> {
 }
 
 /// Why the value is not a quantity.
-pub(super) fn wrong_quantity(value: &Value) -> Option<String> {
+pub fn wrong_quantity(value: &Value) -> Option<String> {
     quantity(value).err()
 }
 

@@ -11,10 +11,8 @@ mod text;
 use serde_json::Value;
 
 use super::error::FieldError;
-pub use memory::too_little_memory;
-
-/// The machine type that QEMU has.
-pub const MACHINE: &str = "spec.domain.machine.type";
+pub use memory::{too_little_memory, wrong_quantity};
+pub use table::unsupported_machine;
 
 /// The rules broken by a VMI as its user wrote it, without defaults.
 pub fn violations(vmi: &Value) -> impl Iterator<Item = FieldError> {
@@ -24,12 +22,6 @@ pub fn violations(vmi: &Value) -> impl Iterator<Item = FieldError> {
 /// The rules broken by a VirtualMachine outside its template.
 pub fn violations_of_vm(vm: &Value) -> impl Iterator<Item = FieldError> {
     check::broken(vm, (String::new(), vm), table::VM)
-}
-
-/// Why no machine of the VMI's type can start, which the conversion does not check.
-pub fn unsupported_machine(vmi: &Value) -> Option<String> {
-    vmi.pointer("/spec/domain/machine/type")
-        .and_then(table::unsupported_machine)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::text::{
     BASE64, CLOUD_INIT, LABEL, MAC, PORT_NAME, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac,
     is_port_name, is_serial, is_subdomain, may_be_cloud_init,
 };
-use crate::json::{copy_at, is_object_at, is_true_at, list_at, text_at};
+use crate::json::{copy_at, is_object_at, list_at, text_at};
 use crate::manifest::type_error::wrong_type;
 
 type Object = Map<String, Value>;
@@ -40,6 +40,9 @@ const NETWORK_DATA: &[&str] = &["networkDataSecretRef", "networkDataBase64", "ne
 /// Those that admission accepts without a feature gate.
 const RUN_STRATEGIES: &[&str] = &["Always", "RerunOnFailure", "Manual", "Halted", "Once"];
 const NAME_TAKEN: &str = "{value} is the name of {other} already";
+
+const READ_ONLY_SATA: &str =
+    "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
 
 /// Rules for a VMI as its user wrote it.
 #[rustfmt::skip]
@@ -140,7 +143,8 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.devices.disks|interfaces[]", Unique("bootOrder", "{value} is the place of {other} already")),
     ("spec.domain.devices.disks[]", If(|_, disk| !is_drive(disk), &[("", Named("spec.volumes",
         "no volume in spec.volumes has the name {value}; only a CD-ROM drive may be empty"))])),
-    ("spec.domain.devices.disks[].disk", Below(read_only_sata)),
+    ("spec.domain.devices.disks[].disk", If(|_, disk| text_at(disk, "/bus") == "sata", &[("readonly",
+        Wrong(|it| (*it == true).then(|| READ_ONLY_SATA.to_owned())))])),
     ("spec.networks[]", Named("spec.domain.devices.interfaces",
         "no interface in spec.domain.devices.interfaces has the name {value}")),
     ("spec.networks[]", Unique("pod", "only one network may be the pod's, and {other} is")),
@@ -185,11 +189,10 @@ fn list_of_objects(value: &Value) -> Option<String> {
 }
 
 /// Why no machine of this type can start, which the conversion does not check.
-pub(super) fn unsupported_machine(machine: &Value) -> Option<String> {
+pub fn unsupported_machine(machine: &Value) -> Option<String> {
     let machine = text_at(machine, "");
-    let is_known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"]
-        .iter()
-        .any(|known| machine.starts_with(known));
+    let known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"];
+    let is_known = known.iter().any(|known| machine.starts_with(known));
     (!machine.is_empty() && !is_known).then(|| {
         format!("{machine:?} is not supported; expected q35 (amd64), virt (arm64) or s390-ccw-virtio (s390x), or a version of it, such as pc-q35-9.2")
     })
@@ -228,12 +231,6 @@ fn has_volume_of(vmi: &Value, source: &str) -> bool {
 
 fn is_drive(disk: &Value) -> bool {
     is_object_at(disk, "/cdrom") && !is_object_at(disk, "/disk")
-}
-
-fn read_only_sata(disk: &Value) -> Option<(&'static str, String)> {
-    let is_wrong = text_at(disk, "/bus") == "sata" && is_true_at(disk, "/readonly");
-    let message = "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
-    is_wrong.then(|| ("readonly", message.to_owned()))
 }
 
 fn wrong_port(port: &Value) -> Option<String> {
