@@ -46,25 +46,20 @@ pub fn each<'v>(part: At<'v>, path: &str) -> Vec<At<'v>> {
 
 /// The values one step below a part.
 fn inner<'v>((path, value): &At<'v>, step: &str) -> Vec<At<'v>> {
-    let member = |(name, field): (&str, &'v Value)| (join(path, name), field);
-    let is_set = |(_, field): &(&str, &Value)| !field.is_null();
-    match (step, value) {
-        ("[]", list) => {
-            let items = list_at(list, "").iter().enumerate();
-            let item = |(index, item)| (format!("{path}[{index}]"), item);
-            items.map(item).collect()
-        }
-        ("*", Value::Object(members)) => {
-            let members = members.iter().map(|(name, field)| (name.as_str(), field));
-            members.filter(is_set).map(member).collect()
-        }
-        (names, value) => {
-            let fields = names
-                .split('|')
-                .filter_map(|name| Some((name, value.get(name)?)));
-            fields.filter(is_set).map(member).collect()
-        }
+    if step == "[]" {
+        let items = list_at(value, "").iter().enumerate();
+        let item = |(index, item)| (format!("{path}[{index}]"), item);
+        return items.map(item).collect();
     }
+    let names: Vec<&str> = match (step, value) {
+        ("*", Value::Object(members)) => members.keys().map(String::as_str).collect(),
+        _ => step.split('|').collect(),
+    };
+    let fields = names
+        .into_iter()
+        .filter_map(|name| Some((name, value.get(name)?)));
+    let set = fields.filter(|(_, field)| !field.is_null());
+    set.map(|(name, field)| (join(path, name), field)).collect()
 }
 
 #[cfg(test)]

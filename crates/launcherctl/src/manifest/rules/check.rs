@@ -17,14 +17,14 @@ pub(super) type Rules = &'static [(&'static str, Check)];
 
 /// A condition on a value. A missing or null value passes.
 pub(super) enum Check {
-    /// The text is one of these.
-    OneOf(&'static [&'static str]),
+    /// The text is one of these, with `|` between them.
+    OneOf(&'static str),
     /// The text is valid; with a description of valid texts.
     Text(fn(&str) -> bool, &'static str),
-    /// At most one of these fields is set.
-    AtMostOne(&'static [&'static str]),
-    /// Exactly one of these fields is set.
-    ExactlyOne(&'static [&'static str]),
+    /// At most one of these fields is set, with `|` between them.
+    AtMostOne(&'static str),
+    /// Exactly one of these fields is set, with `|` between them.
+    ExactlyOne(&'static str),
     /// The field is set and not empty.
     Has(&'static str),
     /// The function returns the problem.
@@ -79,9 +79,11 @@ impl Check {
     /// The wrong field below the value, which may be empty, and the problem.
     fn problem(&self, vmi: &Value, value: &Value) -> Option<(&'static str, String)> {
         let text = value.as_str().unwrap_or_default();
-        let set = |fields: &[&'static str]| {
-            let is_set = |field: &&&str| !is_empty(value.get(field));
-            fields.iter().filter(is_set).copied().collect::<Vec<_>>()
+        let set = |fields: &'static str| {
+            let set = fields
+                .split('|')
+                .filter(|field| !is_empty(value.get(field)));
+            set.collect::<Vec<_>>()
         };
         let message = match self {
             Has(field) => {
@@ -108,7 +110,7 @@ impl Check {
             // Another rule reports that it is not an object.
             AtMostOne(_) | ExactlyOne(_) if !value.is_object() => None,
             ExactlyOne(fields) if set(fields).is_empty() => {
-                Some(format!("it has none of {}", fields.join(", ")))
+                Some(format!("it has none of {}", fields.replace('|', ", ")))
             }
             AtMostOne(fields) | ExactlyOne(fields) => {
                 let set = set(fields);
@@ -120,10 +122,11 @@ impl Check {
     }
 }
 
-/// Why a text is not one of these.
-pub(super) fn not_one_of(text: &str, allowed: &[&str]) -> Option<String> {
-    (!allowed.contains(&text))
-        .then(|| format!("{text:?} is not supported; expected {}", allowed.join(", ")))
+/// Why a text is not one of these, which have `|` between them.
+pub(super) fn not_one_of(text: &str, allowed: &str) -> Option<String> {
+    let is_allowed = allowed.split('|').any(|it| it == text);
+    let expected = allowed.replace('|', ", ");
+    (!is_allowed).then(|| format!("{text:?} is not supported; expected {expected}"))
 }
 
 /// The values whose field another one has before them.

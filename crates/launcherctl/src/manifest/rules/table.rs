@@ -16,33 +16,15 @@ use crate::manifest::type_error::wrong_type;
 
 type Object = Map<String, Value>;
 
-const VOLUME_SOURCES: &[&str] = &[
-    "containerDisk",
-    "persistentVolumeClaim",
-    "dataVolume",
-    "emptyDisk",
-    "hostDisk",
-    "ephemeral",
-    "cloudInitNoCloud",
-    "cloudInitConfigDrive",
-    "configMap",
-    "secret",
-    "serviceAccount",
-    "downwardAPI",
-    "downwardMetrics",
-    "sysprep",
-    "memoryDump",
-    "containerPath",
-];
-const USER_DATA: &[&str] = &["secretRef", "userDataBase64", "userData"];
-const NETWORK_DATA: &[&str] = &["networkDataSecretRef", "networkDataBase64", "networkData"];
+const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
+    ephemeral|cloudInitNoCloud|cloudInitConfigDrive|configMap|secret|serviceAccount|downwardAPI|\
+    downwardMetrics|sysprep|memoryDump|containerPath";
+const USER_DATA: &str = "secretRef|userDataBase64|userData";
+const NETWORK_DATA: &str = "networkDataSecretRef|networkDataBase64|networkData";
 
 /// Those that admission accepts without a feature gate.
-const RUN_STRATEGIES: &[&str] = &["Always", "RerunOnFailure", "Manual", "Halted", "Once"];
+const RUN_STRATEGIES: &str = "Always|RerunOnFailure|Manual|Halted|Once";
 const NAME_TAKEN: &str = "{value} is the name of {other} already";
-
-const READ_ONLY_SATA: &str =
-    "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
 
 /// Rules for a VMI as its user wrote it.
 #[rustfmt::skip]
@@ -60,18 +42,17 @@ pub(super) const VMI: Rules = &[
     ("metadata.namespace", Text(is_label, LABEL)),
     ("spec.hostname", Text(is_label, LABEL)),
     ("spec.subdomain", Text(is_subdomain, SUBDOMAIN)),
-    ("spec.startStrategy", OneOf(&["Paused"])),
-    ("spec.evictionStrategy", OneOf(&["None", "LiveMigrate", "LiveMigrateIfPossible", "External"])),
-    ("spec.dnsPolicy", OneOf(&["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"])),
-    ("spec.readinessProbe|livenessProbe",
-        ExactlyOne(&["httpGet", "tcpSocket", "exec", "guestAgentPing"])),
+    ("spec.startStrategy", OneOf("Paused")),
+    ("spec.evictionStrategy", OneOf("None|LiveMigrate|LiveMigrateIfPossible|External")),
+    ("spec.dnsPolicy", OneOf("ClusterFirst|ClusterFirstWithHostNet|Default|None")),
+    ("spec.readinessProbe|livenessProbe", ExactlyOne("httpGet|tcpSocket|exec|guestAgentPing")),
     // Only a cluster reads these; its API refuses other types.
     ("spec.affinity|dnsConfig|readinessProbe|livenessProbe", Wrong(wrong_type::<Object>)),
     ("spec.tolerations|topologySpreadConstraints", Wrong(list_of_objects)),
     ("spec.schedulerName|priorityClassName|serviceAccountName|evictionStrategy|dnsPolicy",
         Wrong(wrong_type::<String>)),
-    ("spec.domain.ioThreadsPolicy", OneOf(&["shared", "auto", "supplementalPool"])),
-    ("spec.domain.firmware.bootloader", AtMostOne(&["efi", "bios"])),
+    ("spec.domain.ioThreadsPolicy", OneOf("shared|auto|supplementalPool")),
+    ("spec.domain.firmware.bootloader", AtMostOne("efi|bios")),
     ("spec.domain.memory.guest|maxGuest", Wrong(wrong_quantity)),
     ("spec.domain.memory.hugepages.pageSize", Wrong(wrong_quantity)),
     ("spec.domain.resources.requests|limits.memory|cpu", Wrong(wrong_quantity)),
@@ -87,7 +68,7 @@ pub(super) const VMI: Rules = &[
     ("spec.volumes[].emptyDisk|hostDisk.capacity", Wrong(wrong_quantity)),
     ("spec.volumes[].hostDisk", Has("path")),
     ("spec.volumes[].hostDisk", Has("type")),
-    ("spec.volumes[].hostDisk.type", OneOf(&["Disk", "DiskOrCreate"])),
+    ("spec.volumes[].hostDisk.type", OneOf("Disk|DiskOrCreate")),
     ("spec.volumes[].secret", Has("secretName")),
     ("spec.volumes[].serviceAccount", Has("serviceAccountName")),
     ("spec.volumes[].cloudInitNoCloud|cloudInitConfigDrive", AtMostOne(USER_DATA)),
@@ -99,27 +80,26 @@ pub(super) const VMI: Rules = &[
         Text(may_be_cloud_init, CLOUD_INIT)),
     ("spec.volumes[].cloudInitNoCloud|cloudInitConfigDrive.userDataBase64|networkDataBase64",
         Text(may_be_cloud_init, CLOUD_INIT)),
-    ("spec.domain.devices.disks[]", AtMostOne(&["disk", "lun", "cdrom"])),
+    ("spec.domain.devices.disks[]", AtMostOne("disk|lun|cdrom")),
     ("spec.domain.devices.disks[].cdrom.bus",
         Text(|bus| bus != "virtio", "a CD-ROM drive is on sata, scsi or usb")),
-    ("spec.domain.devices.disks[].cache", OneOf(&["none", "writethrough", "writeback"])),
-    ("spec.domain.devices.disks[].io", OneOf(&["native", "threads"])),
+    ("spec.domain.devices.disks[].cache", OneOf("none|writethrough|writeback")),
+    ("spec.domain.devices.disks[].io", OneOf("native|threads")),
     ("spec.domain.devices.disks[].serial", Text(is_serial, SERIAL)),
-    ("spec.domain.devices.interfaces[]",
-        AtMostOne(&["bridge", "masquerade", "sriov", "passtBinding", "binding"])),
+    ("spec.domain.devices.interfaces[]", AtMostOne("bridge|masquerade|sriov|passtBinding|binding")),
     ("spec.domain.devices.interfaces[].macAddress", Text(is_mac, MAC)),
     ("spec.domain.devices.interfaces[].model",
-        OneOf(&["virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139"])),
-    ("spec.networks[]", ExactlyOne(&["pod", "multus", "resourceClaim"])),
+        OneOf("virtio|e1000|e1000e|igb|ne2k_pci|pcnet|rtl8139")),
+    ("spec.networks[]", ExactlyOne("pod|multus|resourceClaim")),
     ("spec.networks[].multus", Has("networkName")),
-    ("spec.accessCredentials[]", ExactlyOne(&["sshPublicKey", "userPassword"])),
+    ("spec.accessCredentials[]", ExactlyOne("sshPublicKey|userPassword")),
     ("spec.accessCredentials[].sshPublicKey|userPassword", Has("source")),
     ("spec.accessCredentials[].sshPublicKey|userPassword", Has("propagationMethod")),
-    ("spec.accessCredentials[].sshPublicKey|userPassword.source", ExactlyOne(&["secret"])),
+    ("spec.accessCredentials[].sshPublicKey|userPassword.source", ExactlyOne("secret")),
     ("spec.accessCredentials[].sshPublicKey.propagationMethod",
-        ExactlyOne(&["noCloud", "configDrive", "qemuGuestAgent"])),
+        ExactlyOne("noCloud|configDrive|qemuGuestAgent")),
     ("spec.accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", Has("users")),
-    ("spec.accessCredentials[].userPassword.propagationMethod", ExactlyOne(&["qemuGuestAgent"])),
+    ("spec.accessCredentials[].userPassword.propagationMethod", ExactlyOne("qemuGuestAgent")),
     ("metadata.labels", Wrong(wrong_type::<Object>)),
     ("metadata.labels.*", Wrong(wrong_type::<String>)),
     ("spec.nodeSelector", Wrong(wrong_type::<Object>)),
@@ -140,11 +120,11 @@ pub(super) const VMI: Rules = &[
             "it needs a volume cloudInitConfigDrive in spec.volumes")),
     ("spec.domain.devices.disks|interfaces[].bootOrder",
         Wrong(|order| (*order == 0).then(|| "0; the first is 1".to_owned()))),
-    ("spec.domain.devices.disks|interfaces[]", Unique("bootOrder", "{value} is the place of {other} already")),
-    ("spec.domain.devices.disks[]", If(|_, disk| !is_drive(disk), &[("", Named("spec.volumes",
-        "no volume in spec.volumes has the name {value}; only a CD-ROM drive may be empty"))])),
-    ("spec.domain.devices.disks[].disk", If(|_, disk| text_at(disk, "/bus") == "sata", &[("readonly",
-        Wrong(|it| (*it == true).then(|| READ_ONLY_SATA.to_owned())))])),
+    ("spec.domain.devices.disks|interfaces[]",
+        Unique("bootOrder", "{value} is the place of {other} already")),
+    ("spec.domain.devices.disks[]",
+        If(|_, disk| is_object_at(disk, "/disk") || !is_object_at(disk, "/cdrom"), NO_DRIVE)),
+    ("spec.domain.devices.disks[].disk", If(|_, disk| text_at(disk, "/bus") == "sata", ON_SATA)),
     ("spec.networks[]", Named("spec.domain.devices.interfaces",
         "no interface in spec.domain.devices.interfaces has the name {value}")),
     ("spec.networks[]", Unique("pod", "only one network may be the pod's, and {other} is")),
@@ -158,6 +138,8 @@ pub(super) const VMI: Rules = &[
 #[rustfmt::skip]
 pub(super) const VM: Rules = &[
     ("spec.running", Wrong(wrong_type::<bool>)),
+    ("spec.running", Needs(|vm| copy_at(vm, "/spec/runStrategy").is_null(),
+        "both running and runStrategy are there; keep runStrategy")),
     ("", Below(does_not_say_whether_it_runs)),
     ("spec.runStrategy", Wrong(wrong_run_strategy)),
     ("spec.dataVolumeTemplates", Wrong(wrong_type::<Vec<Value>>)),
@@ -165,18 +147,33 @@ pub(super) const VM: Rules = &[
     ("metadata.labels|annotations.*", Wrong(wrong_type::<String>)),
 ];
 
+/// Rules for a disk that is no CD-ROM drive.
+#[rustfmt::skip]
+const NO_DRIVE: Rules = &[
+    ("", Named("spec.volumes",
+        "no volume in spec.volumes has the name {value}; only a CD-ROM drive may be empty")),
+];
+
+/// Rules for a disk on the bus sata.
+#[rustfmt::skip]
+const ON_SATA: Rules = &[
+    ("readonly", Wrong(|it| (*it == true).then(|| READ_ONLY_SATA.to_owned()))),
+];
+const READ_ONLY_SATA: &str =
+    "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
+
 /// Rules for an interface on the pod network, which forwards its ports.
 #[rustfmt::skip]
 const PORTS: Rules = &[
     ("ports[]", Has("port")),
     ("ports[].port", Wrong(wrong_port)),
-    ("ports[].protocol", OneOf(&["TCP", "UDP"])),
+    ("ports[].protocol", OneOf("TCP|UDP")),
     ("ports[].name", Text(is_port_name, PORT_NAME)),
     ("ports[]", Unique("name", "{value} is the name of another port already")),
 ];
 
 fn without_data(source: &Value) -> Option<String> {
-    let mut fields = USER_DATA.iter().chain(NETWORK_DATA);
+    let mut fields = USER_DATA.split('|').chain(NETWORK_DATA.split('|'));
     let is_there = fields.any(|field| !is_empty(source.get(field)));
     (!is_there).then(|| "it has no data, such as userData: …".to_owned())
 }
@@ -229,10 +226,6 @@ fn has_volume_of(vmi: &Value, source: &str) -> bool {
     volumes.any(|volume| volume.get(source).is_some_and(|source| !source.is_null()))
 }
 
-fn is_drive(disk: &Value) -> bool {
-    is_object_at(disk, "/cdrom") && !is_object_at(disk, "/disk")
-}
-
 fn wrong_port(port: &Value) -> Option<String> {
     match port.as_i64()? {
         0 => Some("missing".to_owned()),
@@ -242,21 +235,14 @@ fn wrong_port(port: &Value) -> Option<String> {
 }
 
 fn does_not_say_whether_it_runs(vm: &Value) -> Option<(&'static str, String)> {
-    let is_there = |pointer| !copy_at(vm, pointer).is_null();
-    match (is_there("/spec/running"), is_there("/spec/runStrategy")) {
-        (true, true) => {
-            let message = "both running and runStrategy are there; keep runStrategy";
-            Some(("spec.running", message.to_owned()))
-        }
-        (false, false) => {
-            let message = format!(
-                "missing; a cluster refuses a VirtualMachine without it: Always starts the VM, Halted leaves it stopped; expected {}",
-                RUN_STRATEGIES.join(", ")
-            );
-            Some(("spec.runStrategy", message))
-        }
-        _ => None,
-    }
+    let is_missing = |pointer| copy_at(vm, pointer).is_null();
+    (is_missing("/spec/running") && is_missing("/spec/runStrategy")).then(|| {
+        let message = format!(
+            "missing; a cluster refuses a VirtualMachine without it: Always starts the VM, Halted leaves it stopped; expected {}",
+            RUN_STRATEGIES.replace('|', ", ")
+        );
+        ("spec.runStrategy", message)
+    })
 }
 
 fn wrong_run_strategy(strategy: &Value) -> Option<String> {
