@@ -19,10 +19,9 @@ pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Op
 /// Names for an error: all of them, after the one that was probably meant.
 pub fn known_names<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
-    let all = if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
+    let all = match names.as_slice() {
+        [] => "none".to_owned(),
+        all => all.join(", "),
     };
     match similar(wanted, names) {
         Some(meant) => format!("{all}; did you mean {meant}?"),

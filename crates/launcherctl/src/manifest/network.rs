@@ -56,12 +56,9 @@ impl Manifest {
     /// support.
     pub fn links_down(&self) -> Vec<String> {
         let interfaces = list_at(&self.vmi, INTERFACES).iter();
-        interfaces
-            .filter(|one| {
-                text_at(one, "/binding/name") == PLUGIN && text_at(one, "/state") == "down"
-            })
-            .map(|one| text_at(one, "/name").to_owned())
-            .collect()
+        let plugins = interfaces.filter(|one| text_at(one, "/binding/name") == PLUGIN);
+        let down = plugins.filter(|one| text_at(one, "/state") == "down");
+        down.map(|one| text_at(one, "/name").to_owned()).collect()
     }
 
     pub fn strip_network(&mut self) {
@@ -88,11 +85,8 @@ impl Manifest {
 /// `None` for SR-IOV and a cluster's plugins.
 fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
     let fields = interface.as_object()?;
-    let is_own =
-        |(field, value): (&String, &Value)| BINDINGS.contains(&field.as_str()) && value.is_object();
-    if !fields.iter().any(is_own) {
-        return None;
-    }
+    let is_own = |binding: &&str| fields.get(*binding).is_some_and(Value::is_object);
+    BINDINGS.iter().find(|binding| is_own(binding))?;
     let mut plugins = fields.clone();
     plugins.retain(|field, _| !BINDINGS.contains(&field.as_str()));
     let mut plugins = Value::from(plugins);

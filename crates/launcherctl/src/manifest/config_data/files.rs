@@ -15,7 +15,7 @@ use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::json::{copy_at, text_at};
 use crate::manifest::error::FieldError;
-use crate::manifest::type_error::type_problem;
+use crate::manifest::type_error::wrong_type;
 use os::logging::chain;
 
 /// Kubernetes' limit of a ConfigMap or Secret.
@@ -69,10 +69,8 @@ pub fn document_problems(document: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     for field in [plain, encoded] {
         let values = copy_at(document, &format!("/{field}"));
-        if let Err(error) = serde_json::from_value::<Option<Map<String, Value>>>(values.clone()) {
-            let message = type_problem(&error, &values);
-            found.push(FieldError::new(field, message));
-        }
+        let wrong = wrong_type::<Map<String, Value>>(&values);
+        found.extend(wrong.map(|message| FieldError::new(field, message)));
         for (key, value) in values.as_object().into_iter().flatten() {
             if let Err(error) = of_entry((kind, name), field == plain, key, value) {
                 found.push(FieldError::new(format!("{field}.{key}"), chain(&error)));
