@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::error::MAX_PROBLEMS;
+use super::error::{FieldError, MAX_PROBLEMS};
 use super::lines::{Content, Node};
 use super::paths::join;
 
@@ -12,10 +12,9 @@ const MIN_BEGINNING: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownField {
-    pub path: String,
     pub line: u64,
     /// What is wrong, and what was probably meant.
-    pub message: String,
+    pub error: FieldError,
 }
 
 /// The fields of a type, each with the type of its value, if that is checked.
@@ -77,10 +76,10 @@ fn check(
                     None => {
                         let beside = members.iter().map(|(name, _)| name.as_str());
                         let place = beside_or_above(name, (path, fields), beside, above);
+                        let message = message(similar(name, fields), place);
                         found.push(UnknownField {
-                            path: field,
                             line: member.line,
-                            message: message(similar(name, fields), place),
+                            error: FieldError::new(field, message),
                         });
                     }
                 }
@@ -176,7 +175,7 @@ spec:
 ";
         let found = unknown_fields(VMI, &Node::read(text).unwrap()[0]);
         let place = |it: &UnknownField| {
-            let (_, place) = it.message.split_once(" belongs in ").unwrap();
+            let (_, place) = it.error.message.split_once(" belongs in ").unwrap();
             (it.line, place.split_once(':').unwrap().0.to_owned())
         };
         let places: Vec<_> = found.iter().map(place).collect();
@@ -210,12 +209,15 @@ spec:
 ";
         let found = unknown_fields(VM, &Node::read(text).unwrap()[0]);
         let meant = |it: &UnknownField| {
-            let meant = it.message.strip_prefix("unknown field; did you mean ");
+            let meant = it
+                .error
+                .message
+                .strip_prefix("unknown field; did you mean ");
             meant.map(|meant| meant.trim_end_matches('?').to_owned())
         };
         let found: Vec<_> = found
             .iter()
-            .map(|it| (it.path.as_str(), it.line, meant(it)))
+            .map(|it| (it.error.field.as_str(), it.line, meant(it)))
             .collect();
         let domain = "spec.template.spec.domain";
         assert_eq!(

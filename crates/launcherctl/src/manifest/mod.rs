@@ -134,7 +134,7 @@ pub fn unknown_fields(text: &str) -> Vec<String> {
     let unknown = documents
         .iter()
         .flat_map(|document| fields::unknown_fields(document.text("kind"), document));
-    let lines = unknown.map(|field| format!("{}: {}: {}", field.line, field.path, field.message));
+    let lines = unknown.map(|field| format!("{}: {}", field.line, field.error));
     let mut lines: Vec<String> = lines.take(MAX_PROBLEMS + 1).collect();
     if let Some(last) = lines.get_mut(MAX_PROBLEMS) {
         *last = format!(" there are more than {MAX_PROBLEMS} unknown fields");

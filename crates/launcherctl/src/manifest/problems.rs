@@ -63,10 +63,11 @@ impl Problem {
     }
 
     /// A problem of a document's field.
-    fn of_field(document: &Node, field: &str, message: String) -> Self {
+    fn of_field(document: &Node, error: FieldError) -> Self {
+        let line = document.line_of(&error.field);
         Self {
-            field: field.to_owned(),
-            ..Self::of_file(document.line_of(field), message)
+            field: error.field,
+            ..Self::of_file(line, error.message)
         }
     }
 }
@@ -119,13 +120,13 @@ pub fn problems(text: &str) -> Vec<Problem> {
 /// The problems of a ConfigMap or Secret.
 fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
     let found = config_data::document_problems(&node.value()).into_iter();
-    found.map(|it| Problem::of_field(node, &it.field, it.message))
+    found.map(|error| Problem::of_field(node, error))
 }
 
 /// The problems of a VM or VMI.
 fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
     let is_vmi = meant.kind == documents::VMI;
-    let problem = |it: FieldError| Problem::of_field(node, &it.field, it.message);
+    let problem = |error| Problem::of_field(node, error);
     let mut found = Vec::new();
     let misplaced = meant
         .problem
@@ -133,8 +134,8 @@ fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
         .find(|it| it.field.starts_with("spec."));
     for unknown in unknown_fields(meant.kind, node) {
         // In a document of the other kind, most fields of the spec are unknown.
-        if misplaced.is_none() || unknown.path.split('.').count() != 2 {
-            found.push(Problem::of_field(node, &unknown.path, unknown.message));
+        if misplaced.is_none() || unknown.error.field.split('.').count() != 2 {
+            found.push(problem(unknown.error));
         }
     }
     found.extend(meant.problem.map(problem));
@@ -153,15 +154,12 @@ fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
         Ok(vmi) if is_vmi => found.extend(of_vmi(vmi).into_iter().map(problem)),
         Ok(vmi) => found.extend(of_vmi(vmi).into_iter().map(in_template).map(problem)),
         Err(error) => {
-            let severity = match &*error.field {
-                INSTANCE_TYPE => Severity::Note,
-                _ => Severity::Error,
-            };
-            let problem = problem(error);
-            found.push(Problem {
-                severity,
-                ..problem
-            });
+            let is_note = error.field == INSTANCE_TYPE;
+            let mut problem = problem(error);
+            if is_note {
+                problem.severity = Severity::Note;
+            }
+            found.push(problem);
         }
     }
     found
