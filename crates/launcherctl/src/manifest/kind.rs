@@ -8,26 +8,12 @@ use super::lines::Node;
 /// Most wrong, missing or extra letters of a kind.
 const MAX_DISTANCE: usize = 3;
 
-/// The kind that a document is checked as.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MeantKind {
-    /// `VirtualMachine` or `VirtualMachineInstance`.
-    pub kind: &'static str,
-    /// The field that does not fit the kind.
-    pub problem: Option<FieldError>,
-}
-
-/// The kind that a document has or should have; `None` if it is unrelated.
-pub fn meant_kind(document: &Node) -> Option<MeantKind> {
+/// The kind that a document has or should have, [`VM`] or [`VMI`], and the field that does not fit
+/// it. `None` if the document is unrelated.
+pub fn meant_kind(document: &Node) -> Option<(&'static str, Option<FieldError>)> {
     let written = document.text("kind");
     let has = |path| document.find(path).is_some();
     let (has_domain, has_template) = (has("spec.domain"), has("spec.template"));
-    let sound = |kind| {
-        Some(MeantKind {
-            kind,
-            problem: None,
-        })
-    };
     let (kind, field, message) = match written {
         VM if has_domain && !has_template => (
             VMI,
@@ -39,8 +25,8 @@ pub fn meant_kind(document: &Node) -> Option<MeantKind> {
             "spec.template",
             "a VirtualMachineInstance has no template: its fields are in spec itself; or should it be kind: VirtualMachine?".to_owned(),
         ),
-        VM => return sound(VM),
-        VMI => return sound(VMI),
+        VM => return Some((VM, None)),
+        VMI => return Some((VMI, None)),
         "" => {
             let kind = of_fields(document)?;
             (kind, "kind", format!("missing; did you mean {kind}?"))
@@ -52,29 +38,25 @@ pub fn meant_kind(document: &Node) -> Option<MeantKind> {
             (kind, "kind", message)
         }
     };
-    let problem = Some(FieldError::new(field, message));
-    Some(MeantKind { kind, problem })
+    Some((kind, Some(FieldError::new(field, message))))
 }
 
 /// The kind that has a document's fields.
 fn of_fields(document: &Node) -> Option<&'static str> {
     let kinds = [("spec.domain", VMI), ("spec.template.spec.domain", VM)];
-    let found = kinds
-        .into_iter()
-        .find(|(path, _)| document.find(path).is_some());
-    found.map(|(_, kind)| kind)
+    let mut kinds = kinds.into_iter();
+    kinds.find_map(|(path, kind)| document.find(path).and(Some(kind)))
 }
 
 /// The nearest kind, if it is near enough.
 fn similar(written: &str) -> Option<&'static str> {
     let written = written.to_lowercase();
     let distance = |kind: &str| strsim::damerau_levenshtein(&kind.to_lowercase(), &written);
+    let mut kinds = KINDS.into_iter();
     match &*written {
         "vm" => Some(VM),
         "vmi" => Some(VMI),
-        _ => KINDS
-            .into_iter()
-            .find(|kind| distance(kind) <= MAX_DISTANCE),
+        _ => kinds.find(|kind| distance(kind) <= MAX_DISTANCE),
     }
 }
 
@@ -85,11 +67,8 @@ mod tests {
 
     fn meant(text: &str) -> Option<(&'static str, String)> {
         let documents = Node::read(text).unwrap();
-        let meant = meant_kind(documents.first().unwrap())?;
-        Some((
-            meant.kind,
-            meant.problem.map(|it| it.field).unwrap_or_default(),
-        ))
+        let (kind, problem) = meant_kind(documents.first().unwrap())?;
+        Some((kind, problem.map(|it| it.field).unwrap_or_default()))
     }
 
     fn found(kind: &'static str, field: &str) -> Option<(&'static str, String)> {

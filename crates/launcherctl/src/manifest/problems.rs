@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::documents::{self, INSTANCE_TYPE};
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
-use super::kind::{MeantKind, meant_kind};
+use super::kind::meant_kind;
 use super::lines::Node;
 use super::paths::{is_related, pointer};
 use super::refusals::{clear, clear_parent, refusals};
@@ -92,16 +92,15 @@ pub fn problems(text: &str) -> Vec<Problem> {
         }
     };
     let vms = documents.iter();
-    let vms = vms.filter_map(|node| Some((meant_kind(node)?, node)));
+    let vms = vms.filter_map(|node| Some((node, meant_kind(node)?)));
     let vms: Vec<_> = vms.collect();
     if vms.is_empty() {
         let line = documents.first().map_or(1, |node| node.line_of("kind"));
         let error = documents::the_vmi(documents.iter().map(Node::value).collect()).err();
         found.extend(error.map(|error| Problem::of_file(line, chain(&error))));
     }
-    let of_vms = vms
-        .into_iter()
-        .flat_map(|(meant, node)| of_document(meant, node));
+    let vms = vms.into_iter();
+    let of_vms = vms.flat_map(|(node, (kind, misfit))| of_document(node, kind, misfit));
     let of_others = documents.iter().flat_map(of_config_data);
     found.extend(of_vms.chain(of_others).take(MAX_PROBLEMS + 1));
     found.sort_by_key(|problem| problem.line);
@@ -123,22 +122,21 @@ fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
     found.map(|error| Problem::of_field(node, error))
 }
 
-/// The problems of a VM or VMI.
-fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
-    let is_vmi = meant.kind == documents::VMI;
+/// The problems of a VM or VMI; `misfit` is the field that does not fit its kind.
+fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Problem> {
+    let is_vmi = kind == documents::VMI;
     let problem = |error| Problem::of_field(node, error);
     let mut found = Vec::new();
-    let misplaced = meant
-        .problem
-        .iter()
-        .find(|it| it.field.starts_with("spec."));
-    for unknown in unknown_fields(meant.kind, node) {
+    let is_other_kind = misfit
+        .as_ref()
+        .is_some_and(|it| it.field.starts_with("spec."));
+    for unknown in unknown_fields(kind, node) {
         // In a document of the other kind, most fields of the spec are unknown.
-        if misplaced.is_none() || unknown.error.field.split('.').count() != 2 {
+        if !is_other_kind || unknown.error.field.split('.').count() != 2 {
             found.push(problem(unknown.error));
         }
     }
-    found.extend(meant.problem.map(problem));
+    found.extend(misfit.map(problem));
     let mut value = node.value();
     let version = text_at(&value, "/apiVersion");
     if !version.is_empty() && !API_VERSIONS.contains(&version) {
@@ -149,7 +147,7 @@ fn of_document(meant: MeantKind, node: &Node) -> Vec<Problem> {
     if !is_vmi {
         found.extend(violations_of_vm(&value).map(problem));
     }
-    set(&mut value, "/kind", json!(meant.kind));
+    set(&mut value, "/kind", json!(kind));
     match documents::into_vmi(value) {
         Ok(vmi) if is_vmi => found.extend(of_vmi(vmi).into_iter().map(problem)),
         Ok(vmi) => found.extend(of_vmi(vmi).into_iter().map(in_template).map(problem)),
