@@ -76,14 +76,15 @@ pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
 
 /// The other documents, and the DataVolumes of a VM's templates.
 pub fn others(documents: &[Value]) -> Vec<Value> {
-    let vms = documents.iter().filter(|document| is_vm(document));
-    let templates = vms.flat_map(|vm| list_at(vm, "/spec/dataVolumeTemplates"));
+    let (vms, others): (Vec<_>, Vec<_>) = documents.iter().partition(|it| is_vm(it));
+    let templates = vms
+        .into_iter()
+        .flat_map(|vm| list_at(vm, "/spec/dataVolumeTemplates"));
     let templates = templates.cloned().map(|mut data_volume| {
         set(&mut data_volume, "/kind", json!("DataVolume"));
         data_volume
     });
-    let others = documents.iter().filter(|document| !is_vm(document));
-    others.cloned().chain(templates).collect()
+    others.into_iter().cloned().chain(templates).collect()
 }
 
 /// Turns a VM's template into the VMI that a cluster would make of it.

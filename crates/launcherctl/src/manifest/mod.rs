@@ -78,12 +78,10 @@ impl Manifest {
     /// # Errors
     /// The refusal.
     pub fn check_conversion(&self) -> Result<(), convert::ConvertError> {
-        let machine = self.vmi.pointer("/spec/domain/machine/type");
+        let field = "spec.domain.machine.type";
+        let machine = self.vmi.pointer(&pointer(field));
         if let Some(message) = machine.and_then(rules::unsupported_machine) {
-            return Err(convert::ConvertError::new(
-                "spec.domain.machine.type",
-                message,
-            ));
+            return Err(convert::ConvertError::new(field, message));
         }
         match typed(&self.vmi) {
             Ok(vmi) => convert::domain(&vmi, &context_of_pod(&vmi)).map(drop),
