@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::error::{FieldError, ManifestError};
 use super::paths::pointer;
 use super::rules::{too_little_memory, wrong_quantity};
+use super::{DISKS, STATUS, VOLUMES};
 use crate::json::{
     copy_at, find_named, is_object_at, list_at, list_mut, names_at, push, set, set_default, text_at,
 };
@@ -14,10 +15,6 @@ use api::vmi::Quantity;
 
 /// The phase of a VMI that was never sent.
 pub const DEFAULT_PHASE: &str = "Scheduled";
-
-const DISKS: &str = "/spec/domain/devices/disks";
-const VOLUMES: &str = "/spec/volumes";
-const STATUS: &str = "/status/volumeStatus";
 
 /// Sets what admission would set, without overriding existing values.
 ///

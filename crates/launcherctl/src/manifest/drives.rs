@@ -3,9 +3,8 @@
 
 use serde_json::Value;
 
+use super::{DISKS, VOLUMES};
 use crate::json::{find_named, is_object_at, list_at, text_at};
-
-const DISKS: &str = "/spec/domain/devices/disks";
 
 /// Whether the disk `name` of a VMI is a CD-ROM drive, empty or not.
 pub fn is_drive(vmi: &Value, name: &str) -> bool {
@@ -17,7 +16,7 @@ pub fn empty_drives(vmi: &Value) -> impl Iterator<Item = &str> {
     let disks = list_at(vmi, DISKS).iter();
     let drives = disks.filter(|disk| is_object_at(disk, "/cdrom"));
     let names = drives.map(|disk| text_at(disk, "/name"));
-    names.filter(|name| find_named(vmi, "/spec/volumes", name).is_none())
+    names.filter(|name| find_named(vmi, VOLUMES, name).is_none())
 }
 
 /// Whether a disk in Domain JSON is a CD-ROM drive without a medium.

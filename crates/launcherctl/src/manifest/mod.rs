@@ -38,6 +38,10 @@ use error::FieldError;
 use paths::pointer;
 use type_error::type_problem;
 
+const DISKS: &str = "/spec/domain/devices/disks";
+const VOLUMES: &str = "/spec/volumes";
+const STATUS: &str = "/status/volumeStatus";
+
 /// A VMI as JSON, complete enough for a launcher.
 #[derive(Debug, Clone)]
 pub struct Manifest {
@@ -120,7 +124,7 @@ impl Manifest {
 
     /// The names of the volumes, in order, with their definition.
     pub fn volumes(&self) -> impl Iterator<Item = (&str, &Value)> {
-        let volumes = list_at(&self.vmi, "/spec/volumes").iter();
+        let volumes = list_at(&self.vmi, VOLUMES).iter();
         volumes.map(|volume| (text_at(volume, "/name"), volume))
     }
 }

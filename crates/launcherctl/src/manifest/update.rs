@@ -2,18 +2,14 @@
 
 use serde_json::Value;
 
-use super::Manifest;
 use super::defaults::{DEFAULT_PHASE, default_volume_status};
 use super::drives::is_drive;
 use super::error::{FieldError, ManifestError};
+use super::{DISKS, Manifest, STATUS, VOLUMES};
 use crate::json::{
     copy_at, find_named, is_true_at, list_at, list_mut, names_at, push, remove_named, set,
     set_default, text_at,
 };
-
-const DISKS: &str = "/spec/domain/devices/disks";
-const VOLUMES: &str = "/spec/volumes";
-const STATUS: &str = "/status/volumeStatus";
 
 impl Manifest {
     /// Makes it a later version of a sent VMI: parts of the status that its file lacks stay as
