@@ -65,11 +65,8 @@ impl Node {
 
     /// The items of a `List`.
     fn items(self) -> Vec<Self> {
-        if !self.text("kind").ends_with("List") {
-            return vec![self];
-        }
         match self.get("items").map(|items| &items.content) {
-            Some(Content::List(items)) => items.clone(),
+            Some(Content::List(items)) if self.text("kind").ends_with("List") => items.clone(),
             _ => vec![self],
         }
     }

@@ -45,9 +45,8 @@ impl YamlError {
         let mut line = error.location().map_or(1, |location| location.line());
         let plain = error.without_snippet();
         let text = plain.to_string();
-        let text = text
-            .rsplit_once(" at line ")
-            .map_or(&*text, |(text, _)| text);
+        let located = text.rsplit_once(" at line ");
+        let text = located.map_or(&*text, |(text, _)| text);
         let is_repeated_field = matches!(plain, Error::DuplicateMappingKey { .. });
         let remedy = REMEDIES.iter().find(|(part, _)| text.contains(part));
         let message = match remedy {
