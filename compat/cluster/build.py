@@ -47,6 +47,20 @@ class Builder:
             layer = self.layer(name, self.tree(name, programs))
             yield Image(kubevirt.image(name), [base, layer], f"/usr/bin/{name}", user)
 
+    def disks_of_tests(self, guest):
+        """The images of KubeVirt's own tests, with the test guest in them."""
+        disk = self.layer("guest", self.container_disk(guest))
+        for name in (
+            "alpine-container-disk-demo",
+            "alpine-with-test-tooling-container-disk",
+            "fedora-with-test-tooling-container-disk",
+        ):
+            yield Image(kubevirt.image(name), [disk])
+        kernel, initrd = kernel_files(guest).values()
+        files = {"/boot/vmlinuz-virt": kernel, "/boot/initramfs-virt": initrd}
+        boot = self.layer("alpine-kernel", self.tree("alpine-kernel", files))
+        yield Image(kubevirt.image("alpine-ext-kernel-boot-demo"), [boot])
+
     def launcher(self, launcher, *tags):
         """A launcher's image, once for each tag; at the end its sidecar-shim as an image."""
         name = f"launcher-{launcher.name}"
