@@ -29,7 +29,7 @@ class Machine:
             self.delete()
 
     def put(self, subresource, body=None):
-        path = rest.vmi_path(self.vm.namespace, self.vm.name, subresource).replace("instances/", "s/")
+        path = rest.path("virtualmachines", self.vm.namespace, self.vm.name, subresource)
         code, answer = rest.request("PUT", path, body or {}, address=self.vm.address)
         return f"{code} {answer.decode(errors='replace')}".strip()
 

@@ -61,7 +61,11 @@ def join_chunks(data):
 
 
 def vmi_path(namespace, name, subresource):
-    return f"{settings.REST_ROOT}/namespaces/{namespace}/virtualmachineinstances/{name}/{subresource}"
+    return path("virtualmachineinstances", namespace, name, subresource)
+
+
+def path(resource, namespace, name, subresource):
+    return f"{settings.REST_ROOT}/namespaces/{namespace}/{resource}/{name}/{subresource}"
 
 
 def metrics(address=settings.NODE_ADDRESS):
