@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
 use api::proto::cmd::v1::{self, VirtualMachineOptions};
 use api::vmi::Vmi;
+use hooks::HOOKS_TIMEOUT;
 use hooks::plugins::Pipeline;
 use os::failpoints;
 use os::lock::lock;
@@ -136,7 +137,7 @@ impl Door {
     /// # Errors
     /// Those of [`Self::vmi`] and [`Self::options`], and unreadable plugins.
     pub async fn sync_request(&self, request: v1::VmiRequest) -> Result<SyncRequest, CallError> {
-        let deadline = os::time::deadline(CHANGE_TIMEOUT);
+        let hooks_deadline = os::time::deadline(HOOKS_TIMEOUT);
         let vmi_json = request.vmi.clone().unwrap_or_default().vmi_json;
         let vmi = self.vmi(request.vmi).await?;
         let options = self.options(request.options).await?;
@@ -147,7 +148,7 @@ impl Door {
             vmi_json,
             options: Arc::new(options),
             plugins,
-            deadline,
+            hooks_deadline,
         })
     }
 

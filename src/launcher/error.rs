@@ -105,6 +105,19 @@ pub enum LauncherError {
         /// Time so far.
         after: Duration,
     },
+    /// Like [`Self::Slow`], because a sidecar or plugin has not answered.
+    #[error(
+        "{what} {STILL_IN_PROGRESS} after {} s: it waits for {hook}, in the background; send it again to wait for it",
+        after.as_secs()
+    )]
+    SlowHook {
+        /// The request.
+        what: &'static str,
+        /// Time so far.
+        after: Duration,
+        /// Who was called.
+        hook: String,
+    },
     /// A worker panicked.
     #[error("internal error in {what}, see the launcher's log")]
     Worker {

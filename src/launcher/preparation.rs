@@ -66,9 +66,9 @@ impl Preparation {
         request: &SyncRequest,
         data: Value,
     ) -> Result<Value, LauncherError> {
-        let edited = self
-            .sidecars
-            .pre_cloud_init_iso(data, &request.vmi_json, request.deadline);
+        let edited =
+            self.sidecars
+                .pre_cloud_init_iso(data, &request.vmi_json, request.hooks_deadline);
         Ok(edited.await?)
     }
 
@@ -81,19 +81,20 @@ impl Preparation {
     ) -> Result<(String, Vec<String>), LauncherError> {
         let hooks = self
             .sidecars
-            .on_define_domain(xml, &request.vmi_json, request.deadline);
+            .on_define_domain(xml, &request.vmi_json, request.hooks_deadline);
         let xml = hooks.await?;
         let touched = self.sidecars.modified_by();
         let modified_by = touched
             .iter()
             .map(|sidecar| format!("hook sidecar {sidecar}"));
         let plugins = request.plugins.clone().rooted(self.root.dir().to_owned());
+        let plugins = plugins.noting(self.sidecars.current_call().clone());
         let context = match purpose {
             Purpose::Start => InvocationContext::Boot,
             Purpose::MigrationTarget => InvocationContext::MigrationTarget,
         };
         let applied = plugins
-            .apply(xml, &request.vmi_json, context, request.deadline)
+            .apply(xml, &request.vmi_json, context, request.hooks_deadline)
             .await?;
         let plugins = applied
             .modified_by

@@ -17,6 +17,6 @@ pub struct SyncRequest {
     /// virt-handler's information on the node and the cluster.
     pub options: Arc<VirtualMachineOptions>,
     pub plugins: Pipeline,
-    /// When virt-handler stops waiting; sidecars get a share of the time left.
-    pub deadline: Instant,
+    /// When all hooks must have answered: later than virt-handler stops waiting.
+    pub hooks_deadline: Instant,
 }

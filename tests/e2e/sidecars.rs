@@ -334,7 +334,6 @@ async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
             "echo 'no such licence' >&2; exit 3",
             vec!["exit status 3", "no such licence"],
         ),
-        ("exec sleep 1000", vec!["no answer within"]),
         // What libvirt refuses: its own message, and which sidecar changed the domain. KubeVirt's domains have their UUID
         // in the SMBIOS table.
         (
@@ -455,4 +454,29 @@ async fn a_launcher_names_the_sidecars_that_are_missing() {
     ] {
         assert!(log.contains(part), "{part:?} is not in: {log}");
     }
+}
+
+#[tokio::test]
+// D-hook-5 (docs/differences.md).
+async fn a_start_goes_on_when_its_call_has_waited_long_enough_for_a_sidecar() {
+    let mut pod = Pod::new();
+    let scripts = tempfile::tempdir().unwrap();
+    script(
+        scripts.path(),
+        "onDefineDomain",
+        r#"sleep 22; printf '%s' "$4""#,
+    );
+    let _slow = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
+    socket(&mut pod, 0).await;
+    let vmi = Vmi::new("patient").with_image(&pod);
+    pod.start(&vmi, &["--hook-sidecars", "1"]).await;
+    let answer = pod.sync(&vmi).await;
+    let says = "it waits for OnDefineDomain of hook sidecar";
+    assert!(
+        !answer.success && answer.message.contains(says),
+        "{answer:?}"
+    );
+    pod.sync_ok(&vmi).await;
+    assert_eq!(pod.domain().await["Status"]["Status"], "Running");
+    pod.end(&vmi).await;
 }

@@ -19,6 +19,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer};
+use super::current_call::{CurrentCall, Waiting};
 use super::diff::{self, Changes};
 use super::error::{CallError, HookError};
 use super::report::{CallLog, CallReport, Report};
@@ -38,6 +39,7 @@ pub struct Sidecars {
     last_definition: tokio::sync::Mutex<Option<Definition>>,
     hasher: RandomState,
     report_file: Option<PathBuf>,
+    current_call: CurrentCall,
 }
 
 /// The sidecars' input and result.
@@ -99,6 +101,12 @@ impl Sidecars {
         let _ = spawn_blocking(save).await;
     }
 
+    /// The call in progress; plugins note theirs there too.
+    #[must_use]
+    pub fn current_call(&self) -> &CurrentCall {
+        &self.current_call
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -157,6 +165,11 @@ impl Sidecars {
         Ok(result)
     }
 
+    fn wait_for(&self, sidecar: &Sidecar, point: HookPoint) -> Waiting {
+        let whom = format!("{point} of hook sidecar {sidecar}");
+        self.current_call.begin(whom)
+    }
+
     /// Calls `OnDefineDomain` of one sidecar.
     async fn define(
         &self,
@@ -166,6 +179,7 @@ impl Sidecars {
         deadline: Instant,
     ) -> Result<Answer, HookError> {
         let start = Instant::now();
+        let _waiting = self.wait_for(sidecar, HookPoint::OnDefineDomain);
         let call = async {
             let Answer { text, tree: before } = before;
             let xml = Bytes::from(text);
@@ -203,6 +217,7 @@ impl Sidecars {
     ) -> Result<Value, HookError> {
         for sidecar in self.at(HookPoint::PreCloudInitIso) {
             let start = Instant::now();
+            let _waiting = self.wait_for(sidecar, HookPoint::PreCloudInitIso);
             let call = async {
                 let encode = move || (cloud_init::encode(&data), data);
                 let (forms, data) = work::until(deadline, encode).await?;

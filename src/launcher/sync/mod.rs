@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prost::bytes::Bytes;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::apply::Apply;
 use super::apply::disks;
@@ -73,10 +73,17 @@ impl Syncs {
     /// one runs waits for it and then uses the newest VMI; waiting syncs share one run.
     ///
     /// # Errors
-    /// The first failure. [`LauncherError::Slow`] if the sync takes longer than virt-handler waits:
-    /// it goes on, and the next call joins it.
+    /// The first failure. [`LauncherError::Slow`] or [`LauncherError::SlowHook`] if the sync takes
+    /// longer than virt-handler waits: it goes on, and the next call joins it.
+    // D-hook-5 (docs/differences.md).
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
-        within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await
+        let synced = within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await;
+        match (synced, self.start.called_hook()) {
+            (Err(LauncherError::Slow { what, after }), Some(hook)) => {
+                Err(LauncherError::SlowHook { what, after, hook })
+            }
+            (synced, _) => synced,
+        }
     }
 
     /// Like [`Self::sync`] without a limit, for a caller that waits for a long start.
@@ -149,9 +156,9 @@ impl Syncs {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %os::logging::chain(&error), "The connection to libvirt was lost during a sync; waiting for the next one");
                 // If no new connection comes in time, this returns the first error.
-                match timeout_at(request.deadline, connections.changed()).await {
+                match timeout(CHANGE_TIMEOUT, connections.changed()).await {
                     Ok(Ok(())) => {
-                        self.wait_for_failed_start(request).await?;
+                        self.wait_for_failed_start().await?;
                         self.sync_once(permit, request).await
                     }
                     _ => Err(error),
@@ -163,7 +170,7 @@ impl Syncs {
 
     /// Waits until libvirt has ended the QEMU of a start during which libvirt's daemon died. A sync
     /// would take it for the guest. This polls: the event may come before the connection.
-    async fn wait_for_failed_start(&self, request: &SyncRequest) -> Result<(), LauncherError> {
+    async fn wait_for_failed_start(&self) -> Result<(), LauncherError> {
         if self.vm.snapshot().phase != Phase::StartFailed {
             return Ok(());
         }
@@ -175,7 +182,7 @@ impl Syncs {
             }
             Ok(())
         };
-        timeout_at(request.deadline, ended).await.unwrap_or(Ok(()))
+        timeout(CHANGE_TIMEOUT, ended).await.unwrap_or(Ok(()))
     }
 
     /// The domain with its state, if libvirt has it.

@@ -90,7 +90,7 @@ mod tests {
             vmi_json: Bytes::new(),
             options: Arc::default(),
             plugins: Pipeline::default(),
-            deadline: Instant::now(),
+            hooks_deadline: Instant::now(),
         }
     }
 

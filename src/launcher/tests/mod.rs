@@ -285,7 +285,7 @@ fn request(vmi: &Value) -> SyncRequest {
         vmi_json: Bytes::from(vmi.to_string()),
         options: Arc::default(),
         plugins: hooks::plugins::Pipeline::default(),
-        deadline: os::time::deadline(SOON),
+        hooks_deadline: os::time::deadline(SOON),
     }
 }
 

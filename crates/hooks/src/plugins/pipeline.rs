@@ -13,8 +13,9 @@ use super::error::{PluginError, PluginHookError};
 use super::evaluator::{Evaluator, Input};
 use super::sidecar::Call;
 use crate::answer::AnswerError;
+use crate::current_call::CurrentCall;
 use crate::diff::Changes;
-use crate::timeout::hook_call_deadline;
+use crate::timeout::{end_of_calls, hook_call_deadline};
 use crate::{answer, diff, work};
 
 /// The plugins in the order in which they apply.
@@ -23,6 +24,7 @@ pub struct Pipeline {
     plugins: Vec<Plugin>,
     root: PathBuf,
     evaluator: Evaluator,
+    current_call: CurrentCall,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +49,7 @@ impl Pipeline {
         Ok(Self {
             plugins,
             root: PathBuf::from("/"),
-            evaluator: Evaluator::default(),
+            ..Self::default()
         })
     }
 
@@ -55,6 +57,13 @@ impl Pipeline {
     #[must_use]
     pub fn rooted(mut self, root: PathBuf) -> Self {
         self.root = root;
+        self
+    }
+
+    /// Notes there which plugin is asked.
+    #[must_use]
+    pub fn noting(mut self, current_call: CurrentCall) -> Self {
+        self.current_call = current_call;
         self
     }
 
@@ -183,10 +192,12 @@ impl Run<'_> {
 
     /// Runs the hook. Returns the domain and the changes.
     async fn call(&self, plugin: &str, hook: &DomainHook) -> Result<Checked, PluginHookError> {
+        let _waiting = self.pipeline.current_call.begin(format!("plugin {plugin}"));
         let before = Arc::clone(&self.input.domain);
-        let deadline = hook_call_deadline(self.deadline);
+        let deadline = end_of_calls(self.deadline);
         if let Some(cel) = &hook.cel {
             let evaluator = &self.pipeline.evaluator;
+            let deadline = hook_call_deadline(self.deadline);
             let answer = evaluator.mutation(&cel.expression, &self.input, deadline);
             let answer = answer.await?;
             // The result is checked like a sidecar's answer.
