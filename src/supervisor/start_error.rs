@@ -56,6 +56,7 @@ pub enum StartError {
     #[error("received early exit signal")]
     MigrationGivenUp,
     /// No domain started in time.
+    // D-sup-20 (docs/differences.md).
     #[error("timed out waiting for domain to be defined")]
     NoDomain,
 }
