@@ -233,7 +233,7 @@ impl fmt::Display for Why {
 #[derive(Debug)]
 pub enum Monitor {
     /// Uses time and progress only.
-    TimeLimits(TimeLimits),
+    TimeLimits(Box<TimeLimits>),
     /// Detects stalls.
     Stall(Box<StallMonitor>),
 }
@@ -242,7 +242,10 @@ impl Monitor {
     pub fn new(rules: Rules, options: &MigrationOptions) -> Self {
         match &options.stall_detector_options {
             Some(stalls) => Self::Stall(Box::new(StallMonitor::new(rules, stalls.clone()))),
-            None => Self::TimeLimits(TimeLimits::new(rules, options.downtime_tuning.as_ref())),
+            None => {
+                let tuning = options.downtime_tuning.as_ref();
+                Self::TimeLimits(Box::new(TimeLimits::new(rules, tuning)))
+            }
         }
     }
 
