@@ -283,7 +283,7 @@ fn a_guest_is_backed_up_in_full_and_in_part_and_restored() {
 
         // It is not made twice; a guest that was frozen is thawed.
         let again = vm.ask(&full).await;
-        assert!(again.message.contains("has ended already"), "{again:?}");
+        assert!(again.message.contains("was already executed"), "{again:?}");
         vm.guest.run("echo alive >/data/alive; sync").await;
 
         vm.write("second", 2).await;

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use convert::backup::{BackupPlanError, BackupRequestError, RedefineError};
+use domain::metadata::Time;
 
 /// Why a backup or a checkpoint cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -21,8 +22,16 @@ pub enum BackupError {
     #[error(transparent)]
     Redefine(#[from] RedefineError),
     /// This backup has already ended.
-    #[error("backup {0} has ended already; it is not made a second time")]
-    Ended(String),
+    #[error(
+        "backup {name} was already executed: it finished at {}, completed: {completed}; it is not \
+         made a second time",
+        .finished.0
+    )]
+    Ended {
+        name: String,
+        finished: Time,
+        completed: bool,
+    },
     /// Another backup runs.
     #[error("backup {0} is in progress; send it again when that has ended")]
     OtherRuns(String),

@@ -209,11 +209,15 @@ fn known(last: Option<&BackupMetadata>, id: &BackupId) -> Result<Known, BackupEr
         return Ok(Known::New);
     };
     let is_same = last.name == id.name && last.start_timestamp == Some(id.started);
-    match (is_same, last.end_timestamp.is_some()) {
-        (true, false) => Ok(Known::Running),
-        (true, true) => Err(BackupError::Ended(id.name.clone())),
-        (false, false) => Err(BackupError::OtherRuns(last.name.clone())),
-        (false, true) => Ok(Known::New),
+    match (is_same, last.end_timestamp) {
+        (true, None) => Ok(Known::Running),
+        (true, Some(finished)) => Err(BackupError::Ended {
+            name: id.name.clone(),
+            finished,
+            completed: last.completed,
+        }),
+        (false, None) => Err(BackupError::OtherRuns(last.name.clone())),
+        (false, Some(_)) => Ok(Known::New),
     }
 }
 
@@ -245,7 +249,11 @@ mod tests {
         }
         last.end_timestamp = Some(two.parse().unwrap());
         let refusal = known(Some(&last), &id("b", one)).unwrap_err();
-        assert!(matches!(refusal, BackupError::Ended(_)), "{refusal}");
+        let text = refusal.to_string();
+        assert!(
+            text.contains(two) && text.contains("completed: false"),
+            "{text}"
+        );
         assert_eq!(known(Some(&last), &id("b", two)).unwrap(), Known::New);
     }
 }

@@ -122,7 +122,9 @@ impl Metadata {
         dump.completed = true;
         dump.end_timestamp = Some(Time::now());
         dump.failed = failure.is_some();
-        dump.failure_reason = failure.unwrap_or_default();
+        dump.failure_reason = failure.map_or_else(String::new, |failure| {
+            format!("Domain memory dump failed: {failure}")
+        });
     }
 
     /// The last migration, in progress or not.
@@ -311,7 +313,8 @@ mod tests {
         metadata.memory_dump_ended(Some("no space left".to_owned()));
         let dump = metadata.get().memory_dump.clone().unwrap_or_default();
         assert!(dump.completed && dump.failed && dump.end_timestamp.is_some());
-        assert_eq!(dump.failure_reason, "no space left");
+        let reason = "Domain memory dump failed: no space left";
+        assert_eq!(dump.failure_reason, reason);
         metadata.memory_dump_began("b.memory.dump");
         assert!(!metadata.is_memory_dump("a.memory.dump"));
         metadata.memory_dump_ended(None);
