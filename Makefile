@@ -54,13 +54,15 @@ guest: ## the small Linux that the tests boot, see docs/test-guest.md
 IN_TESTS := $(addprefix -A clippy::,indexing_slicing string_slice disallowed_methods arithmetic_side_effects \
 	cast_possible_truncation cast_possible_wrap cast_sign_loss too_many_lines)
 
-lint: ## formatting, clippy, dependencies (deny.toml)
+lint: ## formatting, clippy, dependencies and their known vulnerabilities (deny.toml)
 	@scripts/setup --lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --lib --bins -- -D warnings
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings $(IN_TESTS)
 	$(CARGO) clippy --locked --no-default-features --features tools --bin pod-tools -- -D warnings
 	$(CARGO) deny --locked check bans licenses sources
+	@if timeout 60 $(CARGO) deny --locked fetch db; then $(CARGO) deny --locked check advisories; \
+		else echo "lint: RUSTSEC's advisories cannot be fetched here, and are not checked" >&2; fi
 
 # Measurements in pod-shaped containers, of a release build, by the test program of "make test"; so as root.
 RELEASED = PROGRAMS=$(CURDIR)/target/release $(CARGO) test --locked --test e2e -- --ignored --nocapture --exact
