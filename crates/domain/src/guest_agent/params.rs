@@ -219,6 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_reports_interfaces_without_end_is_cut_short() {
+        let count = 3 * MAX_INTERFACES;
+        let mut params = params(&[
+            ("if.count", Value::Unsigned(count as u64)),
+            ("if.0.addr.count", Value::Unsigned(count as u64)),
+        ]);
+        let more = GuestInfoParams::from_iter((0..count).flat_map(|index| {
+            [
+                (format!("if.{index}.name"), text("veth")),
+                (format!("if.0.addr.{index}.addr"), text("10.0.2.2")),
+            ]
+        }));
+        params.0.extend(more.0);
+        let interfaces = params.interfaces();
+        assert_eq!(interfaces.len(), MAX_INTERFACES);
+        assert_eq!(interfaces[0].ips.len(), MAX_ADDRESSES);
+    }
+
+    #[test]
     fn a_login_is_in_seconds() {
         let params = params(&[
             ("user.count", Value::Unsigned(1)),

@@ -98,3 +98,23 @@ fn a_file_that_never_ends_is_not_read_to_its_end() {
     assert_eq!(cause(&path), "it is longer than 1048576 bytes");
     assert!(cause(&folder.path().join("missing")).contains("No such file"));
 }
+
+#[test]
+fn cve_2026_13218_a_link_instead_of_the_cached_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (
+        folder.path().join("vif-cache-eth0.json"),
+        folder.path().join("other"),
+    );
+    std::fs::write(&other, "{}").unwrap();
+    CachedAddress::read(&other).unwrap();
+    std::os::unix::fs::symlink(&other, &path).unwrap();
+    let error = CachedAddress::read(&path).unwrap_err();
+    assert!(
+        error
+            .source()
+            .unwrap()
+            .to_string()
+            .contains("symbolic links")
+    );
+}

@@ -67,6 +67,22 @@ fn directories_have_the_modes_that_others_rely_on() {
 }
 
 #[test]
+fn cve_2026_7374_a_link_instead_of_the_consoles_log() {
+    for target in ["/elsewhere", "../../../../elsewhere"] {
+        let pod = Pod::new();
+        let other = pod.write("elsewhere", b"theirs");
+        let log = "var/run/kubevirt-private/uid-2/virt-serial0-log";
+        pod.link(target, log);
+        assert!(directories(&pod.cfg, "uid-2").is_err());
+        assert_eq!(fs::read(other).unwrap(), b"theirs");
+        // Nor is one made where the link leads.
+        fs::remove_file(pod.path("elsewhere")).unwrap();
+        assert!(directories(&pod.cfg, "uid-2").is_err());
+        assert!(!pod.path("elsewhere").exists());
+    }
+}
+
+#[test]
 fn the_directory_of_hotplugged_volumes_reaches_conversion_and_plan() {
     let mut pod = Pod::new();
     pod.cfg.hotplug_disk_dir = "/hotplugged/".to_owned();

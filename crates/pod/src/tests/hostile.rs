@@ -1,6 +1,5 @@
-//! Attacks through data of users: claims, images, paths in the VMI. Named after what they are
-//! like: CVE-2022-1798 (a container disk's path leads to the node's files), CVE-2025-64324 (host
-//! disks), CVE-2025-64433 (a link instead of `disk.img`), CVE-2024-4467 (images that name files).
+//! Attacks through data of users: claims, images, paths in the VMI. SECURITY.md has the CVEs that
+//! they are like.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
