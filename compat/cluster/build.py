@@ -22,6 +22,13 @@ int main(void) { signal(SIGTERM, end); signal(SIGINT, end); for (;;) pause(); }
 # What virt-handler calls in its own image, and the launcher's lacks.
 HANDLER_TOOLS = ("/usr/sbin/nft",)
 SIDECAR_SHIM = "/usr/bin/sidecar-shim"
+# Disks of KubeVirt's own tests -> switches of the test guest in them (docs/test-guest.md).
+TEST_DISKS = {
+    "alpine-container-disk-demo": "guest.login guest.no-agent",
+    "alpine-with-test-tooling-container-disk": "guest.login",
+    "fedora-with-test-tooling-container-disk": "guest.login",
+}
+FAT = "@@1M"  # where the partition with the boot loader begins in the test guest's disk
 
 
 class Builder:
@@ -49,13 +56,10 @@ class Builder:
 
     def disks_of_tests(self, guest):
         """The images of KubeVirt's own tests, with the test guest in them."""
-        disk = self.layer("guest", self.container_disk(guest))
-        for name in (
-            "alpine-container-disk-demo",
-            "alpine-with-test-tooling-container-disk",
-            "fedora-with-test-tooling-container-disk",
-        ):
-            yield Image(kubevirt.image(name), [disk])
+        for name, switches in TEST_DISKS.items():
+            tree = self.container_disk(guest, name)
+            add_to_command_line(f"{tree}/disk/guest.img", switches)
+            yield Image(kubevirt.image(name), [self.layer(name, tree)])
         kernel, initrd = kernel_files(guest).values()
         files = {"/boot/vmlinuz-virt": kernel, "/boot/initramfs-virt": initrd}
         boot = self.layer("alpine-kernel", self.tree("alpine-kernel", files))
@@ -88,8 +92,8 @@ class Builder:
         )
         return tree
 
-    def container_disk(self, guest):
-        tree = self.tree("guest", {"/disk/guest.img": guest})
+    def container_disk(self, guest, name="guest"):
+        tree = self.tree(name, {"/disk/guest.img": guest})
         os.chown(f"{tree}/disk", USER, USER)
         os.chown(f"{tree}/disk/guest.img", USER, USER)
         return tree
@@ -132,6 +136,14 @@ def kernel_files(guest):
     """Path in the image -> file: what scripts/test-guest puts beside the guest's disk."""
     folder = os.path.dirname(os.path.realpath(guest))
     return {f"/boot/{name}": f"{folder}/{name}" for name in ("vmlinuz", "initrd.img")}
+
+
+def add_to_command_line(disk, words):
+    """To that of the kernel which a BIOS boots from this disk."""
+    fat = ["-i", disk + FAT]
+    shown = subprocess.run(["mtype", *fat, "::/syslinux.cfg"], capture_output=True, text=True, check=True)
+    changed = f"{shown.stdout.rstrip()} {words}\n"
+    subprocess.run(["mcopy", *fat, "-o", "-", "::/syslinux.cfg"], input=changed, text=True, check=True)
 
 
 def with_libraries(programs, base):

@@ -33,6 +33,8 @@ TOOLS = {  # of this machine -> Debian's package
     "openssl": "openssl",
     "gcc": "gcc",
     "tar": "tar",
+    "mtype": "mtools",
+    "mcopy": "mtools",
 }
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 
