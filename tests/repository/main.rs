@@ -14,6 +14,7 @@ mod contract;
 mod differences;
 mod links;
 mod markdown;
+mod python;
 mod security;
 mod source;
 
