@@ -12,7 +12,8 @@ from kit.container import Container
 from kit.wait import until
 
 PROGRAM = "/usr/bin/virt-handler"
-METRICS_PORT, VMSTATS_PORT = 8443, 8187
+METRICS_PORT = 8443
+VMSTATS_PORT = 8187  # its default; before v1.9 there is no such server, nor a flag for it
 START_TIMEOUT = 60  # seconds
 STOP_TIMEOUT = 30
 LABELLER_TIMEOUT = 120
@@ -40,8 +41,6 @@ class VirtHandler:
             str(METRICS_PORT),
             "--console-server-port",
             str(settings.CONSOLE_PORT),
-            "--vmstats-server-port",
-            str(VMSTATS_PORT),
             "--max-metric-requests",
             "3",
             "--graceful-shutdown-seconds",
