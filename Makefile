@@ -95,7 +95,7 @@ compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.
 	@$(MAKE) --no-print-directory guest
 	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr MANUALS=no
 	compat/run --launcher container/compat.toml $(SCENARIOS)
-	compat/compare target/compat/results/virt-launcher-rust
+	compat/compare --differences-pass target/compat/results/virt-launcher-rust
 
 # CLUSTER_DIR names the folder with Kubernetes' and KubeVirt's programs; without it, this says what is missing.
 compat-cluster: ## a real cluster with this launcher and KubeVirt's, see compat/README.md (CLUSTER_DIR=DIR SCENARIOS="…")
@@ -105,7 +105,7 @@ compat-cluster: ## a real cluster with this launcher and KubeVirt's, see compat/
 	$(MAKE) --no-print-directory install DESTDIR=target/compat/image PREFIX=/usr MANUALS=no
 	compat/run-cluster up --launcher compat/launchers/kubevirt.toml --launcher container/compat.toml
 	compat/run-cluster run $(SCENARIOS); compat/run-cluster down
-	compat/compare $(CLUSTER_DIR)/results/virt-launcher-rust --reference $(CLUSTER_DIR)/results/kubevirt-v1.9.0 \
+	compat/compare --differences-pass $(CLUSTER_DIR)/results/virt-launcher-rust --reference $(CLUSTER_DIR)/results/kubevirt-v1.9.0 \
 		--junit $(CLUSTER_DIR)/results/junit.xml
 
 # What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit

@@ -131,6 +131,14 @@ def verdict(reference, variant, name):
     return comparison.verdict(found)
 
 
+def exit_status(reference, variants, names, differences_pass=False):
+    """What `compare` ends with: of all scenarios that both sides have run."""
+    found = {verdict(reference, variant, name).partition(":")[0] for variant in variants for name in names}
+    found.discard("not compared")
+    passed = {"equal", "differs"} if differences_pass else {"equal"}
+    return 0 if found and found <= passed else 1
+
+
 def text(reference, variants, names):
     for name in names:
         yield f"=== {name}"
