@@ -110,8 +110,9 @@ def results_of(file):
 
 
 def title(spec):
-    """The test's identifiers and the text of its last part."""
+    """The test's identifiers and the text of its last part; without identifiers also what the test is in."""
     texts = [*(spec["ContainerHierarchyTexts"] or []), spec["LeafNodeText"]]
     ids = [each.strip("[]").removeprefix("test_id:") for text in texts for each in TEST_ID.findall(text)]
-    text = re.sub(r"\[[^\]]*\]", "", spec["LeafNodeText"]).strip().replace("|", "\\|")
-    return " ".join([*ids, text])
+    shown = texts[-1:] if ids else texts[-2:]
+    text = re.sub(r"\[[^\]]*\]", "", " ".join(shown)).strip().replace("|", "\\|")
+    return " ".join([*ids, re.sub(" +", " ", text)])

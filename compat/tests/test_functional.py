@@ -34,7 +34,8 @@ class Functional(unittest.TestCase):
 
     def test_the_table_has_a_column_for_each_launcher(self):
         starts = spec("passed", "[test_id:1]should start", "[sig-compute] VM")
-        self.report("ours", starts, spec("skipped", "left out"), spec("passed", "", kind="BeforeSuite"))
+        entry = spec("passed", "with a port", "[sig-network] Networking", "[crit:high] keeps  addresses")
+        self.report("ours", starts, entry, spec("skipped", "left out"), spec("passed", "", kind="BeforeSuite"))
         self.report("theirs", starts, spec("failed", "[test_id:2] should | stop", "[test_id:3]both"))
         self.assertEqual(
             list(functional.table(self.folder)),
@@ -43,6 +44,7 @@ class Functional(unittest.TestCase):
                 "|---|---|---|",
                 "| 1 should start | passed | passed |",
                 "| 3 2 should \\| stop | not run | failed |",
+                "| keeps addresses with a port | passed | not run |",
             ],
         )
 
