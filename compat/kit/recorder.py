@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from kit import conditions, kube
+from kit import conditions, kube, settings
 
 
 class Recorder:
@@ -45,7 +45,7 @@ class Recorder:
 
     def wait(self, what, predicate, timeout, since=0):
         """Returns the first version from `since` on for which the predicate is true."""
-        deadline = time.time() + timeout
+        deadline = time.time() + timeout * settings.TIMEOUTS
         position = since
         with self.changed:
             while True:

@@ -7,6 +7,8 @@ SCRATCH = os.environ.get("COMPAT_SCRATCH", "")  # emptied by nobody; holds mount
 GUEST = os.environ.get("COMPAT_GUEST", "")  # bootable disk image of the test guest
 SHARED = os.environ.get("COMPAT_SHARED", "")  # two nodes: a folder that both see
 
+TIMEOUTS = float(os.environ.get("COMPAT_TIMEOUTS", "1"))  # factor of each limit of a wait, for slow machines
+
 NODE_NAME = os.environ.get("NODE_NAME", "node01")
 NODE_ADDRESS = os.environ.get("NODE_ADDRESS", "127.0.0.1")  # of virt-handler's pod
 API_SERVER = os.environ.get("API_SERVER", "http://127.0.0.1:6443")

@@ -2,10 +2,12 @@
 
 import time
 
+from kit import settings
+
 
 def until(what, check, timeout, interval=0.1):
     """Calls `check` until it returns something true, which is returned; TimeoutError after `timeout` seconds."""
-    deadline = time.time() + timeout
+    deadline = time.time() + timeout * settings.TIMEOUTS
     while True:
         result = check()
         if result:

@@ -76,7 +76,7 @@ class WebSocket:
 
     def expect(self, text, timeout):
         """Whether the text comes within the time."""
-        deadline = time.time() + timeout
+        deadline = time.time() + timeout * settings.TIMEOUTS
         while text.encode() not in self.text:
             if time.time() > deadline or not self.receive(min(1, max(0.05, deadline - time.time()))):
                 return False
