@@ -41,7 +41,7 @@ def create_cluster(verbosity, nodes=(NODE_NAME,), gates=(), **configuration):
                 "configuration": {
                     "developerConfiguration": {
                         "useEmulation": True,
-                        "featureGates": list(gates),
+                        "featureGates": ["ImageVolume", *gates],  # a default of v1.9
                         "logVerbosity": {"virtHandler": verbosity, "virtLauncher": 2},
                     },
                     **configuration,
