@@ -117,6 +117,7 @@ class Comparison(unittest.TestCase):
 
     def test_errors_without_counts(self):
         self.assertEqual(found(handler_log=["error: cannot do it [a.go:1] x1"]), [])
+        self.assertEqual(found(handler_log=["error: cannot do it [a.go:7] x1"]), [])
         self.assertEqual(len(found(handler_log=["error: other [b.go:2] x1"])), 2)
 
     def test_lost_connections_are_shown_and_do_not_count(self):
