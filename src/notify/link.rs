@@ -50,11 +50,12 @@ impl From<tonic::Status> for LinkError {
     fn from(status: tonic::Status) -> Self {
         use tonic::Code;
         match status.code() {
-            // tonic's codes for a lost connection.
-            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => Self::Broken(status),
-            Code::Unknown | Code::Internal if std::error::Error::source(&status).is_some() => {
+            // tonic's codes for a lost connection, and those that KubeVirt v1.10 tries again.
+            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Aborted => {
                 Self::Broken(status)
             }
+            // An error of the connection, not an answer.
+            _ if std::error::Error::source(&status).is_some() => Self::Broken(status),
             _ => Self::Refused(status),
         }
     }

@@ -17,8 +17,6 @@ pub(super) struct Entry {
     /// Identifies the entry until it is taken off.
     pub id: u64,
     pub body: Body,
-    /// How often virt-handler answered it with an error.
-    pub refusals: u32,
     /// How often the connection broke while it was being sent.
     pub breaks: u32,
     /// A later state may replace it.
@@ -57,7 +55,7 @@ pub(super) fn must_be_delivered(document: &Domain, kind: EventType) -> bool {
 pub struct Counts {
     /// Delivered to virt-handler.
     pub delivered: u64,
-    /// Given up: virt-handler was away for too long or kept refusing.
+    /// Given up: virt-handler was away for too long, or refused it.
     pub dropped: u64,
     /// Not sent yet.
     pub waiting: u64,
@@ -108,7 +106,6 @@ impl Queue {
         self.entries.push_back(Entry {
             id: self.next,
             body,
-            refusals: 0,
             breaks: 0,
             replaceable,
             is_resend,
@@ -222,18 +219,6 @@ impl Queue {
             dropped: self.dropped_count,
             waiting: self.entries.len() as u64,
         }
-    }
-
-    /// Notes an error as answer. Returns the number so far.
-    pub fn refused(&mut self, id: u64) -> u32 {
-        self.sending = None;
-        self.entries
-            .iter_mut()
-            .find(|entry| entry.id == id)
-            .map_or(0, |entry| {
-                entry.refusals += 1;
-                entry.refusals
-            })
     }
 
     /// Notes that the connection broke while the entry was being sent. Returns the number so far.
@@ -373,16 +358,6 @@ mod tests {
         queue.disconnected();
         queue.connected();
         assert_eq!(bodies(&mut queue), ["MODIFIED 1"]);
-    }
-
-    #[test]
-    fn refusals_and_broken_connections_are_counted_apart() {
-        let mut queue = Queue::default();
-        queue.push_k8s(Bytes::from_static(b"{}"));
-        let id = queue.front().unwrap().id;
-        assert_eq!((queue.broke(id), queue.broke(id)), (1, 2));
-        assert_eq!(queue.refused(id), 1);
-        assert_eq!(queue.broke(id), 3);
     }
 
     #[test]

@@ -13,11 +13,9 @@ use os::inotify::{DirWatch, appears};
 /// ends a pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// Refusals (gRPC errors) of an event after which its retries end and it is dropped.
-// D-vm-11 (docs/differences.md).
-const MAX_REFUSALS: u32 = 3;
 /// Lost connections after which a notification is given up. virt-handler may restart meanwhile, but
 /// a notification that breaks every connection would block all others.
+// D-vm-11 (docs/differences.md).
 const MAX_BREAKS: u32 = 5;
 
 /// ```text
@@ -82,7 +80,8 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
 async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), LinkError> {
     match link.send(entry.body).await {
         Ok(answer) => {
-            if answer.success {
+            // KubeVirt v1.10 takes `success: false` without a message as a success.
+            if answer.success || answer.message.is_empty() {
                 shared.queue().delivered(entry.id);
             } else {
                 tracing::warn!(
@@ -93,15 +92,12 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
             }
         }
         Err(LinkError::Refused(status)) => {
-            let times = shared.queue().refused(entry.id);
             tracing::warn!(
                 error = status.message(),
-                times,
+                code = ?status.code(),
                 "virt-handler answered a notification with a gRPC error"
             );
-            if times >= MAX_REFUSALS {
-                shared.queue().give_up(entry.id);
-            }
+            shared.queue().give_up(entry.id);
         }
         Err(LinkError::Broken(status)) => {
             if shared.queue().broke(entry.id) >= MAX_BREAKS {

@@ -3,14 +3,14 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::*;
 use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
@@ -38,14 +38,14 @@ impl Drop for Handler {
 
 struct Manners {
     versions: Vec<u32>,
-    /// Answers `success: false`.
-    declines: bool,
+    /// Answers `success: false` with this message.
+    declines: Option<&'static str>,
     /// Breaks the connection when a message begins with this.
     breaks_on: Option<&'static str>,
     /// Number of connections so far.
     connections: AtomicUsize,
-    /// Fails each call.
-    fails: AtomicBool,
+    /// Fails the first call.
+    fails: Mutex<Option<Code>>,
     /// Answers only when this is true.
     open: Option<watch::Receiver<bool>>,
 }
@@ -54,10 +54,10 @@ impl Default for Manners {
     fn default() -> Self {
         Self {
             versions: vec![1],
-            declines: false,
+            declines: None,
             breaks_on: None,
             connections: AtomicUsize::new(0),
-            fails: AtomicBool::new(false),
+            fails: Mutex::default(),
             open: None,
         }
     }
@@ -77,12 +77,12 @@ impl Service {
         let breaks = breaks.is_some_and(|text| what.starts_with(text));
         self.sent.send(what).unwrap();
         assert!(!breaks, "this ends the connection");
-        if self.manners.fails.load(Ordering::Relaxed) {
-            return Err(Status::unknown("no such VMI"));
+        if let Some(code) = lock(&self.manners.fails).take() {
+            return Err(Status::new(code, "no such VMI"));
         }
         Ok(Response::new(Answer {
-            success: !self.manners.declines,
-            message: String::new(),
+            success: self.manners.declines.is_none(),
+            message: self.manners.declines.unwrap_or_default().to_owned(),
         }))
     }
 }
@@ -288,21 +288,52 @@ async fn nobody_waits_for_a_handler_that_hangs() {
 // D-vm-11 (docs/differences.md).
 async fn a_handler_that_declines_or_fails_does_not_hold_up_the_rest() {
     let at = waiting();
+    let manners = Manners {
+        declines: Some("VMI not found"),
+        fails: Mutex::new(Some(Code::Unknown)),
+        ..Manners::default()
+    };
+    let mut handler = Handler::start(&at.socket, Arc::new(manners));
+    at.publish_added();
+    assert_eq!(handler.next().await, "ADDED Running");
+    assert!(at.flush(SOON).await);
+    at.publish(&["Paused", "Shutoff"]);
+    assert_eq!(handler.next().await, "MODIFIED Paused");
+    assert_eq!(handler.next().await, "MODIFIED Shutoff");
+    assert!(at.flush(SOON).await);
+    let counts = at.notifier.counts();
+    assert_eq!((counts.dropped, counts.delivered), (3, 0));
+}
+
+#[tokio::test]
+async fn an_aborted_call_is_tried_again_on_another_connection() {
+    let at = waiting();
     let manners = Arc::new(Manners {
-        declines: true,
-        fails: AtomicBool::new(true),
+        fails: Mutex::new(Some(Code::Aborted)),
         ..Manners::default()
     });
     let mut handler = Handler::start(&at.socket, manners.clone());
     at.publish_added();
-    for _ in 0..3 {
+    for _ in 0..2 {
         assert_eq!(handler.next().await, "ADDED Running");
     }
     assert!(at.flush(SOON).await);
-    manners.fails.store(false, Ordering::Relaxed);
-    at.publish(&["Paused", "Shutoff"]);
-    assert_eq!(handler.next().await, "MODIFIED Paused");
-    assert_eq!(handler.next().await, "MODIFIED Shutoff");
+    assert_eq!(at.notifier.counts().delivered, 1);
+    assert_eq!(manners.connections.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn an_answer_without_success_and_message_is_a_success_as_in_v1_10() {
+    let at = waiting();
+    let manners = Manners {
+        declines: Some(""),
+        ..Manners::default()
+    };
+    let mut handler = Handler::start(&at.socket, Arc::new(manners));
+    at.publish_added();
+    assert_eq!(handler.next().await, "ADDED Running");
+    assert!(at.flush(SOON).await);
+    assert_eq!(at.notifier.counts().delivered, 1);
 }
 
 #[tokio::test]
