@@ -341,6 +341,20 @@ mod tests {
     }
 
     #[test]
+    fn an_image_volume_with_a_single_file_is_that_file() {
+        let mut pod = Pod::new();
+        pod.cfg.image_volume = true;
+        let mount = "var/run/kubevirt-image-volume/disk_0";
+        pod.write(&format!("{mount}/any.raw"), &[0; 512]);
+        assert_eq!(pod.size(&volumes(CONTAINER_DISK)), 512);
+        pod.write(&format!("{mount}/more.raw"), b"");
+        let why = "no single file or directory /disk in the container disk";
+        pod.refuses(&volumes(CONTAINER_DISK), why);
+        pod.write(&format!("{mount}/disk/the.raw"), &[0; 1024]);
+        assert_eq!(pod.size(&volumes(CONTAINER_DISK)), 1024);
+    }
+
+    #[test]
     fn links_of_an_image_volume_stay_inside_it() {
         let mut pod = Pod::new();
         pod.cfg.image_volume = true;

@@ -45,8 +45,14 @@ fn in_image_volume(
     if !source.path.is_empty() {
         return optional(mount.find_within(&source.path))?.ok_or_else(|| not_there(&source.path));
     }
+    // KubeVirt v1.10: an OCI artifact is its single file; v1.9 refuses it.
+    if let [name] = mount.entries()?.as_slice()
+        && optional(mount.sub_within(name))?.is_none()
+    {
+        return mount.find_within(name);
+    }
     let default = optional(mount.sub_within(pod_paths::CONTAINER_DISK_IMAGE_DIR))?
-        .ok_or_else(|| not_there("directory /disk"))?;
+        .ok_or_else(|| not_there("single file or directory /disk"))?;
     match default.entries()?.as_slice() {
         [name] => mount.find_within(&format!("{}/{name}", pod_paths::CONTAINER_DISK_IMAGE_DIR)),
         [] => Err(not_there("file below /disk")),
