@@ -38,7 +38,7 @@ pub struct Context {
     pub cpu_set: Vec<u32>,
     /// NUMA topology of the node.
     pub topology: Option<Topology>,
-    /// sysfs files that PCI placement reads, with their contents.
+    /// sysfs files that PCI placement reads, and [`crate::VSOCK_NS_MODE`], with their contents.
     pub host_files: BTreeMap<String, String>,
     /// sysfs links that PCI placement follows, with their targets.
     pub host_links: BTreeMap<String, String>,

@@ -44,14 +44,22 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
     Ok(())
 }
 
-/// A socket to the host, with the address that virt-controller has chosen. QEMU's device exists
-/// without the legacy interface only.
+/// Says whether the pod's network namespace has vsock addresses of its own (`local`).
+pub const VSOCK_NS_MODE: &str = "/proc/sys/net/vsock/ns_mode";
+/// The guest's address there, which KubeVirt v1.10's virt-handler connects to. That of v1.9
+/// reaches no guest in such a namespace, whatever its address.
+const LOCAL_CID: u32 = 3;
+
+/// A socket to the host, with the address that virt-controller has chosen, or the fixed one of a
+/// namespace with its own addresses. QEMU's device exists without the legacy interface only.
 pub(super) fn vsock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.devices.vsock = input.vmi.status.vsockcid.map(|address| Vsock {
+    let mode = input.ctx.host_files.get(VSOCK_NS_MODE);
+    let is_local = mode.is_some_and(|mode| mode.trim() == "local");
+    draft.domain.devices.vsock = input.vmi.status.vsockcid.map(|chosen| Vsock {
         model: String::from("virtio-non-transitional"),
         cid: Cid {
             auto: YesNo::No,
-            address,
+            address: if is_local { LOCAL_CID } else { chosen },
         },
     });
     Ok(())

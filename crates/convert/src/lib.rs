@@ -51,6 +51,7 @@ mod sysinfo;
 
 pub use arch::Arch;
 pub use context::Context;
+pub use devices::VSOCK_NS_MODE;
 pub use error::{BlockSizeError, ConvertError, DiskModeError, Reason};
 pub use host_devices::IOMMUFD_GROUP;
 pub use hotplug_ports::{HotplugPorts, HotplugPortsError};
@@ -93,7 +94,7 @@ pub static RULES: &[Rule] = &[
     rule("name", "<name>: <namespace>_<name> of the VMI", name),
     rule("interfaces", "<interface>: spec.domain.devices.interfaces with a tap device or passt", interfaces::interfaces),
     rule("tpm", "<tpm>: spec.domain.devices.tpm", devices::tpm),
-    rule("vsock", "<vsock>: status.VSOCKCID, chosen by virt-controller", devices::vsock),
+    rule("vsock", "<vsock>: status.VSOCKCID, chosen by virt-controller; 3 where vsock's ns_mode is local", devices::vsock),
     rule("launch security", "<launchSecurity>: SEV, SEV-ES, SEV-SNP or TDX of spec.domain.launchSecurity", launch_security::launch_security),
     rule("channels", "<channel>: the guest agent's, and spec.domain.devices.downwardMetrics", character::channels),
     rule("clock", "<clock>: spec.domain.clock, and the scheduler's TSC frequency", clock::clock),

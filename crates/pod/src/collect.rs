@@ -34,7 +34,7 @@ pub(super) fn collect_on(
 ) -> Result<Context, PodError> {
     let mut ctx = collect_without_host_devices(machine, cfg, vmi, options, known)?;
     host_devices::collect(&cfg.root, machine, vmi, &mut ctx)?;
-    sysfs::collect(machine, &mut ctx);
+    sysfs::collect(machine, vmi, &mut ctx);
     Ok(ctx)
 }
 
@@ -286,6 +286,22 @@ mod tests {
         assert!(!pod.collect(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
         pod.write("dev/data", b"a file, not a device");
         assert!(!pod.collect(&volumes(CLAIM)).unwrap().is_block_pvc["data"]);
+    }
+
+    #[test]
+    fn the_namespace_of_vsock_addresses_is_looked_at_for_a_guest_with_one() {
+        let pod = Pod::new();
+        let vmi = r#"{"status":{"VSOCKCID":7}}"#;
+        assert!(
+            pod.collect(vmi).unwrap().host_files.is_empty(),
+            "an older kernel"
+        );
+        pod.write(&format!("machine{}", convert::VSOCK_NS_MODE), b"local\n");
+        assert_eq!(
+            pod.collect(vmi).unwrap().host_files[convert::VSOCK_NS_MODE],
+            "local\n"
+        );
+        assert!(pod.collect("{}").unwrap().host_files.is_empty());
     }
 
     #[test]

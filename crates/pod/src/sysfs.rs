@@ -1,15 +1,24 @@
-//! sysfs data for placing PCI devices next to their NUMA cells.
+//! Files of the kernel that the conversion reads: sysfs, for placing PCI devices next to their NUMA
+//! cells, and whose vsock addresses the pod has.
 
 use std::fs;
 
 use super::machine::Machine;
+use api::vmi::Vmi;
 use convert::context::Context;
 use domain::PciAddress;
 
 const NODES: &str = "/sys/devices/system/node";
 
+pub(super) fn collect(machine: &Machine, vmi: &Vmi, ctx: &mut Context) {
+    if vmi.status.vsockcid.is_some() {
+        file_of(machine, ctx, convert::VSOCK_NS_MODE);
+    }
+    collect_pci(machine, ctx);
+}
+
 /// Copies the files and links that PCI placement reads, if it is on.
-pub(super) fn collect(machine: &Machine, ctx: &mut Context) {
+fn collect_pci(machine: &Machine, ctx: &mut Context) {
     if !ctx.pci_numa_aware_topology_enabled && !ctx.grace_io_virtualization_enabled {
         return;
     }
@@ -136,10 +145,10 @@ mod tests {
             gpu_host_devices: vec![device],
             ..Context::default()
         };
-        collect(&machine, &mut ctx);
+        collect_pci(&machine, &mut ctx);
         assert!(ctx.host_files.is_empty(), "not asked for");
         ctx.pci_numa_aware_topology_enabled = true;
-        collect(&machine, &mut ctx);
+        collect_pci(&machine, &mut ctx);
         let files: Vec<&str> = ctx.host_files.keys().map(|path| path.as_str()).collect();
         assert_eq!(
             files,
