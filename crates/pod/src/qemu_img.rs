@@ -168,6 +168,10 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
     .map_err(PodError::from)
 }
 
+/// Cluster size of overlays for tracking, as in KubeVirt v1.10: a disk of more than 10 GiB has a
+/// quarter of the metadata that QEMU's default makes (v1.9), which must fit into the backend claim.
+const TRACKING_CLUSTER: &str = "256k";
+
 /// Makes a qcow2 image with its data in the raw image `data`, which is not touched. `qemu-img
 /// create` would empty it: so the image is made over a sparse stand-in, and then given the path of
 /// its data.
@@ -182,7 +186,8 @@ pub(super) fn create_tracking(
     let data_file = |data: &Path| {
         Ok::<_, PodError>(format!("data_file={}", file_name(data)?.replace(',', ",,")))
     };
-    let options = format!("{},data_file_raw=on", data_file(stand_in)?);
+    let stand_in = data_file(stand_in)?;
+    let options = format!("{stand_in},data_file_raw=on,cluster_size={TRACKING_CLUSTER}");
     run(
         QEMU_IMG,
         [

@@ -42,6 +42,11 @@ fn an_overlay_maps_to_its_volume_and_leaves_it_alone() {
     let overlay = pod.path(OVERLAY);
     let info = info(&overlay);
     assert_eq!(info["virtual-size"], 1_200_128, "whole sectors");
+    assert_eq!(
+        info["cluster-size"],
+        256 << 10,
+        "v1.10's; v1.9's are 64 KiB"
+    );
     let specific = &info["format-specific"]["data"];
     assert_eq!(
         (&specific["data-file"], &specific["data-file-raw"]),
@@ -61,9 +66,15 @@ fn one_that_is_there_keeps_its_bitmaps() {
     let Some(pod) = Pod::with(QEMU) else {
         return;
     };
-    pod.write(DATA, &[1; 4096]);
-    track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
+    let data = pod.write(DATA, &[1; 4096]);
     let overlay = pod.path(OVERLAY);
+    fs::create_dir_all(overlay.parent().unwrap()).unwrap();
+    // Made by a launcher of v1.9, whose clusters have QEMU's default size.
+    run(&format!(
+        "qemu-img create -q -f qcow2 -o data_file={},data_file_raw=on {} 4096",
+        data.display(),
+        overlay.display()
+    ));
     run(&format!(
         "qemu-img bitmap --add {} checkpoint",
         overlay.display()
