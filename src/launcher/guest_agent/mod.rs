@@ -94,6 +94,7 @@ impl GuestAgent {
             vm.clone(),
             pod.clone(),
             commands.clone(),
+            warnings.clone(),
             connects.subscribe(),
         ));
         tokio::spawn(follow_connections(

@@ -101,6 +101,10 @@ fn keys_are_written_to_the_file_where_the_agent_has_no_command_for_them() {
                 result(event)["Succeeded"] == true
             })
             .await;
+        // As v1.10 does; v1.9's virt-handler takes any event of the VMI.
+        let event = pod.handler.k8s_event("AccessCredentialsSyncSuccess").await;
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains("update the QEMU guest agent"), "{event}");
         let file = "/home/guest/.ssh/authorized_keys";
         let keys = guest.run(&format!("cat {file}")).await;
         assert_eq!(keys, "ssh-ed25519 AAAA first@test");

@@ -24,6 +24,7 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking};
 use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::{Phase, Vm};
+use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
 use os::inotify::DirWatch;
 use pod::AccessCredentials;
@@ -43,6 +44,10 @@ const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 const OFFLINE: &str = "Guest agent is offline";
 const KEYS: &str = "writing ssh pub key access credentials";
 const PASSWORD: &str = "setting password";
+/// The Kubernetes event that KubeVirt sends from v1.10 on when keys are set by [`keys_file`].
+const KEYS_FILE_EVENT: &str = "AccessCredentialsSyncSuccess";
+const KEYS_FILE_MESSAGE: &str = "The SSH keys were written to authorized_keys, as the guest agent has no command to set them. \
+    KubeVirt will drop this method in a later release; update the QEMU guest agent to 5.2 or newer";
 
 /// Sets a VMI's credentials in its guest.
 pub(super) struct Credentials {
@@ -50,6 +55,7 @@ pub(super) struct Credentials {
     vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
     commands: AgentCommands,
+    warnings: Warnings,
     /// Number of times an agent has connected.
     connects: watch::Receiver<u64>,
     is_followed: AtomicBool,
@@ -61,6 +67,7 @@ impl Credentials {
         vm: Arc<Vm>,
         pod: Arc<dyn PodBackend>,
         commands: AgentCommands,
+        warnings: Warnings,
         connects: watch::Receiver<u64>,
     ) -> Self {
         Self {
@@ -68,6 +75,7 @@ impl Credentials {
             vm,
             pod,
             commands,
+            warnings,
             connects,
             is_followed: AtomicBool::new(false),
         }
@@ -98,6 +106,7 @@ impl Credentials {
         let mut state = self.vm.subscribe();
         let mut connects = self.connects.clone();
         let mut quiet_until = None;
+        let mut is_warned = false;
         loop {
             // The sender lives in the VM, so this does not fail.
             drop(state.wait_for(|vm| vm.phase == Phase::Running).await);
@@ -105,11 +114,17 @@ impl Credentials {
             connects.mark_unchanged();
             let applied = self.apply(&vmi).await;
             let next = match &applied {
-                Ok(()) => Next::RESYNC,
+                Ok(_) => Next::RESYNC,
                 Err(_) => Next::after_failure(Instant::now(), quiet_until, self.vm.has_agent()),
             };
+            let wrote_file = matches!(applied, Ok(SetKeys::File));
+            if wrote_file && !is_warned {
+                self.warnings
+                    .send(KEYS_FILE_EVENT, KEYS_FILE_MESSAGE.to_owned());
+            }
+            is_warned = wrote_file;
             if next.is_reported {
-                self.report(applied);
+                self.report(applied.map(drop));
             }
             tokio::select! {
                 // A polling watch returns without a change; the next resync finds one.
@@ -124,8 +139,8 @@ impl Credentials {
     }
 
     /// Sets all credentials that it can; passwords by `virDomainSetUserPassword`. Returns the first
-    /// failure.
-    async fn apply(&self, vmi: &Vmi) -> Result<(), LauncherError> {
+    /// failure, else whether any user's keys were written to the file.
+    async fn apply(&self, vmi: &Vmi) -> Result<SetKeys, LauncherError> {
         // The poller may not have set the timeout yet; without it the calls below have no limit.
         set_response_timeout(&self.libvirt).await;
         let ping = self
@@ -146,9 +161,13 @@ impl Credentials {
             unreadable,
         } = read.await?;
         let mut first = unreadable.map_or(Ok(()), |error| Err(error.into()));
+        let mut set_keys = SetKeys::Command;
         for (user, keys) in ssh_keys {
             let set = self.set_keys(&user, keys).await;
-            first = first.and(set.map_err(|error| failure(KEYS, user, error)));
+            if matches!(set, Ok(SetKeys::File)) {
+                set_keys = SetKeys::File;
+            }
+            first = first.and(set.map(drop).map_err(|error| failure(KEYS, user, error)));
         }
         for (user, password) in passwords {
             let name = user.clone();
@@ -158,20 +177,23 @@ impl Credentials {
             });
             first = first.and(set.await.map_err(|error| failure(PASSWORD, user, error)));
         }
-        first
+        first.map(|()| set_keys)
     }
 
     /// Sets the keys by the agent's command for them (`virDomainAuthorizedSSHKeysSet`). If the
     /// agent lacks it, writes `authorized_keys` ([`keys_file`]).
-    async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<(), LauncherError> {
+    async fn set_keys(&self, user: &str, keys: Vec<String>) -> Result<SetKeys, LauncherError> {
         let (name, given) = (user.to_owned(), keys.clone());
         let what = "setting a user's SSH keys";
         let set = self.libvirt.agent_call(what, CALL_TIMEOUT, move |domain| {
             Ok(domain.set_authorized_ssh_keys(&name, &given)?)
         });
-        let Err(error) = set.await else { return Ok(()) };
+        let Err(error) = set.await else {
+            return Ok(SetKeys::Command);
+        };
         tracing::debug!(reason = %os::logging::chain(&error), "The guest agent does not set SSH keys; writing the file");
-        keys_file::write(&self.commands, user, &keys, CALL_TIMEOUT).await
+        keys_file::write(&self.commands, user, &keys, CALL_TIMEOUT).await?;
+        Ok(SetKeys::File)
     }
 
     fn report(&self, applied: Result<(), LauncherError>) {
@@ -190,6 +212,13 @@ impl Credentials {
             _ => {}
         }
     }
+}
+
+/// How SSH keys were set.
+enum SetKeys {
+    /// By the agent's command, or there are none.
+    Command,
+    File,
 }
 
 /// The reaction to an attempt.
