@@ -99,6 +99,7 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
 }
 
 /// `<hugepages>`, shared memory for virtiofsd and passt, and memfd, which either needs.
+// D-next-4 (docs/differences.md).
 pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let devices = &vmi.spec.domain.devices;

@@ -67,6 +67,7 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
 }
 
 /// A guest cell for each host cell with its vCPUs.
+// D-next-2 (docs/differences.md).
 fn guest_cells(used: &[(u32, &[u32])], shares: &Shares) -> Numa {
     let cell = |(cell_id, (_, vcpus)): (u32, &(u32, &[u32]))| NumaCell {
         id: cell_id.to_string(),

@@ -43,6 +43,7 @@ pub(in crate::launcher) fn sizes(
     wanted.devices.disks.iter().filter_map(of).collect()
 }
 
+// D-next-5 (docs/differences.md).
 fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<DiskSize> {
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "The disk cannot be checked for growth");

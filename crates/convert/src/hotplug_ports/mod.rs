@@ -112,7 +112,7 @@ impl HotplugPorts {
     ///
     /// # Errors
     /// When the document cannot be read or has no `<devices>`.
-    // D-conv-5 (docs/differences.md).
+    // D-conv-5, D-next-1 (docs/differences.md).
     pub fn with_root_ports(&self, completed: &str) -> Result<String, HotplugPortsError> {
         let mut domain = Element::parse(completed)?;
         let devices = devices(&mut domain)?;

@@ -29,8 +29,9 @@ fn of_device(kind: &str) -> String {
 }
 
 #[test]
+// The root port is one of KubeVirt v1.10: D-next-1 (docs/differences.md).
 fn a_domain_that_fits_stays_as_it_is() {
-    let xml = "<domain type='kvm' xmlns:qemu='q'><name>a</name><unknown><b c='d'/></unknown><devices><disk><source file='/ns1/a'/></disk></devices><qemu:commandline/></domain>";
+    let xml = "<domain type='kvm' xmlns:qemu='q'><name>a</name><unknown><b c='d'/></unknown><devices><disk><source file='/ns1/a'/></disk><controller type='pci' index='1' model='pcie-root-port'><target chassis='1' port='0x8' hotplug='off'/></controller></devices><qemu:commandline/></domain>";
     let same = rewritten(xml, &Vmi::default(), &Context::default()).unwrap();
     assert_eq!(same, Element::parse(xml).unwrap());
 }

@@ -76,6 +76,7 @@ fn display(gpu: &Gpu) -> Option<&VgpuDisplayOptions> {
 }
 
 /// A whole GPU is a display only when asked for: a PCI function may be either kind.
+// D-next-3 (docs/differences.md).
 fn with_asked_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     if let Some(options) = display(gpu).filter(|options| options.enabled == Some(true)) {
         device.display = ON.into();
@@ -158,6 +159,7 @@ mod tests {
     }
 
     #[test]
+    // D-next-3 (docs/differences.md).
     fn a_whole_gpu_is_a_display_only_when_asked() {
         let gpus = r#"[{"name":"a","deviceName":"v"},{"name":"b","deviceName":"v","virtualGPUOptions":{"display":{"enabled":true}}}]"#;
         let addresses = ("PCI_RESOURCE_V", "0000:3b:10.0,0000:3b:10.1");
