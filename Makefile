@@ -15,10 +15,14 @@ ARGS ?= examples/vmi.yaml
 # cargo-deny, and rustup's directory for a shell that was open before it was installed.
 export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
+# Programs do not contain the directories that they were built in: the same commit gives the same bytes anywhere.
+REMAPPED := --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
+build programs cel-evaluator microbench: export RUSTFLAGS := $(RUSTFLAGS) $(REMAPPED)
+
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat compat-cluster programs install image image-tree clean
+.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat compat-cluster programs cel-evaluator install image image-tree release-check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -110,14 +114,16 @@ compat-cluster: ## a real cluster with this launcher and KubeVirt's, see compat/
 
 # What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit
 # target keeps that flag away from build scripts and proc macros.
-programs:
+programs: cel-evaluator
 	$(CARGO) build --release --locked --no-default-features --features libvirt --bin virt-launcher
-	$(CARGO) build --release --locked -p virt-launcher-cel-evaluator
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \
-		RUSTFLAGS="-C target-feature=+crt-static" \
+		RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static" \
 		$(CARGO) build --release --locked --no-default-features --features tools --bin pod-tools --target $$host && \
 		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/release/cel-evaluator \
 			target/$$host/release/pod-tools
+
+cel-evaluator:
+	$(CARGO) build --release --locked -p virt-launcher-cel-evaluator
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere. The monitor is a copy, as the image
 # gives it a capability: with one that a container may not have, container-disk could not be started. DYNAMIC=yes is for a
@@ -143,6 +149,9 @@ image-tree: ## the launcher image's files below target/image-tree, as root; see 
 image: ## the launcher image, by buildah or podman (TREE=target/image-tree: of a tree that is built)
 	$(or $(shell command -v buildah || command -v podman),$(error neither buildah nor podman is there)) build \
 		$(if $(TREE),--build-context tree=$(TREE)) -t $(or $(IMAGE),virt-launcher) .
+
+release-check: image-tree ## programs and image, built again in another directory, are the same bytes; as root
+	@scripts/check-reproducible
 
 clean: ## all that was built here, the test guest too
 	$(CARGO) clean
