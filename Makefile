@@ -22,7 +22,7 @@ build programs cel-evaluator microbench: export RUSTFLAGS := $(RUSTFLAGS) $(REMA
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat compat-cluster programs cel-evaluator install image image-tree release-check clean
+.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat compat-cluster programs cel-evaluator install image image-tree release release-check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -149,6 +149,12 @@ image-tree: ## the launcher image's files below target/image-tree, as root; see 
 image: ## the launcher image, by buildah or podman (TREE=target/image-tree: of a tree that is built)
 	$(or $(shell command -v buildah || command -v podman),$(error neither buildah nor podman is there)) build \
 		$(if $(TREE),--build-context tree=$(TREE)) -t $(or $(IMAGE),virt-launcher) .
+
+release: ## archives, SBOM, checksums and signature below target/dist, as root (KEY=FILE: of ssh-keygen)
+	$(if $(KEY),,$(error name the key that signs: KEY=FILE; "ssh-keygen -t ed25519" makes one))
+	@[ -z "$$(git status --porcelain)" ] || { echo "release: there are changes that no commit has" >&2; exit 1; }
+	@$(MAKE) --no-print-directory image-tree
+	@scripts/release "$(KEY)"
 
 release-check: image-tree ## programs and image, built again in another directory, are the same bytes; as root
 	@scripts/check-reproducible

@@ -12,6 +12,7 @@ mod elf;
 mod files;
 mod packages;
 mod programs;
+mod release;
 mod run;
 
 use std::ffi::OsStr;
