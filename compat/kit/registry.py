@@ -14,6 +14,7 @@ MODULES = (
     "network",
     "interfaces",
     "guest_agent",
+    "cloud_init",
     "metrics",
     "firmware",
     "backup",

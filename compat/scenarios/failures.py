@@ -87,6 +87,20 @@ def panic(session, result):
     return vm
 
 
+@scenario("a watchdog that nobody feeds expires, with action poweroff", "Failed; the pod ends")
+def watchdog(session, result):
+    def change(vmi):
+        device = {"name": "watchdog", "i6300esb": {"action": "poweroff"}}
+        vmi["spec"]["domain"]["devices"]["watchdog"] = device
+
+    vm = session.vm("watchdog", change=change)
+    boot(result, vm)
+    vm.console().send("echo x >/dev/watchdog\n")
+    result.step("final phase", vm.final_phase, 120)
+    end_after_final_phase(result, vm)
+    return vm
+
+
 @scenario(
     "a disk whose image does not exist",
     "condition Synchronized is False with the reason; the VMI can be deleted",

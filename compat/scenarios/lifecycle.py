@@ -74,3 +74,32 @@ def rebooted(vm, how):
     except TimeoutError:
         out["agent"] = False
     return out
+
+
+def end_agent(vm):
+    vm.shell("touch /run/no-agent; killall qemu-ga; sleep 1")
+    vm.lacks_condition("AgentConnected", 20)
+
+
+@scenario("a soft reboot of a guest without an agent", "answer 202; the guest boots again, by ACPI")
+def soft_reboot_by_acpi(session, result):
+    vm = session.vm("reboot-by-acpi")
+    boot(result, vm)
+    end_agent(vm)
+    result.step("soft reboot", rebooted, vm, "softreboot")
+    end_by_deletion(result, vm)
+    return vm
+
+
+@scenario("the same, and the VM has no ACPI", "the answer says what is missing; the guest runs on")
+def soft_reboot_refused(session, result):
+    def change(vmi):
+        vmi["spec"]["domain"]["features"]["acpi"] = {"enabled": False}
+
+    vm = session.vm("reboot-refused", change=change, grace=5)
+    boot(result, vm)
+    end_agent(vm)
+    result.step("soft reboot", vm.put, "softreboot")
+    result.step("guest answers", vm.shell, "echo hello")
+    end_by_deletion(result, vm)
+    return vm

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 
-from kit import kube
+from kit import kube, objects
 from kit.migration_session import CLAIMS, MigratingVM, shared_folder
 from kit.registry import TWO_NODES, scenario
 from kit.remote_node import RemoteAttachmentPod
@@ -159,6 +159,28 @@ def tracking_states(vm, mark):
         if not out or out[-1] != state:
             out.append(state)
     return out
+
+
+@scenario(
+    "a guest with a tablet, and CD-ROMs on SATA and SCSI that the launcher makes",
+    "Succeeded; the guest goes on, and has both CD-ROMs",
+    place=TWO_NODES,
+)
+def migrate_cdroms_and_tablet(session, result):
+    def change(vmi):
+        tablet = {"name": "tablet0", "type": "tablet", "bus": "usb"}
+        vmi["spec"]["domain"]["devices"]["inputs"] = [tablet]
+        for bus in ("sata", "scsi"):
+            objects.add_disk(vmi, f"cd-{bus}", {"configMap": {"name": "cd"}}, bus=bus, kind="cdrom")
+
+    vm = MigratingVM(session, "migrate-cdroms", change=change)
+    boot(result, vm)
+    result.step("guest: disks", vm.shell, "disks")
+    migrate(session, result, vm)
+    result.step("target: guest: disks", vm.shell, "disks")
+    status_at_the_target(result, vm)
+    end_by_deletion(result, vm)
+    return vm
 
 
 @scenario(

@@ -79,6 +79,18 @@ def deleted_during_boot(session, result):
     return vm
 
 
+@scenario("the VMI is deleted while its guest is paused", "killed at the end of its grace period of 10 s")
+def paused_shutdown(session, result):
+    def change(vmi):
+        vmi["spec"]["startStrategy"] = "Paused"
+
+    vm = session.vm("paused-shutdown", grace=10, change=change)
+    result.step("phase Running", vm.running, required=True)
+    result.step("condition Paused", lambda: vm.has_condition("Paused", since=0) > 0)
+    delete_timed(result, vm)
+    return vm
+
+
 @scenario("the pod is deleted, and not the VMI", "virt-handler shuts the guest down; Succeeded")
 def pod_deleted(session, result):
     vm = session.vm("pod-deleted")
