@@ -156,6 +156,7 @@ impl Launcher {
             attestation: Attestation::new(libvirt.clone(), vm.clone()),
             migration,
             migration_target: MigrationTarget::new(
+                libvirt.clone(),
                 vm.clone(),
                 pod.clone(),
                 preparation,

@@ -201,6 +201,35 @@ fn a_target_that_waits_ends_when_virt_handler_means_it() {
 }
 
 #[test]
+// D-mig-34 (docs/differences.md).
+fn a_guest_that_libvirt_or_qemu_cannot_run_is_refused_by_name_and_the_target_ends() {
+    migrate(async {
+        let vmi = Vmi::new("foreign").migrating_to("target");
+        let machine = json!({"type": "pc-q35-rhel9.6.0"});
+        for (vmi, name) in [
+            (
+                vmi.clone().set("/status/machine", machine),
+                "pc-q35-rhel9.6.0",
+            ),
+            (
+                vmi.set("/spec/domain/cpu", json!({"model": "Pentium9"})),
+                "Pentium9",
+            ),
+        ] {
+            let mut target = migratable_pod("target");
+            drop(vmi.clone().with_image(&target));
+            target.launch(&vmi, &[]);
+            target.wait_until_ready().await;
+            let answer = target.sync_target(&vmi).await;
+            assert!(!answer.success);
+            assert!(answer.message.contains(name), "{}", answer.message);
+            // virt-controller fails the migration of a pod that has ended.
+            assert_ne!(target.exit_code().await, 0);
+        }
+    });
+}
+
+#[test]
 fn a_guest_on_the_network_sees_its_link_go_down_and_up_once() {
     in_container_with_network(User::Qemu, async {
         let cluster = ClusterNetwork::new();

@@ -1,6 +1,6 @@
 //! A connection to libvirt.
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::sync::Arc;
 
 use virt::sys;
@@ -142,25 +142,67 @@ impl Connection {
 
     /// Makes libvirt probe QEMU now and keep the answer in its cache (in memory, and in a file for
     /// the next daemon). This takes seconds, and is otherwise the longest wait of the first start.
-    /// `kind` as in [`Self::domain_capabilities`]. Returns the answer's size.
+    /// `kind` as in [`Self::check_machine`]. Returns the answer's size.
     pub fn warm_up(&self, kind: &str) -> Result<usize, Error> {
-        self.domain_capabilities(kind).map(|xml| xml.len())
+        self.domain_capabilities(kind, None).map(|xml| xml.len())
     }
 
-    /// What domains on the default emulator may be (XML). `kind` is `kvm` or `qemu`.
-    pub fn domain_capabilities(&self, kind: &str) -> Result<String, Error> {
+    /// Fails with [`Error::is_invalid_argument`] if QEMU does not have the machine type, in
+    /// libvirt's words. `kind` is `kvm` or `qemu`, `arch` libvirt's name of the architecture.
+    pub fn check_machine(&self, kind: &str, arch: &str, machine: &str) -> Result<(), Error> {
+        let arch = c::text("the architecture", arch)?;
+        let machine = c::text("the machine type", machine)?;
+        self.domain_capabilities(kind, Some((&arch, &machine)))
+            .map(drop)
+    }
+
+    /// What domains on the default emulator may be (XML), with the given architecture and machine
+    /// type, or the default ones.
+    fn domain_capabilities(
+        &self,
+        kind: &str,
+        machine: Option<(&CStr, &CStr)>,
+    ) -> Result<String, Error> {
         let kind = c::text("the domain's type", kind)?;
         let any = std::ptr::null();
-        // SAFETY: `kind` outlives the call, null asks for the default; the result is ours to free.
+        let (arch, machine) = machine.map_or((any, any), |(arch, machine)| {
+            (arch.as_ptr(), machine.as_ptr())
+        });
+        // SAFETY: the strings outlive the call, null asks for the default; the result is ours to
+        // free.
         unsafe {
             c::take(sys::virConnectGetDomainCapabilities(
                 self.ptr(),
                 any,
-                any,
-                any,
+                arch,
+                machine,
                 kind.as_ptr(),
                 0,
             ))
+        }
+    }
+
+    /// The CPU models that libvirt knows for an architecture. Empty: all that QEMU has.
+    pub fn cpu_models(&self, arch: &str) -> Result<Vec<String>, Error> {
+        let arch = c::text("the architecture", arch)?;
+        let mut list: *mut *mut c_char = std::ptr::null_mut();
+        // SAFETY: `arch` outlives the call. On success `list` is null, or an array of that many
+        // strings and a null; the strings and the array are ours to free, once each.
+        unsafe {
+            let count = c::check(sys::virConnectGetCPUModelNames(
+                self.ptr(),
+                arch.as_ptr(),
+                &mut list,
+                0,
+            ))?;
+            if list.is_null() {
+                return Ok(Vec::new());
+            }
+            let models = (0..usize::try_from(count).unwrap_or_default())
+                .map(|i| c::take(*list.add(i)))
+                .collect();
+            libc::free(list.cast());
+            models
         }
     }
 

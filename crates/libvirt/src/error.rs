@@ -94,6 +94,11 @@ impl Error {
         self.code == code::OPERATION_INVALID
     }
 
+    /// An argument of the call is not valid (`VIR_ERR_INVALID_ARG`).
+    pub fn is_invalid_argument(&self) -> bool {
+        self.code == code::INVALID_ARG
+    }
+
     /// The driver does not know the call.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.code, code::NO_SUPPORT | code::OPERATION_UNSUPPORTED)

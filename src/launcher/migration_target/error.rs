@@ -14,11 +14,36 @@ pub enum TargetError {
     /// The source cannot reach this pod's QEMU.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// QEMU does not have the guest's machine type, in libvirt's words.
+    #[error(
+        "this image cannot receive the guest: its QEMU does not have the machine type {machine:?}; migrate it to a pod of the image that it runs on, or restart the VM with another spec.domain.machine.type"
+    )]
+    MachineType {
+        /// The running guest's, or the VMI's.
+        machine: String,
+        #[source]
+        refusal: libvirt::Error,
+    },
+    /// libvirt does not know the CPU model.
+    #[error(
+        "this image cannot receive the guest: its libvirt does not know the CPU model {model:?}; migrate it to a pod of the image that it runs on, or restart the VM with another spec.domain.cpu.model"
+    )]
+    CpuModel {
+        /// The VMI's.
+        model: String,
+    },
     /// A functional test of KubeVirt requests the failure, and expects the reference's text.
     #[error(
         "Blocking preparation of migration target in order to satisfy a functional test condition"
     )]
     FunctionalTest,
+}
+
+impl TargetError {
+    /// Whether no later attempt in this pod can succeed.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::MachineType { .. } | Self::CpuModel { .. })
+    }
 }
 
 /// Why the arriving domain is not changed for this pod.

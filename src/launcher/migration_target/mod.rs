@@ -7,8 +7,10 @@
 //!   FinalizeVirtualMachineMigration ─► links down and up ─► the guest's clock
 //! ```
 //!
-//! Every step may be repeated, but not once the domain is here: its files are then in use.
+//! A guest whose machine type or CPU model is missing here is refused after the conversion. Every step
+//! may be repeated, but not once the domain is here: its files are then in use.
 
+mod compatibility;
 pub(super) mod error;
 mod finalize;
 mod hook_server;
@@ -22,7 +24,7 @@ use tokio::sync::watch;
 use super::config::LauncherConfig;
 use super::error::LauncherError;
 use super::guest_agent::GuestAgent;
-use super::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
+use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
@@ -43,6 +45,7 @@ const PAUSED_CONDITION: &str = "Paused";
 
 /// Prepares the pod for a domain from another node.
 pub struct MigrationTarget {
+    libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
     preparation: Arc<Preparation>,
@@ -51,12 +54,13 @@ pub struct MigrationTarget {
     config: Arc<LauncherConfig>,
     hook_server: HookServer,
     tcp_proxies: TcpProxies,
-    /// Set when virt-handler gives up the migration.
+    /// Set when virt-handler gives up the migration, or this pod cannot receive the guest.
     cleanup_requested: watch::Sender<bool>,
 }
 
 impl MigrationTarget {
     pub(super) fn new(
+        libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
         pod: Arc<dyn PodBackend>,
         preparation: Arc<Preparation>,
@@ -65,6 +69,7 @@ impl MigrationTarget {
         config: Arc<LauncherConfig>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            libvirt,
             vm,
             pod,
             preparation,
@@ -85,7 +90,17 @@ impl MigrationTarget {
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
         let this = self.clone();
-        let prepared = tokio::spawn(async move { this.prepare(&request).await });
+        let prepared = tokio::spawn(async move {
+            let prepared = this.prepare(&request).await;
+            if let Err(LauncherError::Target(error)) = &prepared
+                && error.is_final()
+            {
+                // virt-handler would repeat the call for ever; virt-controller fails the migration
+                // of a pod that ends.
+                this.cleanup_requested.send_replace(true);
+            }
+            prepared
+        });
         within(what, CHANGE_TIMEOUT, async {
             prepared
                 .await
@@ -105,7 +120,8 @@ impl MigrationTarget {
         }
     }
 
-    /// Waits until virt-handler gives up the migration to this pod.
+    /// Waits until virt-handler gives up the migration to this pod, or the launcher has refused the
+    /// guest for good.
     pub async fn cleanup_requested(&self) {
         let mut requested = self.cleanup_requested.subscribe();
         // Cannot fail: the sender lives as long as the launcher.
@@ -123,6 +139,7 @@ impl MigrationTarget {
         self.guest.follow_vmi(vmi);
         let purpose = Purpose::MigrationTarget;
         let mut converted = self.preparation.convert(request, purpose).await?;
+        compatibility::check(&self.libvirt, vmi, &converted.domain).await?;
         if let Some(data) = converted.cloud_init.take() {
             let edited = self.preparation.run_cloud_init_hooks(request, data);
             converted.cloud_init = Some(edited.await?);

@@ -16,6 +16,7 @@ VirtualMachineInstanceStatus {
     "VSOCKCID" vsockcid: Option<u32>,
     "changedBlockTracking" changed_block_tracking: Option<ChangedBlockTrackingStatus>,
     "memory" memory: Option<MemoryStatus>,
+    "machine" machine: Option<Machine>,
     "migrationState" migration_state: Option<VirtualMachineInstanceMigrationState>,
     "migrationMethod" migration_method: String,
     /// `Unix`, or empty: a source that reaches the target by TCP.
