@@ -357,6 +357,7 @@ impl Handles {
             preparation: preparation.clone(),
             network: self.network.clone(),
             freezer: guest.freezer.clone(),
+            warnings: self.warnings.clone(),
             config: self.config.clone(),
             last_context: self.last_context.clone(),
         });

@@ -40,6 +40,13 @@ fn the_iommus_descriptor_is_received_and_given_to_libvirt() {
         assert_eq!(plugin.join().unwrap(), [0]);
         pod.log_has("Associated the IOMMU's descriptor with the domain")
             .await;
+        // Only a newer libvirt has this element.
+        let defined = pod.live_xml(&vmi);
+        if !defined.contains("<iommufd") {
+            let event = pod.handler.k8s_event("IgnoredByLibvirt").await;
+            let message = event["message"].as_str().unwrap();
+            assert!(message.ends_with(": iommufd"), "{message}");
+        }
         pod.end(&vmi).await;
     });
 }

@@ -13,6 +13,14 @@ pub enum DomainStartError {
         /// libvirt's error. The text begins with it, as in the reference, so this is not a source.
         refusal: libvirt::Error,
     },
+    /// libvirt does not know parts of the domain that its host devices need.
+    #[error(
+        "the libvirt of this image does not know {parts} and ignores it, so the host devices would not be as asked for; start the VM with an image that has a newer libvirt"
+    )]
+    Ignored {
+        /// Their paths below `<domain>`.
+        parts: String,
+    },
     /// The hotplug ports of the domain cannot be planned or made.
     #[error(transparent)]
     HotplugPorts(#[from] HotplugPortsError),

@@ -11,6 +11,7 @@ mod console;
 pub(super) mod error;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
@@ -29,8 +30,10 @@ use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
 use super::timeline::{Step, Timeline};
 use super::vm::{Job, JobKind, Permit, Vm};
+use super::warnings::Warnings;
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
+use domain::excerpt;
 use domain::xml::secrets::without_secrets;
 use error::DomainStartError;
 use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
@@ -43,6 +46,7 @@ pub(super) struct Start {
     pub preparation: Arc<Preparation>,
     pub network: Arc<PodNetwork>,
     pub freezer: Arc<Freezer>,
+    pub warnings: Warnings,
     pub config: Arc<LauncherConfig>,
     /// The input of the conversion, as JSON.
     pub last_context: Arc<Mutex<String>>,
@@ -185,6 +189,8 @@ impl Start {
         let defining = self.timeline().step(Step::Define);
         let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
+        self.report_ignored_parts(&xml, &domain)
+            .map_err(|error| undo(&domain, error))?;
         drop(defining);
         tracing::info!("Domain defined.");
         self.vm.defined();
@@ -216,6 +222,40 @@ impl Start {
         Ok(())
     }
 
+    /// Sends an event with the parts of the domain that libvirt has ignored.
+    ///
+    /// # Errors
+    /// They are a host device's: it would not be the one that was asked for.
+    // D-start-6 (docs/differences.md).
+    fn report_ignored_parts(
+        &self,
+        xml: &str,
+        domain: &ChangeableDomain,
+    ) -> Result<(), LauncherError> {
+        // libvirt has other limits than our reader, so this is not an error of the VM.
+        let ignored = match convert::ignored_parts(xml, &domain.xml(XmlKind::Secure)?) {
+            Ok(ignored) => ignored,
+            Err(error) => {
+                tracing::warn!(reason = %error, "Could not compare the domain with libvirt's");
+                return Ok(());
+            }
+        };
+        let list = |parts: BTreeSet<String>| Vec::from_iter(parts).join(", ");
+        if !ignored.of_host_devices.is_empty() {
+            let parts = list(ignored.of_host_devices);
+            return Err(DomainStartError::Ignored { parts }.into());
+        }
+        if !ignored.others.is_empty() {
+            let message = format!(
+                "the libvirt of this image does not know parts of the domain and ignores them: {}",
+                excerpt(&list(ignored.others), MAX_IGNORED_CHARS)
+            );
+            tracing::warn!("{message}");
+            self.warnings.send("IgnoredByLibvirt", message);
+        }
+        Ok(())
+    }
+
     /// Passes the open `/dev/iommu` to libvirt (`virDomainFDAssociate`), for host devices with this
     /// `fdgroup` (iommufd).
     fn associate_iommufd(&self, domain: &ChangeableDomain) -> Result<(), LauncherError> {
@@ -230,6 +270,9 @@ impl Start {
         &self.config.timeline
     }
 }
+
+/// Length of an event's list of parts; Kubernetes takes 1,024 bytes.
+const MAX_IGNORED_CHARS: usize = 512;
 
 /// Longest logged domain, in bytes. A domain with a thousand vCPUs has half of this.
 const MAX_LOGGED_BYTES: usize = 1 << 20;

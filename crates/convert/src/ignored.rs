@@ -1,0 +1,155 @@
+//! What libvirt has left out of a domain that it has defined. It ignores elements and attributes
+//! that it does not know, so an older libvirt starts a VM that lacks what was asked for.
+
+use std::collections::{BTreeSet, HashSet};
+
+use domain::xml::ReadError;
+use domain::xml::tree::Element;
+
+/// Parts that libvirt leaves out and the guest does not miss: KubeVirt's own, defaults, and those
+/// that say nothing new.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "metadata",
+    "sysinfo/system/entry",
+    "devices/disk/capacity",
+    "devices/disk/filesystemOverhead",
+    "devices/disk/source@name",
+    "devices/disk/target@tray",
+    "devices/filesystem@accessMode",
+    "devices/hostdev/source/address@type",
+    "devices/memballoon/address",
+];
+/// Parts without which a host device is not the one that was asked for.
+const HOST_DEVICE_PARTS: [&str; 3] = ["iommufd", "devices/hostdev/", "devices/iommu/"];
+
+/// Paths below `<domain>`, such as `devices/hostdev/acpi` and `devices/disk/driver@queues`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct IgnoredParts {
+    /// Parts whose absence breaks the domain's host devices.
+    pub of_host_devices: BTreeSet<String>,
+    pub others: BTreeSet<String>,
+}
+
+/// The parts of the `written` domain that are nowhere in the `kept` one.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn ignored_parts(written: &str, kept: &str) -> Result<IgnoredParts, ReadError> {
+    let (written, kept) = (Element::parse(written)?, Element::parse(kept)?);
+    let mut known = HashSet::new();
+    add_parts(&kept, "", &mut known);
+    let mut missing = BTreeSet::new();
+    find_missing(&written, "", &known, &mut missing);
+    let devices = written.child("devices");
+    let has_host_devices = devices.is_some_and(|devices| devices.child("hostdev").is_some());
+    let is_of_host_devices = |part: &String| {
+        let mut parts = HOST_DEVICE_PARTS.iter();
+        has_host_devices && parts.any(|start| part.starts_with(start))
+    };
+    let (of_host_devices, others) = missing.into_iter().partition(is_of_host_devices);
+    Ok(IgnoredParts {
+        of_host_devices,
+        others,
+    })
+}
+
+fn add_parts(element: &Element, path: &str, known: &mut HashSet<String>) {
+    for (name, _) in &element.attributes {
+        known.insert(format!("{path}@{name}"));
+    }
+    for child in element.children() {
+        let path = below(path, child);
+        add_parts(child, &path, known);
+        known.insert(path);
+    }
+}
+
+/// Collects the missing parts; of an element that is missing, not what is in it.
+fn find_missing(
+    element: &Element,
+    path: &str,
+    known: &HashSet<String>,
+    missing: &mut BTreeSet<String>,
+) {
+    // `xmlns` and the id of a running domain are not the definition's.
+    if !path.is_empty() {
+        for (name, value) in &element.attributes {
+            let part = format!("{path}@{name}");
+            let is_set = !matches!(value.as_str(), "" | "0");
+            if is_set && !known.contains(&part) && !WITHOUT_EFFECT.contains(&&*part) {
+                missing.insert(part);
+            }
+        }
+    }
+    for child in element.children() {
+        let path = below(path, child);
+        if has_no_effect(child) || WITHOUT_EFFECT.contains(&&*path) {
+            continue;
+        }
+        if known.contains(&path) {
+            find_missing(child, &path, known, missing);
+        } else {
+            missing.insert(path);
+        }
+    }
+}
+
+/// libvirt leaves out what is empty or off, and may give a namespace another prefix.
+fn has_no_effect(element: &Element) -> bool {
+    let is_off = element.attribute("state") == Some("off");
+    is_off || element.name.contains(':') || is_empty(element)
+}
+
+fn below(path: &str, child: &Element) -> String {
+    if path.is_empty() {
+        child.name.clone()
+    } else {
+        format!("{path}/{}", child.name)
+    }
+}
+
+fn is_empty(element: &Element) -> bool {
+    element.attributes.is_empty() && element.text().is_empty() && element.children().all(is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn missing(written: &str, kept: &str) -> (Vec<String>, Vec<String>) {
+        let document = |content: &str| format!("<domain>{content}</domain>");
+        let found = ignored_parts(&document(written), &document(kept)).unwrap();
+        let of_host_devices = found.of_host_devices.into_iter().collect();
+        (of_host_devices, found.others.into_iter().collect())
+    }
+
+    #[test]
+    fn parts_that_libvirt_does_not_know_are_found_and_those_of_host_devices_told_apart() {
+        let iommufd = "<iommufd enabled='yes' fdgroup='iommu'/>";
+        let disk = "<disk><source><reservations managed='no' migration='yes'/></source></disk>";
+        let written = format!(
+            "{iommufd}<devices>{disk}<hostdev type='pci'><driver iommufd='yes'/><acpi nodeset='1-8'/></hostdev><iommu model='smmuv3'><driver pciBus='1'/></iommu></devices>"
+        );
+        let kept = "<uuid>u</uuid><devices><disk><source><reservations managed='no'/></source></disk><hostdev type='pci'><alias name='a'/></hostdev><iommu model='smmuv3'/></devices>";
+        let (of_host_devices, others) = missing(&written, kept);
+        let expected = [
+            "devices/hostdev/acpi",
+            "devices/hostdev/driver",
+            "devices/iommu/driver",
+            "iommufd",
+        ];
+        assert_eq!(of_host_devices, expected);
+        assert_eq!(others, ["devices/disk/source/reservations@migration"]);
+        // Without a host device nothing goes through it.
+        let without = missing(iommufd, "");
+        assert_eq!(without, (vec![], vec!["iommufd".to_owned()]));
+    }
+
+    #[test]
+    fn what_libvirt_writes_otherwise_is_not_missing() {
+        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
+        let kept = "<features><hyperv/></features><maxMemory>1</maxMemory><devices><disk><source file='f'/></disk></devices>";
+        assert_eq!(missing(written, kept), (vec![], vec![]));
+    }
+}
