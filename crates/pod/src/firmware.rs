@@ -98,11 +98,7 @@ pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
     let (code, vars) = candidates(arch, secure, confidential)
         .iter()
         .find(|(code, _)| !code.contains("_4M"))?;
-    let directory = Path::new(if arch == "arm64" {
-        "/usr/share/AAVMF"
-    } else {
-        "/usr/share/OVMF"
-    });
+    let directory = Path::new(image_directory(arch));
     let path = |name: &str| {
         if name.is_empty() {
             String::default()
@@ -117,6 +113,27 @@ pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
         secure_loader,
         uses_firmware_auto_selection: false,
     })
+}
+
+/// Fails if this machine, a launcher image, lacks the EFI images of the VMI.
+///
+/// # Errors
+/// The missing files.
+pub fn check_image(vmi: &Vmi, arch: &str) -> Result<(), PodError> {
+    let flags = LauncherFlags {
+        ovmf_path: image_directory(arch).to_owned(),
+        ..LauncherFlags::default()
+    };
+    choose(&flags, vmi, arch).map(drop)
+}
+
+/// Where launcher images have EFI images: virt-controller's `--ovmf-path`.
+fn image_directory(arch: &str) -> &'static str {
+    if arch == "arm64" {
+        "/usr/share/AAVMF"
+    } else {
+        "/usr/share/OVMF"
+    }
 }
 
 fn confidential(vmi: &Vmi) -> Confidential {

@@ -98,12 +98,17 @@ Exit status:
     /// ConfigMaps and Secrets beside a VM are checked too. What only a cluster's scheduler reads,
     /// such as affinity and tolerations, is checked for the names of its fields, not for their
     /// values.
+    ///
+    /// With --image, inside a launcher image: which of the VMs this image can start (RUN), and
+    /// which running ones it can receive in a migration (RECEIVE). It needs libvirt, but no KVM.
     #[command(after_help = "Examples:
   launcherctl check vm.yaml
   launcherctl -o json check a.yaml b.yaml
+  kubectl get vmi -A -o json | podman run --rm -i --entrypoint launcherctl IMAGE check --image -
 
 Exit status:
-  0: nothing is wrong · 1: something is, or a file cannot be read")]
+  0: nothing is wrong · 1: something is, or a file cannot be read
+  with --image 1 also for a VM that cannot be started or received, or not checked")]
     Check(verbs::check::CheckArgs),
     /// Print the domain XML of a VMI
     #[command(after_help = "Examples:

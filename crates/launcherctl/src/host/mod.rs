@@ -13,6 +13,7 @@ pub mod image_content;
 pub mod images;
 pub mod launcher;
 pub mod launcher_start;
+pub mod libvirt_capabilities;
 pub mod log_follower;
 pub mod network;
 pub mod orphan_qemu;

@@ -40,7 +40,7 @@ fn items(document: Value) -> Vec<Value> {
     }
 }
 
-fn is_vm(document: &Value) -> bool {
+pub fn is_vm(document: &Value) -> bool {
     KINDS.contains(&text_at(document, "/kind"))
 }
 

@@ -27,14 +27,13 @@ use serde_json::{Value, json};
 
 use api::vmi::Vmi;
 pub use defaults::random_uuid;
-pub use error::{MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
+pub use error::{FieldError, MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
 pub use network::Card;
 pub use origin::Origin;
 pub use problems::{Problem, Severity, problems};
 
 use crate::json::{is_object_at, list_at, set, set_default, text_at};
 use context::context_of_pod;
-use error::FieldError;
 use paths::pointer;
 use type_error::type_problem;
 
@@ -164,6 +163,20 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
         parsed = typed(&vmi)?;
     }
     Ok((vmi, parsed))
+}
+
+/// The VMIs and VMs of a text, each as JSON and as a VMI, or why it is not one.
+///
+/// # Errors
+/// It is neither JSON nor YAML.
+pub fn all_vms(text: &str) -> Result<Vec<(Value, Result<Vmi, FieldError>)>, ManifestError> {
+    let documents = documents::read(text)?.into_iter();
+    let vms = documents.filter(documents::is_vm);
+    let vmis = vms.map(|vm| {
+        let vmi = documents::into_vmi(vm.clone()).and_then(|vmi| typed(&vmi));
+        (vm, vmi)
+    });
+    Ok(vmis.collect())
 }
 
 /// The VMI as the conversion reads it. Also called before the defaults, so that errors name what

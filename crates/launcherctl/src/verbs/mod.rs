@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod check;
+mod check_image;
 pub mod console;
 pub mod convert;
 pub mod debug;
