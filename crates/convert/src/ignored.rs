@@ -125,6 +125,7 @@ mod tests {
     }
 
     #[test]
+    // D-start-6 (docs/differences.md).
     fn parts_that_libvirt_does_not_know_are_found_and_those_of_host_devices_told_apart() {
         let iommufd = "<iommufd enabled='yes' fdgroup='iommu'/>";
         let disk = "<disk><source><reservations managed='no' migration='yes'/></source></disk>";
