@@ -37,11 +37,6 @@ class ClusterVM(VM):
             kube.create(kube.vmi_path(self.namespace), self.vmi)
         session.vms.append(self)
 
-    def gone(self, timeout=90):
-        super().gone(timeout)
-        until("the recorder has seen it", lambda: self.recorder.phases()[-1][1].endswith("DELETED"), 5)
-        return [text for _, text in self.recorder.phases()]
-
     def node(self):
         return self.status.get("nodeName")
 

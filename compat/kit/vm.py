@@ -103,6 +103,7 @@ class VM:
     def gone(self, timeout=90):
         """The phases on the way."""
         until("the VMI is gone", lambda: kube.get_or_none(self.path) is None, timeout)
+        until("the recorder has seen it", lambda: self.recorder.phases()[-1][1].endswith("DELETED"), 5)
         return [text for _, text in self.recorder.phases()]
 
     def pod_ended(self, timeout=60):
