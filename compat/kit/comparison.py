@@ -56,6 +56,9 @@ class Difference:
     reference: object
     other: object
 
+    def __str__(self):
+        return f"{self.where}: {self.what}".rstrip(": ")
+
     def key(self):
         """Equal for the same difference from another run of the reference."""
         return self.where, self.what, str(self.other)

@@ -217,7 +217,7 @@ def junit(reference, variants, names):
 def details(reference, variant, name):
     """Every difference, in lines."""
     for each in differences(reference, variant, name) or []:
-        yield f"{each.where}: {each.what}".rstrip(": ")
+        yield str(each)
         yield f"  {reference.name}: {comparison.shown(each.reference)}"
         yield f"  {variant.name}: {comparison.shown(each.other)}"
 

@@ -1,0 +1,43 @@
+"""What `compare` says of the broken launchers of ../broken/faults.toml, by what they recorded."""
+
+import os
+import sys
+import tomllib
+import unittest
+
+COMPAT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, COMPAT)
+
+from kit import report  # noqa: E402
+
+RECORDS = f"{COMPAT}/tests/broken"
+
+
+class BrokenLaunchers(unittest.TestCase):
+    def setUp(self):
+        with open(f"{COMPAT}/broken/faults.toml", "rb") as f:
+            self.faults = tomllib.load(f)
+        self.reference = report.Reference(f"{COMPAT}/results/kubevirt-v1.9.0")
+
+    def test_each_fails_in_a_scenario_of_its_own(self):
+        scenarios = {fault["scenario"] for fault in self.faults.values()}
+        self.assertEqual(len(scenarios), len(self.faults))
+        self.assertGreaterEqual(len(scenarios), 10)
+
+    def test_what_they_recorded_differs_where_it_has_to(self):
+        for name, fault in self.faults.items():
+            with self.subTest(name):
+                variant = report.Variant(f"{RECORDS}/{name}")
+                found = report.differences(self.reference, variant, fault["scenario"])
+                self.assertIn(fault["shows"], map(str, found))
+                self.assertEqual(report.exit_status(self.reference, [variant], [fault["scenario"]]), 1)
+
+    def test_the_whole_launcher_is_equal(self):
+        variant = report.Variant(f"{RECORDS}/whole")
+        scenarios = [fault["scenario"] for fault in self.faults.values()]
+        verdicts = {name: report.verdict(self.reference, variant, name) for name in scenarios}
+        self.assertEqual(verdicts, dict.fromkeys(scenarios, "equal"))
+
+
+if __name__ == "__main__":
+    unittest.main()
