@@ -3,16 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::{CtlError, fail, text_error};
+use crate::error::{CtlError, text_error};
 use crate::files::FileError;
 use domain::xml::tree::Element;
+use os::command::{self, Limits};
 
 /// The only architecture for which libvirt has a list of CPU models.
 const ARCH_WITH_MODELS: &str = "x86_64";
+/// libvirt's driver starts each of the image's emulators, which takes seconds.
+const LIMITS: Limits = Limits {
+    memory: 0,
+    cpu: 120,
+    wall: Duration::from_secs(120),
+};
 
 /// What libvirt and QEMU have.
 #[derive(Debug, Default, Serialize)]
@@ -37,14 +44,8 @@ impl LibvirtCapabilities {
         let root = Root::make()?;
         let commands = format!("capabilities; cpu-models {ARCH_WITH_MODELS}; version");
         let uri = format!("qemu:///embed?root={}", root.0.display());
-        let mut virsh = Command::new("virsh");
-        let output = virsh.args(["-c", &uri, &commands]).output();
-        let output = output.map_err(FileError::on("start", "virsh"))?;
-        if !output.status.success() {
-            let error = String::from_utf8_lossy(&output.stderr);
-            fail!("virsh cannot read QEMU's capabilities: {}", error.trim());
-        }
-        Self::parse(&String::from_utf8_lossy(&output.stdout))
+        let output = command::run("virsh", ["-c", &uri, &commands], &[], None, LIMITS)?;
+        Self::parse(&String::from_utf8_lossy(&output))
     }
 
     fn parse(output: &str) -> Result<Self, CtlError> {

@@ -165,11 +165,14 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
     Ok((vmi, parsed))
 }
 
-/// The VMIs and VMs of a text, each as JSON and as a VMI, or why it is not one.
+/// A VMI or VM as JSON, and its VMI, or why it has none.
+pub type ReadVm = (Value, Result<Vmi, FieldError>);
+
+/// The VMIs and VMs of a text.
 ///
 /// # Errors
 /// It is neither JSON nor YAML.
-pub fn all_vms(text: &str) -> Result<Vec<(Value, Result<Vmi, FieldError>)>, ManifestError> {
+pub fn all_vms(text: &str) -> Result<Vec<ReadVm>, ManifestError> {
     let documents = documents::read(text)?.into_iter();
     let vms = documents.filter(documents::is_vm);
     let vmis = vms.map(|vm| {
