@@ -80,6 +80,17 @@ async fn acpi_shuts_a_guest_down_whose_agent_is_silent() {
     assert_eq!(reason, "Shutdown");
 }
 
+#[tokio::test]
+// D-vm-8 (docs/differences.md).
+async fn acpi_reboots_a_guest_whose_agent_is_silent() {
+    let (mut pod, vmi, mut guest) = Pod::booted("no-reboot", &[]).await;
+    pod.handler.agent().await;
+    guest.run("killall -STOP qemu-ga").await;
+    pod.soft_reboot(&vmi).await;
+    guest.until(UP).await;
+    pod.end(&vmi).await;
+}
+
 #[test]
 // D-vm-8, D-vm-15 (docs/differences.md).
 fn reset_and_soft_reboot_bring_the_guest_up_again() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::admit;
 use super::error::LauncherError;
 use super::guest_agent::clock::GuestClock;
+use super::guest_agent::poll;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
@@ -142,7 +143,7 @@ impl Requests {
     }
 
     /// `SoftRebootVirtualMachine` (`virDomainReboot`): asks the guest to reboot, through its agent
-    /// if connected, else by ACPI.
+    /// if that answers, else by ACPI.
     // D-vm-8 (docs/differences.md).
     async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         let what = "rebooting the guest";
@@ -156,7 +157,8 @@ impl Requests {
             let domain = domain.ok_or(not_found)?;
             let live = domain.xml(XmlKind::Live)?;
             let live = DomainSpec::from_xml(&live).map_err(LauncherError::Xml)?;
-            let mode = match (is_connected(&live), acpi) {
+            let has_agent = is_connected(&live) && answers(&domain);
+            let mode = match (has_agent, acpi) {
                 (true, _) => Reboot::Agent,
                 (false, true) => Reboot::Acpi,
                 (false, false) => return Err(LauncherError::NoWayToReboot),
@@ -255,6 +257,12 @@ impl Requests {
         }
         .into()
     }
+}
+
+/// Whether the guest agent answers. Its channel also stays open when it hangs.
+fn answers(domain: &libvirt::Domain) -> bool {
+    let ping = poll::command(domain, "guest-ping");
+    !ping.is_err_and(|error| error.is_agent_silent())
 }
 
 /// Blocks until the guest is shut off (`VIR_DOMAIN_SHUTDOWN_GUEST_AGENT`) or its agent fails to do
