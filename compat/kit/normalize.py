@@ -23,6 +23,7 @@ UNRELATED = (
 def plain(text):
     text = UUID.sub("<uid>", TIME.sub("<time>", str(text)))
     text = re.sub(r"\bproc/\d+", "proc/<pid>", text)
+    text = re.sub(r"\b([IWEF])\d{4} [\d:.]+ +\d+ ", r"\1<time> <pid> ", text)  # klog's lines
     text = re.sub(r"/proc/self/fd/\d+", "/proc/self/fd/<n>", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:<port>", text)
     text = re.sub(r"\b(hp-volume|virt-launcher-[a-z0-9-]+)-[0-9a-z]{5}\b", r"\1-<id>", text)

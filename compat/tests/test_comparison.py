@@ -120,6 +120,13 @@ class Comparison(unittest.TestCase):
         self.assertEqual(found(handler_log=["error: cannot do it [a.go:7] x1"]), [])
         self.assertEqual(len(found(handler_log=["error: other [b.go:2] x1"])), 2)
 
+    def test_times_and_processes_of_klog_do_not_count(self):
+        first, second = (
+            [f"raw: W1124 {time}    {pid} client_config.go:667] Neither is specified. [] x1"]
+            for time, pid in (("13:48:52.818404", 3412), ("13:52:09.049569", 2742))
+        )
+        self.assertEqual(compare(record(handler_log=first), record(handler_log=second)), [])
+
     def test_lost_connections_are_shown_and_do_not_count(self):
         lines = ["error: cannot do it [a.go:1] x1", "error: connection refused [b.go:2] x1"]
         differences = compare(record(), record(handler_log=lines))
