@@ -106,13 +106,16 @@ async fn write_all_over(vm: &mut Tracked) {
     let writes = format!(
         "for i in $(seq 100); do dd if=/dev/zero of=/dev/{disk} bs=64k seek=$i count=1 conv=fsync,notrunc; done"
     );
-    let background = format!("( ({writes}) >/dev/null 2>&1 &)");
+    let background = format!("( ({writes}; touch /run/written) >/dev/null 2>&1 &)");
     vm.guest.run(&background).await;
 }
 
-async fn runs_again(vm: &Tracked) {
+/// The guest runs, and [`write_all_over`] has ended: it goes on where the guest was paused.
+async fn runs_again(vm: &mut Tracked) {
     let is_running = |domain: &Value| domain["Status"]["Status"] == "Running";
     vm.pod.domain_until("running", is_running).await;
+    let wait = "while [ ! -e /run/written ]; do sleep 0.1; done";
+    vm.guest.run(wait).await;
 }
 
 #[test]
@@ -133,7 +136,7 @@ fn a_push_into_a_full_volume_has_failed() {
         } else {
             assert!(answer.message.contains("No space left"), "{answer:?}");
         }
-        runs_again(&vm).await;
+        runs_again(&mut vm).await;
         next_works(&mut vm, 2).await;
     });
 }
@@ -157,7 +160,7 @@ fn a_pull_whose_scratch_files_are_full_is_whole_and_lets_the_guest_go_on_when_it
         assert!(content(&export(&vm)) == then);
         vm.ask_ok(&abort(&pull)).await;
         assert_eq!(vm.ended("Pulled").await["Failed"], json!(false));
-        runs_again(&vm).await;
+        runs_again(&mut vm).await;
         next_works(&mut vm, 2).await;
     });
 }
