@@ -181,7 +181,7 @@ fn contains(message: &[u8], text: &str) -> bool {
             .any(|part| part == text.as_bytes())
 }
 
-/// Of the same length, so that no length in the message changes.
+/// The message with `text` spelled backwards: its length fields stay true.
 fn without(message: &Bytes, text: &str) -> Bytes {
     let backwards: Vec<u8> = text.bytes().rev().collect();
     let mut out = message.to_vec();

@@ -46,8 +46,8 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 
 /// Says whether the pod's network namespace has vsock addresses of its own (`local`).
 pub const VSOCK_NS_MODE: &str = "/proc/sys/net/vsock/ns_mode";
-/// The guest's address there, which KubeVirt v1.10's virt-handler connects to. That of v1.9
-/// reaches no guest in such a namespace, whatever its address.
+/// The guest's address in such a namespace: KubeVirt v1.10's virt-handler connects to this one.
+/// v1.9's virt-handler reaches no guest there.
 const LOCAL_CID: u32 = 3;
 
 /// A socket to the host, with the address that virt-controller has chosen, or the fixed one of a

@@ -7,8 +7,8 @@
 //!   FinalizeVirtualMachineMigration ─► links down and up ─► the guest's clock
 //! ```
 //!
-//! A guest whose machine type or CPU model is missing here is refused after the conversion. Every step
-//! may be repeated, but not once the domain is here: its files are then in use.
+//! After the conversion, a guest whose machine type or CPU model this image lacks is refused. Every
+//! step may be repeated, but not once the domain is here: its files are then in use.
 
 mod compatibility;
 pub(super) mod error;

@@ -24,8 +24,9 @@ const LIMITS: Limits = Limits {
 /// What libvirt and QEMU have.
 #[derive(Debug, Default, Serialize)]
 pub struct LibvirtCapabilities {
-    /// The versions.
+    /// libvirt's version.
     pub libvirt: String,
+    /// QEMU's version.
     pub qemu: String,
     /// The machine types of each architecture, by libvirt's name.
     #[serde(skip)]

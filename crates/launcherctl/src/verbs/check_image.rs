@@ -30,7 +30,7 @@ struct VmReport {
     kind: String,
     namespace: String,
     name: String,
-    /// The machine type that it runs with, else that of its specification.
+    /// `status.machine.type` of a VM that runs, else `spec.domain.machine.type`.
     machine: String,
     /// Whether it can be started; `None` if that cannot be checked.
     can_run: Option<bool>,
