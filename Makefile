@@ -63,7 +63,7 @@ lint: ## formatting, clippy, dependencies and their known vulnerabilities (deny.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --lib --bins -- -D warnings
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings $(IN_TESTS)
-	$(CARGO) clippy --locked --no-default-features --features tools --bin pod-tools -- -D warnings
+	$(CARGO) clippy --locked --no-default-features --features tools --bins -- -D warnings
 	$(CARGO) deny --locked check bans licenses sources
 	@if timeout 60 $(CARGO) deny --locked fetch db; then $(CARGO) deny --locked check advisories; \
 		else echo "lint: RUSTSEC's advisories cannot be fetched here, and are not checked" >&2; fi
@@ -118,23 +118,22 @@ programs: cel-evaluator
 	$(CARGO) build --release --locked --no-default-features --features libvirt --bin virt-launcher
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \
 		RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static" \
-		$(CARGO) build --release --locked --no-default-features --features tools --bin pod-tools --target $$host && \
+		$(CARGO) build --release --locked --no-default-features --features tools --target $$host && \
 		install -C -D -t $(PROGRAMS) target/release/virt-launcher target/release/cel-evaluator \
-			target/$$host/release/pod-tools
+			target/$$host/release/pod-tools target/$$host/release/virt-launcher-monitor
 
 cel-evaluator:
 	$(CARGO) build --release --locked -p virt-launcher-cel-evaluator
 
-# pod-tools itself says which names it answers to, so that no link leads nowhere. The monitor is a copy, as the image
-# gives it a capability: with one that a container may not have, container-disk could not be started. DYNAMIC=yes is for a
-# tree that no other image takes container-disk from, such as that of the tests.
+# pod-tools itself says which names it answers to, so that no link leads nowhere. DYNAMIC=yes is for a tree that no other
+# image takes container-disk from, such as that of the tests.
 install: $(if $(BINARIES),,programs) ## executables, links, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
 	$(if $(DYNAMIC),,@scripts/check-static $(PROGRAMS)/pod-tools)
-	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/cel-evaluator $(PROGRAMS)/pod-tools
+	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/cel-evaluator $(PROGRAMS)/pod-tools \
+		$(PROGRAMS)/virt-launcher-monitor
 	@names=$$($(PROGRAMS)/pod-tools --list) && for name in $$names; do \
-		[ $$name = virt-launcher-monitor ] || ln -sfn pod-tools $(BINDIR)/$$name || exit; \
+		ln -sfn pod-tools $(BINDIR)/$$name || exit; \
 	done
-	install -C -T $(PROGRAMS)/pod-tools $(BINDIR)/virt-launcher-monitor
 	$(if $(filter no,$(MANUALS)),,@ctl="$(PROGRAMS)/pod-tools launcherctl" && \
 	put() { install -C -D -m 0644 -T /dev/stdin "$(SHAREDIR)/$$1"; } && \
 		mkdir -p "$(SHAREDIR)/man/man1" && $$ctl manual "$(SHAREDIR)/man/man1" && \

@@ -62,10 +62,7 @@ fn find(called: &OsStr) -> Option<&'static Tool> {
 }
 
 fn run(tool: &Tool, arguments: Vec<OsString>) -> ExitCode {
-    // The monitor queues signals itself and must lose none.
-    if tool.name != "virt-launcher-monitor" {
-        os::signals::release_end_signals();
-    }
+    os::signals::release_end_signals();
     // sidecar-shim's --version means the hook protocol's version.
     if tool.name != "sidecar-shim" && matches!(&arguments[..], [only] if only == "--version") {
         return print_version(tool.name);

@@ -91,7 +91,12 @@ fn the_sbom_has_the_crates_of_cargo_lock_that_the_programs_are_made_of() {
         assert_eq!(locked.get(key), Some(&checksum), "{key:?}");
     }
     let linked = relations("DEPENDS_ON");
-    for program in ["virt-launcher", "pod-tools", "cel-evaluator"] {
+    for program in [
+        "virt-launcher",
+        "virt-launcher-monitor",
+        "pod-tools",
+        "cel-evaluator",
+    ] {
         let found = crates_in(&at(&format!("/usr/bin/{program}")));
         assert!(found.len() > 5, "{program} names its crates: {found:?}");
         for name in found {

@@ -35,6 +35,10 @@ fn every_program_says_version_and_build() {
         .map(|name| (name, tool(name)))
         .collect();
     programs.push(("pod-tools", Command::new(POD_TOOLS)));
+    programs.push((
+        "virt-launcher-monitor",
+        Command::new(env!("CARGO_BIN_EXE_virt-launcher-monitor")),
+    ));
     #[cfg(feature = "libvirt")]
     programs.push((
         "virt-launcher",

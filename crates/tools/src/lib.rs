@@ -1,10 +1,10 @@
 //! The pod's small programs. The executable `pod-tools` contains them and `launcherctl`, and is
-//! called through links.
+//! called through links; the monitor is an executable of its own.
 #![forbid(unsafe_code)]
 
 mod container_disk;
 mod libvirt_hook_client;
-mod monitor;
+pub mod monitor;
 mod sidecar_shim;
 mod virt_freezer;
 mod virt_probe;
@@ -25,6 +25,7 @@ pub struct Tool {
     pub main: fn(Vec<OsString>) -> ExitCode,
 }
 
+/// Those of `pod-tools`.
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "container-disk",
@@ -35,11 +36,6 @@ pub const TOOLS: &[Tool] = &[
         name: "libvirt-hook-client",
         purpose: "let the launcher change a domain that arrives by migration",
         main: libvirt_hook_client::main,
-    },
-    Tool {
-        name: "virt-launcher-monitor",
-        purpose: "process 1 of the pod, around virt-launcher",
-        main: monitor::main,
     },
     Tool {
         name: "sidecar-shim",

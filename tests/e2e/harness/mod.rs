@@ -215,7 +215,7 @@ impl Pod {
 
     /// The same by a command that runs another one.
     pub fn launch_monitored_by(&mut self, command: &mut Command, vmi: &Vmi, more: &[&str]) {
-        command.args([env!("CARGO_BIN_EXE_pod-tools"), "virt-launcher-monitor"]);
+        command.arg(env!("CARGO_BIN_EXE_virt-launcher-monitor"));
         self.launch_as(command, vmi, more);
     }
 
