@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::task::{JoinSet, LocalSet};
 
 use super::chart::{Panel, draw};
-use super::process::{Usage, named};
+use super::process::{Usage, named, processor_time};
 use super::{number, results};
 use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
 use crate::sidecars::{Sidecar, socket};
@@ -47,7 +48,7 @@ fn bench() {
             for (name, programs) in &launchers {
                 set_reference(programs.clone());
                 push(&mut all, format!("one pod, {name}"), life());
-                for count in counts("PODS", &[1, 5, 20]) {
+                for count in counts("PODS", &[1, 5, 10, 20]) {
                     push(&mut all, format!("{count} pods, {name}"), pods(count));
                 }
             }
@@ -155,35 +156,73 @@ async fn idle(pods: &[&Pod]) -> Row {
     row
 }
 
-/// So many pods at once, without guests.
+/// A VM whose start is measured.
+struct Started {
+    pod: Pod,
+    /// From the start of its pod until virt-handler hears that it runs.
+    running: f64,
+    /// Processor time until then.
+    processor: f64,
+}
+
+/// Starts a VM whose guest stays in its firmware, as its disk is empty.
+async fn start(number: usize) -> Started {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(&format!("pod{number}"));
+    let disk = pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img");
+    std::fs::File::create(disk)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    pod.handler.serve();
+    let begin = Instant::now();
+    pod.launch(&vmi, &[]);
+    pod.wait_until_ready().await;
+    pod.sync_ok(&vmi).await;
+    pod.handler.status("Running").await;
+    Started {
+        running: milliseconds(begin),
+        processor: processor_time(&pod),
+        pod,
+    }
+}
+
+/// So many VMs that are started at once.
 fn pods(count: usize) -> Row {
     measured(async || {
-        let mut pods: Vec<(Pod, Vmi)> = Vec::new();
         let begin = Instant::now();
-        for number in 0..count {
-            let mut pod = Pod::new();
-            let vmi = Vmi::new(&format!("pod{number}"));
-            pod.handler.serve();
-            pod.launch(&vmi, &[]);
-            pods.push((pod, vmi));
-        }
-        for (pod, _) in &mut pods {
-            pod.wait_until_ready().await;
-        }
-        let ready = milliseconds(begin);
+        let starts = async {
+            let mut starts = JoinSet::new();
+            for number in 0..count {
+                starts.spawn_local(start(number));
+            }
+            starts.join_all().await
+        };
+        let started = LocalSet::new().run_until(starts).await;
+        let all_running = milliseconds(begin);
         tokio::time::sleep(SETTLE).await;
-        let all: Vec<&Pod> = pods.iter().map(|(pod, _)| pod).collect();
-        let idle = idle(&all).await;
+        let pods: Vec<&Pod> = started.iter().map(|vm| &vm.pod).collect();
+        let idle = idle(&pods).await;
         let sum = |unit: &str| {
             let of_unit = idle.iter().filter(|(name, _)| name.ends_with(unit));
             of_unit.map(|(_, value)| value).sum()
         };
-        vec![
-            ("all ready ms".to_owned(), ready),
-            ("all programs PSS MiB".to_owned(), sum("PSS MiB")),
-            ("all programs dirty MiB".to_owned(), sum("dirty MiB")),
-            ("all programs wake-ups/min".to_owned(), sum("wake-ups/min")),
+        let mut times: Vec<f64> = started.iter().map(|vm| vm.running).collect();
+        times.sort_by(f64::total_cmp);
+        let percentile = |percent: usize| times[(count * percent).div_ceil(100) - 1];
+        let processor: f64 = started.iter().map(|vm| vm.processor).sum();
+        [
+            ("all Running ms", all_running),
+            ("a VM Running: p50 ms", percentile(50)),
+            ("a VM Running: p95 ms", percentile(95)),
+            ("a VM Running: p99 ms", percentile(99)),
+            ("processor time a VM ms", processor / count as f64),
+            ("all programs PSS MiB", sum("PSS MiB")),
+            ("all programs dirty MiB", sum("dirty MiB")),
+            ("all programs wake-ups/min", sum("wake-ups/min")),
         ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
     })
 }
 
@@ -273,23 +312,54 @@ fn report(all: &[(String, Vec<Row>)]) {
             lines.push((what.clone(), name.clone(), median));
         }
     }
+    for (kind, name, slope) in slopes(&lines) {
+        println!("{kind}: {name}, for each further one: {slope:.2}");
+    }
     let picture = results("bench.svg");
     std::fs::write(&picture, draw("count", &panels(&lines))).unwrap();
     println!("picture: {}", picture.display());
 }
 
-/// A panel for each thing that is counted, with a curve for each of its numbers.
-fn panels(lines: &[(String, String, f64)]) -> Vec<Panel> {
-    let kind = |what: &str| {
-        let (count, kind) = what.split_once(' ')?;
-        Some((count.parse::<f64>().ok()?, kind.to_owned()))
+/// "20 pods, ours" as 20 and "pods, ours".
+fn counted(what: &str) -> Option<(f64, &str)> {
+    let (count, kind) = what.split_once(' ')?;
+    Some((count.parse().ok()?, kind))
+}
+
+/// What each further pod, disk or sidecar adds, between the least and the most of them.
+fn slopes(lines: &[(String, String, f64)]) -> Vec<(&str, &str, f64)> {
+    let points = || {
+        lines.iter().filter_map(|(what, name, median)| {
+            let (count, kind) = counted(what)?;
+            Some((kind, name.as_str(), count, *median))
+        })
     };
+    let mut slopes: Vec<(&str, &str, f64)> = Vec::new();
+    for (kind, name, least, first) in points() {
+        if slopes.iter().any(|(k, n, _)| (*k, *n) == (kind, name)) {
+            continue;
+        }
+        let same = points().filter(|(k, n, ..)| (*k, *n) == (kind, name));
+        if let Some((.., most, last)) = same.last().filter(|(.., most, _)| *most > least) {
+            slopes.push((kind, name, (last - first) / (most - least)));
+        }
+    }
+    slopes
+}
+
+/// A panel for each unit of what is counted, with a curve for each number; for pods, a panel for each number with a curve
+/// for each launcher.
+fn panels(lines: &[(String, String, f64)]) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for (what, name, median) in lines {
-        let Some((count, kind)) = kind(what) else {
+        let Some((count, kind)) = counted(what) else {
             continue;
         };
-        let title = format!("{kind}: {}", name.rsplit(' ').next().unwrap_or_default());
+        let unit = name.rsplit(' ').next().unwrap_or_default();
+        let (title, curve) = match kind.split_once(", ") {
+            Some((kind, launcher)) => (format!("{kind}: {name}"), launcher),
+            None => (format!("{kind}: {unit}"), name.as_str()),
+        };
         let index = panels
             .iter()
             .position(|panel| panel.title == title)
@@ -301,9 +371,9 @@ fn panels(lines: &[(String, String, f64)]) -> Vec<Panel> {
                 panels.len() - 1
             });
         let curves = &mut panels[index].curves;
-        match curves.iter_mut().find(|(known, _)| known == name) {
+        match curves.iter_mut().find(|(known, _)| known == curve) {
             Some((_, points)) => points.push((count, *median)),
-            None => curves.push((name.clone(), vec![(count, *median)])),
+            None => curves.push((curve.to_owned(), vec![(count, *median)])),
         }
     }
     panels

@@ -50,6 +50,25 @@ fn field(text: &str, key: &str) -> u64 {
     value.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// The processor time in ms of a pod's processes, and of those that have ended; but the guest's.
+pub fn processor_time(pod: &Pod) -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let guests = pod.guests();
+    let of_process = |pid: u32| -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // utime, stime, cutime and cstime, counted from the name's closing bracket.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let ticks = fields.split_whitespace().skip(11).take(4);
+        ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    };
+    let programs = pod.processes("").into_iter();
+    let ticks: u64 = programs
+        .filter(|pid| !guests.contains(pid))
+        .map(of_process)
+        .sum();
+    ticks as f64 * 1000.0 / TICKS_PER_SECOND
+}
+
 /// The pod's process with exactly this name.
 pub fn named(pod: &Pod, name: &str) -> Option<u32> {
     let is_named = |pid: &u32| {
