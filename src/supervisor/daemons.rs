@@ -26,6 +26,7 @@ use super::daemon_process::DaemonProcess;
 use os::inotify::DirWatch;
 use os::lines;
 use os::logging::foreign;
+use os::process::MALLOC_WITHOUT_CACHES;
 
 /// Limit between a daemon's making a socket and listening on it.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,7 +77,8 @@ impl Program {
             // D-sup-12 (docs/differences.md).
             .env("MALLOC_ARENA_MAX", "1")
             .env("MALLOC_TRIM_THRESHOLD_", "131072")
-            .env("MALLOC_MMAP_THRESHOLD_", "65536");
+            .env("MALLOC_MMAP_THRESHOLD_", "65536")
+            .envs([MALLOC_WITHOUT_CACHES]);
         // This process sets it for libvirt, not for the daemons.
         command.env_remove(libvirt::OUTPUTS);
         command

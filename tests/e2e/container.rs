@@ -42,6 +42,29 @@ fn by_name(pod: &Pod) -> BTreeMap<String, Vec<u64>> {
 }
 
 #[test]
+// D-sup-12 (docs/differences.md).
+fn libvirts_daemon_gives_freed_memory_back() {
+    in_container(User::Qemu, async {
+        let (pod, _) = Pod::started("freed-memory", &[]).await;
+        // It has read what QEMU can do, for which it takes 10 MB for a moment.
+        let [daemon] = pod.libvirt_daemons()[..] else {
+            panic!("not one daemon")
+        };
+        let rollup = std::fs::read_to_string(format!("/proc/{daemon}/smaps_rollup")).unwrap();
+        let line = rollup
+            .lines()
+            .find_map(|line| line.strip_prefix("Private_Dirty:"));
+        let dirty: u64 = line
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        assert!(dirty < 6 * 1024, "{dirty} kB");
+    });
+}
+
+#[test]
 fn processes_have_their_names_rights_and_no_zombies() {
     booted(User::Qemu, async |pod: Pod, vmi: Vmi| {
         let states = pod.exec(&["ps", "--no-header", "axo", "pid,stat,command"]);
