@@ -22,6 +22,7 @@ use rustix::process::{Pid, kill_process};
 
 use super::options::Options;
 use super::{MonitorError, reap};
+use os::process::MALLOC_WITHOUT_CACHES;
 use os::signals::SignalQueue;
 use pod::Root;
 use pod::restart::HANDED_OVER;
@@ -196,6 +197,8 @@ impl<'a> Launcher<'a> {
         Command::new(&self.program)
             .args(&self.arguments)
             .stdin(input)
+            // D-sup-12 (docs/differences.md).
+            .envs([MALLOC_WITHOUT_CACHES])
             .spawn()
             .map_err(start)
     }
