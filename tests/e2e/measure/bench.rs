@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::chart::{Panel, draw};
-use super::process::{Usage, named, processor_time};
+use super::process::{Usage, is_named, named, processor_time, programs_time};
 use super::{number, results};
 use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
 use crate::sidecars::{Sidecar, socket};
@@ -161,7 +161,7 @@ struct Started {
     pod: Pod,
     /// From the start of its pod until virt-handler hears that it runs.
     running: f64,
-    /// Processor time until then.
+    /// Processor time of all programs from the entry point until then.
     processor: f64,
 }
 
@@ -177,12 +177,16 @@ async fn start(number: usize) -> Started {
     pod.handler.serve();
     let begin = Instant::now();
     pod.launch(&vmi, &[]);
+    let first = pod.first_process();
+    let is_monitor = || is_named(first, "virt-launcher-monitor");
+    pod.until("the monitor starts", is_monitor).await;
+    let container = processor_time(first);
     pod.wait_until_ready().await;
     pod.sync_ok(&vmi).await;
     pod.handler.status("Running").await;
     Started {
         running: milliseconds(begin),
-        processor: processor_time(&pod),
+        processor: programs_time(&pod) - container,
         pod,
     }
 }

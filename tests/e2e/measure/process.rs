@@ -50,37 +50,39 @@ fn field(text: &str, key: &str) -> u64 {
     value.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// The processor time in ms of a pod's processes, and of those that have ended; but the guest's.
-pub fn processor_time(pod: &Pod) -> f64 {
+/// The processor time in ms of a process, and of its children that have ended.
+pub fn processor_time(pid: u32) -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0;
-    let guests = pod.guests();
-    let of_process = |pid: u32| -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // utime, stime, cutime and cstime, counted from the name's closing bracket.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let ticks = fields.split_whitespace().skip(11).take(4);
-        ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
-    };
-    let programs = pod.processes("").into_iter();
-    let ticks: u64 = programs
-        .filter(|pid| !guests.contains(pid))
-        .map(of_process)
-        .sum();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // utime, stime, cutime and cstime, counted from the name's closing bracket.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(4);
+    let ticks: u64 = ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     ticks as f64 * 1000.0 / TICKS_PER_SECOND
+}
+
+/// The same of all programs of a pod but its guest.
+pub fn programs_time(pod: &Pod) -> f64 {
+    let guests = pod.guests();
+    let programs = pod.processes("").into_iter();
+    programs
+        .filter(|pid| !guests.contains(pid))
+        .map(processor_time)
+        .sum()
+}
+
+/// The process runs the program with exactly this name.
+pub fn is_named(pid: u32, name: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    let program = line.split('\0').next().unwrap_or_default();
+    Path::new(program)
+        .file_name()
+        .is_some_and(|file| file == name)
 }
 
 /// The pod's process with exactly this name.
 pub fn named(pod: &Pod, name: &str) -> Option<u32> {
-    let is_named = |pid: &u32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let program = String::from_utf8_lossy(&line)
-            .split('\0')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        Path::new(&program)
-            .file_name()
-            .is_some_and(|file| file == name)
-    };
-    pod.processes(name).into_iter().find(is_named)
+    let mut found = pod.processes(name).into_iter();
+    found.find(|pid| is_named(*pid, name))
 }
