@@ -350,12 +350,13 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     write(&layout.qemu_conf(), &text)
 }
 
-/// Settings of the launcher image's file, for a machine that is not a pod: QEMU runs as libvirt's
-/// user, files keep their owners, and confinement is left to the pod. Without `user` for an
-/// ordinary user's libvirt, which would try to change its directories' owner.
+/// Settings of the launcher image's file, for a machine that is not a pod: QEMU and swtpm run as
+/// libvirt's user, as no other may enter a private root; files keep their owners, and confinement
+/// is left to the pod. Without users for an ordinary user's libvirt, which would try to change its
+/// directories' owner.
 fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, String)> {
     let owner = if as_root {
-        &[("user", "\"root\""), ("group", "\"root\"")][..]
+        &["user", "group", "swtpm_user", "swtpm_group"][..]
     } else {
         &[]
     };
@@ -368,8 +369,9 @@ fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, St
         ("security_driver", "\"none\""),
     ];
     rest.iter()
-        .chain(owner)
-        .map(|&(key, value)| (key, value.to_owned()))
+        .copied()
+        .chain(owner.iter().map(|key| (*key, "\"root\"")))
+        .map(|(key, value)| (key, value.to_owned()))
         .collect()
 }
 
@@ -460,8 +462,9 @@ mod tests {
                 .map(|(key, _)| key)
                 .collect::<Vec<_>>()
         };
-        assert!(keys(true).contains(&"user") && keys(true).contains(&"group"));
-        assert!(!keys(false).contains(&"user") && !keys(false).contains(&"group"));
+        for key in ["user", "group", "swtpm_user", "swtpm_group"] {
+            assert!(keys(true).contains(&key) && !keys(false).contains(&key));
+        }
     }
 
     #[test]
