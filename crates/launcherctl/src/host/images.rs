@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rustix::fs::{ioctl_ficlone, statfs, statvfs};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::data_volumes;
@@ -13,12 +14,13 @@ use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
-use crate::json::{is_object_at, text_at};
+use crate::json::{copy_at, is_object_at, text_at};
 use crate::manifest::Manifest;
 use crate::manifest::drives::is_drive;
 use crate::similar::known_names;
 use crate::view::output::say;
-use api::pod_paths::PodPaths;
+use api::pod_paths::{CLAIM_DIR, PodPaths, file_name};
+use api::vmi::Quantity;
 
 /// The unit of a file's blocks on any file system.
 const BLOCK_BYTES: u64 = 512;
@@ -54,20 +56,19 @@ pub fn place(
                 let placed = data_volumes::place(name, data_volume, image, &claim);
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
-            (Some(destination), None, Some(image)) => {
+            (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
                 let accepts = match is_object_at(volume, "/containerDisk") {
                     true => Accepts::RawOrQcow2,
                     false => Accepts::Raw,
                 };
-                give_image(image, &destination, accepts).map_err(|error| {
-                    error.in_option(format!("--disk {name}={}", image.display()))
-                })
-            }
+                give_image(image, &destination, accepts)
+            })
+            .map_err(|error| error.in_option(format!("--disk {name}={}", image.display()))),
             (Some(destination), None, None) if !destination.exists() => {
                 Err(missing(name, volume).into())
             }
             (None, _, Some(_)) => Err(text_error!(
-                "--disk {name}: this volume is made by the launcher itself; only container disks, claims and data volumes take an image"
+                "--disk {name}: this volume is made by the launcher itself; only container disks, claims, data volumes and host disks take an image"
             ).into()),
             (_, _, None) => Ok(()),
         };
@@ -99,6 +100,11 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     if is_object_at(volume, "/containerDisk") {
         return Some(dir.path(&PodPaths::default().container_disk(index)));
     }
+    let host_disk = file_name(text_at(volume, "/hostDisk/path"));
+    // The launcher refuses the others.
+    if !matches!(host_disk, "" | "." | "..") {
+        return Some(dir.path(&format!("{CLAIM_DIR}/{name}/{host_disk}")));
+    }
     let kinds = ["/persistentVolumeClaim", "/dataVolume", "/ephemeral"];
     let is_claim = kinds.iter().any(|kind| is_object_at(volume, kind));
     is_claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
@@ -107,6 +113,13 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
 /// Why a volume needs an image, and where to get it.
 fn missing(name: &str, volume: &Value) -> TextError {
     let (what, hint) = match text_at(volume, "/containerDisk/image") {
+        "" if is_object_at(volume, "/hostDisk") => (
+            format!("the host disk {}", text_at(volume, "/hostDisk/path")),
+            match makes_host_disk(volume) {
+                true => "a raw file, which is made with the VMI's capacity if it is missing",
+                false => "a raw file",
+            },
+        ),
         "" if is_object_at(volume, "/dataVolume") => (
             "a DataVolume".to_owned(),
             "a raw file with what its source would import (truncate -s 10G FILE makes a blank one)",
@@ -123,6 +136,24 @@ fn missing(name: &str, volume: &Value) -> TextError {
     text_error!(
         "volume {name:?} is {what}, which only a cluster can provide; give its image with --disk {name}=FILE, {hint}"
     )
+}
+
+fn makes_host_disk(volume: &Value) -> bool {
+    text_at(volume, "/hostDisk/type") == "DiskOrCreate"
+}
+
+/// Makes the user's file if it is missing and the VMI says `DiskOrCreate`.
+fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
+    if !makes_host_disk(volume) || image.exists() {
+        return Ok(());
+    }
+    let capacity = Quantity::deserialize(copy_at(volume, "/hostDisk/capacity"));
+    let bytes = capacity.ok().and_then(|capacity| capacity.value().ok());
+    let Some(bytes) = bytes.and_then(|bytes| u64::try_from(bytes).ok()) else {
+        fail!("hostDisk.capacity is missing or not a size; e.g. 10Gi");
+    };
+    let file = fs::File::create_new(image).map_err(FileError::on("make", image))?;
+    Ok(file.set_len(bytes).map_err(FileError::on("size", image))?)
 }
 
 /// Checks a user's image and links it for the VM.
@@ -243,6 +274,37 @@ mod tests {
         for (error, option) in errors.iter().zip(["--disk root=FILE", "--disk data=FILE"]) {
             assert!(error.to_string().contains(option), "{error}");
         }
+    }
+
+    #[test]
+    fn a_host_disk_is_made_at_the_path_that_the_user_gives_if_the_vmi_says_so() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, file) = (
+            VmDir::at(root.path().join("vm")),
+            root.path().join("new.img"),
+        );
+        let placed = |kind: &str, disks: &[String]| {
+            let manifest = format!(
+                "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}}}\n  volumes:\n  - {{name: data, hostDisk: {{path: /var/data/disk.img, type: {kind}, capacity: 1Mi}}}}\n"
+            );
+            let errors = place(&Manifest::parse(&manifest).unwrap(), &dir, disks, |_| {});
+            let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
+            errors.join("\n")
+        };
+        let given = [format!("data={}", file.display())];
+        assert!(placed("Disk", &given).contains("No such file"));
+        let missing = placed("DiskOrCreate", &[]);
+        for part in [
+            "the host disk /var/data/disk.img",
+            "--disk data=FILE",
+            "made with",
+        ] {
+            assert!(missing.contains(part), "{missing}");
+        }
+        assert_eq!(placed("DiskOrCreate", &given), "");
+        let linked = dir.path(&format!("{CLAIM_DIR}/data/disk.img"));
+        let (file, linked) = (file.metadata().unwrap(), linked.metadata().unwrap());
+        assert_eq!((file.len(), file.ino()), (1 << 20, linked.ino()));
     }
 
     #[test]
