@@ -152,7 +152,7 @@ async fn a_sidecar_changes_the_domain_of_run() {
     stderr.read_to_string(&mut said).unwrap();
     assert!(!refused.wait().unwrap().success());
     assert!(
-        said.contains("1 hook sidecar (example/smbios)") && said.contains("--sidecar"),
+        said.contains("1 hook sidecar (image example/smbios)") && said.contains("--sidecar"),
         "{said}"
     );
     assert!(

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::registry::VmDir;
+use super::sidecar_program::{SidecarProgram, config_map_dir};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::json::{is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::Manifest;
@@ -53,19 +54,25 @@ struct Reference<'a> {
     /// Whether it may be missing.
     is_optional: bool,
     /// The files that count: of these keys; all if empty.
-    keys: &'static [&'static str],
+    keys: Vec<&'a str>,
     /// Where the launcher expects the files, below the VM's root.
     place: String,
 }
 
-/// Puts those that the VMI refers to where the launcher expects them. Returns all problems: what is
+/// Puts those that the VMI and its sidecars refer to where the launcher expects them. Returns all problems: what is
 /// missing, unreadable, or unused.
-pub fn place(manifest: &Manifest, args: &ConfigDataArgs, dir: &VmDir) -> Vec<CtlError> {
+pub fn place(
+    manifest: &Manifest,
+    args: &ConfigDataArgs,
+    sidecars: &[SidecarProgram],
+    dir: &VmDir,
+) -> Vec<CtlError> {
     let data = match collect(manifest.others(), args) {
         Ok(data) => data,
         Err(error) => return vec![error],
     };
-    let references = references(manifest.value());
+    let mut references = references(manifest.value());
+    references.extend(of_sidecars(sidecars));
     let mut errors = only_in_a_cluster(manifest, dir);
     let mut places: BTreeMap<&str, Files> = BTreeMap::new();
     for reference in &references {
@@ -119,7 +126,7 @@ fn references(vmi: &Value) -> Vec<Reference<'_>> {
                 kind,
                 name: text_at(volume, &format!("/{source}/{key}")),
                 is_optional: is_true_at(volume, &format!("/{source}/optional")),
-                keys: &[],
+                keys: Vec::new(),
                 place: format!("{directory}/{volume_name}"),
             });
         }
@@ -130,7 +137,7 @@ fn references(vmi: &Value) -> Vec<Reference<'_>> {
                     kind: Kind::Secret,
                     name: text_at(volume, &format!("/{source}/{reference}/name")),
                     is_optional: false,
-                    keys,
+                    keys: keys.to_vec(),
                     place: format!("{SECRET_DIR}/{volume_name}"),
                 });
             }
@@ -145,13 +152,28 @@ fn references(vmi: &Value) -> Vec<Reference<'_>> {
                 kind: Kind::Secret,
                 name: secret,
                 is_optional: false,
-                keys: &[],
+                keys: Vec::new(),
                 place: format!("{SECRET_DIR}/{secret}-access-cred"),
             });
         }
     }
     found.retain(|reference| !reference.name.is_empty());
     found
+}
+
+/// The ConfigMaps with sidecars' scripts.
+fn of_sidecars(sidecars: &[SidecarProgram]) -> impl Iterator<Item = Reference<'_>> {
+    sidecars.iter().enumerate().filter_map(|(number, sidecar)| {
+        let (name, key) = sidecar.config_map.as_ref()?;
+        Some(Reference {
+            field: format!("hook sidecar {number}"),
+            kind: Kind::ConfigMap,
+            name,
+            is_optional: false,
+            keys: vec![key],
+            place: config_map_dir(number),
+        })
+    })
 }
 
 /// The files that the VMI refers to.
@@ -167,14 +189,13 @@ fn files(data: &ConfigData, reference: &Reference<'_>) -> Result<Files, TextErro
         );
     };
     let mut files = files.clone();
-    let keys = reference.keys;
+    let keys = &reference.keys;
     files.retain(|key, _| keys.is_empty() || keys.contains(&key.as_str()));
-    match keys {
-        [key, other] if files.is_empty() => {
-            fail!("{field}: the {kind} {name:?} has neither the key {key} nor {other}")
-        }
-        _ => Ok(files),
+    if files.is_empty() && !keys.is_empty() {
+        let keys = keys.join(" or ");
+        fail!("{field}: the {kind} {name:?} does not have the key {keys}");
     }
+    Ok(files)
 }
 
 /// The problems of volumes that a cluster fills.
@@ -282,7 +303,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let cert = tempfile::tempdir().unwrap();
         let manifest = Manifest::parse(file).unwrap();
         let dir = VmDir::at(root.path().to_owned());
-        let errors = place(&manifest, &args(cert.path()), &dir);
+        let errors = place(&manifest, &args(cert.path()), &[], &dir);
         let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
         errors.join("\n")
     }
@@ -295,7 +316,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let dir = VmDir::at(root.path().to_owned());
         let manifest = Manifest::parse(FILE).unwrap();
         for _ in 0..2 {
-            assert!(place(&manifest, &args(cert.path()), &dir).is_empty());
+            assert!(place(&manifest, &args(cert.path()), &[], &dir).is_empty());
         }
         let read = |path: &str| fs::read(dir.path("/var/run/kubevirt-private").join(path)).unwrap();
         assert_eq!(read("config-map/app/mode"), b"fast");
@@ -320,7 +341,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
             "{file}---\nkind: Secret\nmetadata: {{name: net}}\nstringData: {{networkdata: eth0}}\n"
         );
         let manifest = Manifest::parse(&file).unwrap();
-        assert!(place(&manifest, &args(cert.path()), &dir).is_empty());
+        assert!(place(&manifest, &args(cert.path()), &[], &dir).is_empty());
         let seed = dir.path(&format!("{SECRET_DIR}/seed"));
         assert_eq!(fs::read(seed.join("userdata")).unwrap(), b"#cloud-config\n");
         assert_eq!(fs::read(seed.join("networkdata")).unwrap(), b"eth0");
@@ -332,18 +353,18 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let dir = VmDir::at(root.path().to_owned());
         let manifest = Manifest::parse(FILE).unwrap();
         let mut args = args(cert.path());
-        assert!(place(&manifest, &args, &dir).is_empty());
+        assert!(place(&manifest, &args, &[], &dir).is_empty());
         let misspelt = format!("setings={}", cert.path().display());
         args.config_maps.push(misspelt.parse().unwrap());
         args.secrets.push("foo=/nonexistent".parse().unwrap());
-        let errors = place(&manifest, &args, &dir);
+        let errors = place(&manifest, &args, &[], &dir);
         assert!(
             (errors[0].chain())
                 .starts_with("--secret foo=/nonexistent: cannot read /nonexistent: "),
             "{errors:?}"
         );
         let _ = args.secrets.pop();
-        let errors = place(&manifest, &args, &dir);
+        let errors = place(&manifest, &args, &[], &dir);
         let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
         assert_eq!(
             errors,
@@ -387,7 +408,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         );
         let error = refusal(&FILE.replace("userdata:", "data:"));
         assert!(
-            error.contains("neither the key userdata nor userData"),
+            error.contains("does not have the key userdata or userData"),
             "{error}"
         );
     }

@@ -5,16 +5,21 @@
 //! | a directory, such as an image's tree, with `onDefineDomain` or `preCloudInitIso` | `sidecar-shim`, which calls them |
 //! | `PROGRAM ARGUMENTS…` with `{}` in an argument | the program, which serves gRPC on a socket in the directory `{}` |
 //! | another program or script | `sidecar-shim`, which calls it as `onDefineDomain` |
+//! | nothing, for a sidecar with a ConfigMap | `sidecar-shim`, which calls the ConfigMap's script |
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tokio::process::Command;
 
 use super::processes::{is_executable, tool};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
+use crate::json::text_at;
+use api::pod_paths::{CONFIG_MAP_DIR, file_name};
 use hooks::Version;
 
 /// The hook programs that the shim calls.
@@ -34,8 +39,8 @@ enum Kind {
     },
     /// The shim calls hook programs in this directory.
     Directory(PathBuf),
-    /// The shim calls this program as `onDefineDomain`.
-    Script(PathBuf),
+    /// The shim calls this program, by the hook's name. A relative path is below the VM's directory.
+    Script(PathBuf, &'static str),
 }
 
 /// A sidecar on this machine.
@@ -44,6 +49,8 @@ pub struct SidecarProgram {
     kind: Kind,
     /// The shim's version; a sidecar without a shim has its own version.
     pub(super) version: Version,
+    /// Name and key of the ConfigMap with its script, which the VM's directory gets.
+    pub(super) config_map: Option<(String, String)>,
 }
 
 impl SidecarProgram {
@@ -56,8 +63,11 @@ impl SidecarProgram {
             fail!("the sidecar's program is empty");
         };
         let of = |kind| {
-            let version = Version::V1alpha3;
-            Ok(Self { kind, version })
+            Ok(Self {
+                kind,
+                version: Version::V1alpha3,
+                config_map: None,
+            })
         };
         if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
             let (program, arguments) = (PathBuf::from(first), arguments.to_vec());
@@ -78,7 +88,31 @@ impl SidecarProgram {
             let file = path.display();
             fail!("{file}: not an executable file; chmod +x makes it one");
         }
-        of(Kind::Script(path))
+        of(Kind::Script(path, HOOK_PROGRAMS[0]))
+    }
+
+    /// Of a sidecar whose script a ConfigMap has, the VMI's sidecar `number`.
+    ///
+    /// # Errors
+    /// The ConfigMap's name or key is missing, or the shim would not call the script.
+    pub fn of_config_map(number: usize, config_map: &Value) -> Result<Self, TextError> {
+        let [name, key, path] = ["/name", "/key", "/hookPath"].map(|at| text_at(config_map, at));
+        let mut hooks = HOOK_PROGRAMS.into_iter();
+        let (Some(hook), false) = (
+            hooks.find(|hook| *hook == file_name(path)),
+            name.is_empty() || key.is_empty(),
+        ) else {
+            fail!(
+                "hook sidecar {number} has the ConfigMap {name:?} with the key {key:?} and the hookPath {path:?}; it needs all three, and the path's last part is onDefineDomain or preCloudInitIso"
+            );
+        };
+        let script = config_map_dir(number);
+        let script = Path::new(script.trim_start_matches('/')).join(key);
+        Ok(Self {
+            kind: Kind::Script(script, hook),
+            version: Version::V1alpha3,
+            config_map: Some((name.to_owned(), key.to_owned())),
+        })
     }
 
     /// From one argument, split at spaces.
@@ -90,8 +124,8 @@ impl SidecarProgram {
         Self::new(&words)
     }
 
-    /// The command that serves on a socket in `socket_dir`. The directory `links` must live as long
-    /// as the sidecar.
+    /// The command that serves on a socket in `socket_dir`. The directory `links`, in the VM's, must
+    /// live as long as the sidecar.
     ///
     /// # Errors
     /// Files for the shim cannot be made.
@@ -104,10 +138,17 @@ impl SidecarProgram {
                 return Ok(command);
             }
             Kind::Directory(dir) => dir.clone(),
-            Kind::Script(script) => {
-                let link = links.join("onDefineDomain");
+            Kind::Script(script, hook) => {
+                let (link, vm_dir) = (links.join(hook), links.parent().unwrap_or(links));
+                if script.is_relative() {
+                    let script = vm_dir.join(script);
+                    let executable = fs::Permissions::from_mode(0o700);
+                    fs::set_permissions(&script, executable)
+                        .map_err(FileError::on("make executable", script))?;
+                }
                 let _ = fs::remove_file(&link);
-                std::os::unix::fs::symlink(script, &link).map_err(FileError::on("make", &link))?;
+                std::os::unix::fs::symlink(vm_dir.join(script), &link)
+                    .map_err(FileError::on("make", &link))?;
                 links.to_owned()
             }
         };
@@ -119,6 +160,11 @@ impl SidecarProgram {
             .env("PATH", search_path(&programs));
         Ok(command)
     }
+}
+
+/// Where the ConfigMap of a sidecar is, below the VM's directory. No volume can have the name.
+pub(super) fn config_map_dir(number: usize) -> String {
+    format!("{CONFIG_MAP_DIR}/hook-sidecar.{number}")
 }
 
 fn search_path(first: &Path) -> OsString {
@@ -144,7 +190,6 @@ fn hook_programs(dir: &Path) -> Result<PathBuf, TextError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn words(text: &str) -> Result<SidecarProgram, CtlError> {
         SidecarProgram::parse(text)
@@ -170,7 +215,7 @@ mod tests {
         assert_eq!(kind(&shown), Kind::Directory(bin.clone()));
         assert_eq!(
             kind(&script.display().to_string()),
-            Kind::Script(bin.join("onDefineDomain"))
+            Kind::Script(bin.join("onDefineDomain"), "onDefineDomain")
         );
         let extra = words(&format!("{shown} extra")).unwrap_err();
         assert!(extra.to_string().contains("\"extra\""), "{extra}");

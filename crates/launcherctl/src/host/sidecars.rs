@@ -16,7 +16,7 @@ use super::registry::VmDir;
 use super::sidecar_program::SidecarProgram;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
-use crate::json::{list_at, text_at};
+use crate::json::{copy_at, is_object_at, list_at, text_at};
 use crate::view::output::counted;
 use api::pod_paths::HOOKS_DIR;
 use hooks::Version;
@@ -49,33 +49,41 @@ impl SidecarArgs {
     }
 }
 
-/// The programs to start for the VMI's sidecars.
+/// The programs to start for the VMI's sidecars: those given, for all or only for those without a
+/// ConfigMap, and the scripts of ConfigMaps.
 ///
 /// # Errors
-/// The VMI asks for sidecars, and no programs are given for them.
+/// The VMI asks for other sidecars than programs are given for.
 pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, CtlError> {
     let wanted = wanted(vmi)?;
-    if args.no_sidecars {
-        return Ok(Vec::new());
+    let mut given = args.programs.iter().peekable();
+    if args.no_sidecars || wanted.is_empty() {
+        return given.map(|text| SidecarProgram::parse(text)).collect();
     }
-    let given = args.programs.len();
-    if !wanted.is_empty() && wanted.len() != given {
-        let images = wanted.iter().map(|sidecar| text_at(sidecar, "/image"));
+    let is_script = |sidecar: &Value| is_object_at(sidecar, "/configMap");
+    let images = wanted.iter().filter(|sidecar| !is_script(sidecar)).count();
+    let count = given.len();
+    if count != images && count != wanted.len() {
+        let described = wanted.iter().map(|sidecar| match is_script(sidecar) {
+            true => format!("ConfigMap {}", text_at(sidecar, "/configMap/name")),
+            false => format!("image {}", text_at(sidecar, "/image")),
+        });
         fail!(
-            "the VMI has {} ({}), and --sidecar gives {given}; only a cluster runs their images: give a program or an image's directory for each with --sidecar, or leave them out with --no-sidecars",
+            "the VMI has {} ({}), and --sidecar gives {count}; only a cluster runs images: give a program or an image's directory for each image with --sidecar (a ConfigMap's script needs none), or leave all out with --no-sidecars",
             counted(wanted.len(), "hook sidecar"),
-            images.collect::<Vec<_>>().join(", ")
+            described.collect::<Vec<_>>().join(", ")
         );
     }
-    let sidecars = args.programs.iter().enumerate();
-    let program = |(index, text): (usize, &String)| {
-        let mut program = SidecarProgram::parse(text)?;
-        if let Some(version) = wanted.get(index).and_then(shim_version) {
-            program.version = version;
-        }
+    let program = |(number, sidecar): (usize, &Value)| {
+        let text = given.next_if(|_| count > images || !is_script(sidecar));
+        let mut program = match text {
+            Some(text) => SidecarProgram::parse(text)?,
+            None => SidecarProgram::of_config_map(number, &copy_at(sidecar, "/configMap"))?,
+        };
+        program.version = shim_version(sidecar).unwrap_or(program.version);
         Ok(program)
     };
-    sidecars.map(program).collect()
+    wanted.iter().enumerate().map(program).collect()
 }
 
 /// Whether the VMI asks for sidecars.
@@ -160,7 +168,8 @@ mod tests {
         let error = programs(&two, &SidecarArgs::default()).unwrap_err();
         let text = error.to_string();
         assert!(
-            text.contains("2 hook sidecars (a/smbios, b/watchdog)") && text.contains("--sidecar"),
+            text.contains("2 hook sidecars (image a/smbios, image b/watchdog)")
+                && text.contains("--sidecar"),
             "{text}"
         );
         let without = SidecarArgs {
@@ -173,6 +182,42 @@ mod tests {
         assert_eq!(
             invalid.to_string(),
             "metadata.annotations[hooks.kubevirt.io/hookSidecars]: not a JSON list"
+        );
+    }
+
+    #[test]
+    fn a_script_of_a_config_map_needs_no_program_but_may_have_one() {
+        let script =
+            r#"{"configMap": {"name": "a", "key": "b.sh", "hookPath": "/usr/bin/onDefineDomain"}}"#;
+        let both = vmi(&format!(r#"[{script}, {{"image": "a/smbios"}}]"#));
+        let scripts = |given: &[&str]| {
+            let programs = SidecarArgs {
+                programs: given.iter().map(|it| (*it).to_owned()).collect(),
+                ..SidecarArgs::default()
+            };
+            let found = super::programs(&both, &programs).map_err(|error| error.to_string())?;
+            Ok(found
+                .into_iter()
+                .map(|it| it.config_map)
+                .collect::<Vec<_>>())
+        };
+        let config_map = Some(("a".to_owned(), "b.sh".to_owned()));
+        assert_eq!(scripts(&["/bin/true"]), Ok(vec![config_map, None]));
+        assert_eq!(scripts(&["/bin/true", "/bin/true"]), Ok(vec![None, None]));
+        let refused: Result<_, String> = scripts(&[]);
+        assert!(
+            refused
+                .unwrap_err()
+                .contains("(ConfigMap a, image a/smbios)")
+        );
+        let other = vmi(&script
+            .replace("onDefineDomain", "start.sh")
+            .replace("{\"c", "[{\"c")
+            .replace("}}", "}}]"));
+        let refused = super::programs(&other, &SidecarArgs::default()).unwrap_err();
+        assert!(
+            refused.to_string().contains("/usr/bin/start.sh"),
+            "{refused}"
         );
     }
 

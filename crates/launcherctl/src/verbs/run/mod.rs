@@ -36,6 +36,7 @@ use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::processes::tool;
 use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::remains::{Earlier, forget};
+use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::StartArgs;
 use crate::manifest::{Manifest, in_conversion};
 use crate::view::output::Format;
@@ -104,7 +105,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let earlier = Earlier::find(&name)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
-    let arguments = match prepare(args, &manifest, network.as_ref(), &dir, &screen) {
+    let arguments = match prepare(args, &manifest, &sidecars, network.as_ref(), &dir, &screen) {
         Ok(arguments) => arguments,
         Err(error) => {
             discard(args, &name, &dir);
@@ -151,6 +152,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
 fn prepare(
     args: &RunArgs,
     manifest: &Manifest,
+    sidecars: &[SidecarProgram],
     network: Option<&Network>,
     dir: &VmDir,
     screen: &Screen,
@@ -162,7 +164,7 @@ fn prepare(
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
     }
-    let mut errors = crate::host::config_data::place(manifest, &args.config_data, dir);
+    let mut errors = crate::host::config_data::place(manifest, &args.config_data, sidecars, dir);
     let note = |text: &str| screen.note(text);
     errors.extend(crate::host::images::place(manifest, dir, &args.disks, note));
     // A missing file does not hide the others.
