@@ -4,13 +4,22 @@
 use serde_json::{Value, json};
 
 use super::error::{FieldError, ManifestError};
+use super::paths::pointer;
 use super::yaml_error::YamlError;
-use crate::json::{copy_at, is_object_at, list_at, set, text_at};
+use crate::json::{copy_at, list_at, set, text_at};
 
 pub const VMI: &str = "VirtualMachineInstance";
 pub const VM: &str = "VirtualMachine";
-/// Only a cluster knows what it gives the VM.
-pub const INSTANCE_TYPE: &str = "spec.instancetype";
+/// What only a cluster applies to a VM: the field, and the kind of the document that it names.
+pub const CLUSTER_PARTS: [(&str, &str); 2] = [
+    ("spec.instancetype", "VirtualMachineClusterInstancetype"),
+    ("spec.preference", "VirtualMachineClusterPreference"),
+];
+/// Kinds with a template of a VM or VMI: the template's path and kind.
+pub const TEMPLATES: [(&str, &str, &str); 2] = [
+    ("VirtualMachinePool", "spec.virtualMachineTemplate", VM),
+    ("VirtualMachineInstanceReplicaSet", "spec.template", VMI),
+];
 /// The kinds that describe a VM.
 pub const KINDS: [&str; 2] = [VMI, VM];
 
@@ -71,6 +80,15 @@ pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
         "" => format!("missing; {EXPECTED}"),
         kinds => format!("{kinds}: {EXPECTED}"),
     };
+    let template = |other: &Value| TEMPLATES.iter().find(|it| it.0 == text_at(other, "/kind"));
+    let message = match others.iter().find_map(template) {
+        Some((_, path, kind)) => {
+            format!(
+                "{message}; {path} is one, if it gets kind: {kind} and a name in a file of its own"
+            )
+        }
+        None => message,
+    };
     Err(FieldError::new("kind", message).into())
 }
 
@@ -87,18 +105,45 @@ pub fn others(documents: &[Value]) -> Vec<Value> {
     others.into_iter().cloned().chain(templates).collect()
 }
 
+/// Refuses an instance type and a preference, which change most of the VM.
+fn check_cluster_parts(vm: &Value) -> Result<(), FieldError> {
+    let given = CLUSTER_PARTS.iter().filter_map(|(field, kind)| {
+        let part = vm
+            .pointer(&pointer(field))
+            .filter(|part| part.is_object())?;
+        let kind = Some(text_at(part, "/kind"))
+            .filter(|given| !given.is_empty())
+            .unwrap_or(kind);
+        let name = match text_at(part, "/name") {
+            "" => format!("of volume {:?}", text_at(part, "/inferFromVolume")),
+            name => format!("{name:?}"),
+        };
+        Some((*field, format!("{kind} {name}")))
+    });
+    let given: Vec<_> = given.collect();
+    let Some((field, _)) = given.first() else {
+        return Ok(());
+    };
+    let documents: Vec<&str> = given
+        .iter()
+        .map(|(_, document)| document.as_str())
+        .collect();
+    let message = format!(
+        "only a cluster applies {}: take what it makes of the VM, by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml while it runs",
+        documents.join(" and ")
+    );
+    Err(FieldError::new(*field, message))
+}
+
 /// Turns a VM's template into the VMI that a cluster would make of it.
 ///
 /// # Errors
-/// It has none, or needs an instance type of the cluster.
+/// It has none, or needs an instance type or preference of the cluster.
 pub fn into_vmi(value: Value) -> Result<Value, FieldError> {
     if text_at(&value, "/kind") == VMI {
         return Ok(value);
     }
-    if is_object_at(&value, "/spec/instancetype") {
-        let message = "only a cluster has instance types; virtctl expand -f FILE prints the VM with what its instance type gives it";
-        return Err(FieldError::new(INSTANCE_TYPE, message));
-    }
+    check_cluster_parts(&value)?;
     let template = value
         .pointer("/spec/template")
         .ok_or_else(|| FieldError::new("spec.template", "missing; a VirtualMachine needs one"))?;

@@ -1,6 +1,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use super::documents::CLUSTER_PARTS;
 use super::yaml_error::YamlError;
 use crate::error::CtlError;
 use crate::files::InFile;
@@ -52,8 +53,16 @@ pub fn in_manifest(file: &Path) -> impl FnOnce(ManifestError) -> CtlError {
     move |source| match source {
         // check does not know the running VM.
         ManifestError::File(_) | ManifestError::OtherVm(_) => InFile::new(file, source).into(),
+        // It says what to do, and check finds no more.
+        ManifestError::Field(ref error) if is_whole_problem(&error.field) => {
+            InFile::new(file, source).into()
+        }
         _ => first_problem(file, source),
     }
+}
+
+fn is_whole_problem(field: &str) -> bool {
+    field == "kind" || CLUSTER_PARTS.iter().any(|(part, _)| *part == field)
 }
 
 /// For `map_err` when converting a manifest.
@@ -77,10 +86,10 @@ mod tests {
     #[test]
     fn the_first_error_of_a_manifest_leads_to_the_verb_that_finds_all() {
         let refused = |file: &str, error: ManifestError| in_manifest(Path::new(file))(error).text();
-        let text = refused("a.yaml", FieldError::new("kind", "missing").into());
+        let text = refused("a.yaml", FieldError::new("spec", "missing").into());
         let hint = "\n  what to do: launcherctl check a.yaml shows all that is wrong";
         assert!(text.ends_with(hint), "{text}");
-        let text = refused("-", FieldError::new("kind", "missing").into());
+        let text = refused("-", FieldError::new("spec", "missing").into());
         assert!(
             text.ends_with("launcherctl check - shows all that is wrong"),
             "{text}"
@@ -89,6 +98,10 @@ mod tests {
             !refused("a.yaml", ManifestError::File("it is empty".to_owned()))
                 .contains("launcherctl check")
         );
+        for field in ["kind", "spec.preference"] {
+            let text = refused("a.yaml", FieldError::new(field, "missing").into());
+            assert!(!text.contains("launcherctl check"), "{text}");
+        }
         let other = ManifestError::OtherVm(FieldError::new("metadata.name", "another VM runs"));
         assert!(!refused("a.yaml", other).contains("launcherctl check"));
     }

@@ -9,7 +9,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::documents::{self, INSTANCE_TYPE};
+use super::documents::{self, CLUSTER_PARTS, TEMPLATES};
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
 use super::kind::meant_kind;
@@ -62,6 +62,11 @@ impl Problem {
         }
     }
 
+    fn into_note(mut self) -> Self {
+        self.severity = Severity::Note;
+        self
+    }
+
     /// A problem of a document's field.
     fn of_field(document: &Node, error: FieldError) -> Self {
         let line = document.line_of(&error.field);
@@ -94,7 +99,13 @@ pub fn problems(text: &str) -> Vec<Problem> {
     let vms = documents.iter();
     let vms = vms.filter_map(|node| Some((node, meant_kind(node)?)));
     let vms: Vec<_> = vms.collect();
-    if vms.is_empty() {
+    let of_templates: Vec<Problem> = documents.iter().flat_map(of_template).collect();
+    let is_unknown = |node: &&Node| {
+        config_data::Kind::of_document(&node.value()).is_none() && template(node).is_none()
+    };
+    if vms.is_empty() && documents.iter().any(|node| !node.text("kind").is_empty()) {
+        found.extend(documents.iter().filter(is_unknown).map(not_checked));
+    } else if vms.is_empty() {
         let line = documents.first().map_or(1, |node| node.line_of("kind"));
         let error = documents::the_vmi(documents.iter().map(Node::value).collect()).err();
         found.extend(error.map(|error| Problem::of_file(line, chain(&error))));
@@ -102,16 +113,14 @@ pub fn problems(text: &str) -> Vec<Problem> {
     let vms = vms.into_iter();
     let of_vms = vms.flat_map(|(node, (kind, misfit))| of_document(node, kind, misfit));
     let of_others = documents.iter().flat_map(of_config_data);
+    let of_vms = of_vms.chain(of_templates);
     found.extend(of_vms.chain(of_others).take(MAX_PROBLEMS + 1));
     found.sort_by_key(|problem| problem.line);
     if found.len() > MAX_PROBLEMS {
         found.truncate(MAX_PROBLEMS);
         let line = found.last().map_or(1, |problem| problem.line);
         let message = format!("there are more than {MAX_PROBLEMS} problems; mend these first");
-        found.push(Problem {
-            severity: Severity::Note,
-            ..Problem::of_file(line, message)
-        });
+        found.push(Problem::of_file(line, message).into_note());
     }
     found
 }
@@ -120,6 +129,38 @@ pub fn problems(text: &str) -> Vec<Problem> {
 fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
     let found = config_data::document_problems(&node.value()).into_iter();
     found.map(|error| Problem::of_field(node, error))
+}
+
+/// A note about a document of another kind.
+fn not_checked(node: &Node) -> Problem {
+    let message = format!(
+        "{:?} is not checked; check reads virtual machines, also in pools and replica sets, ConfigMaps and Secrets",
+        node.text("kind")
+    );
+    Problem::of_field(node, FieldError::new("kind", message)).into_note()
+}
+
+/// The path and kind of the template of a pool or replica set.
+fn template(node: &Node) -> Option<(&'static str, &'static str)> {
+    let mut kinds = TEMPLATES.iter();
+    kinds.find_map(|(kind, path, of)| (*kind == node.text("kind")).then_some((*path, *of)))
+}
+
+/// The problems in the template of a pool or replica set, whose VMs get their names later.
+fn of_template(node: &Node) -> Vec<Problem> {
+    let Some((path, kind)) = template(node) else {
+        return Vec::new();
+    };
+    let Some(vm) = node.find(path) else {
+        let error = FieldError::new(path, "missing");
+        return vec![Problem::of_field(node, error)];
+    };
+    let mut found = of_document(vm, kind, None);
+    found.retain(|problem| problem.field != "metadata.name");
+    for problem in &mut found {
+        problem.field.insert_str(0, &format!("{path}."));
+    }
+    found
 }
 
 /// The problems of a VM or VMI; `misfit` is the field that does not fit its kind.
@@ -148,16 +189,16 @@ fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Probl
         found.extend(violations_of_vm(&value).map(problem));
     }
     set(&mut value, "/kind", json!(kind));
+    let in_vmi = |error| problem(if is_vmi { error } else { in_template(error) });
     match documents::into_vmi(value) {
-        Ok(vmi) if is_vmi => found.extend(of_vmi(vmi).into_iter().map(problem)),
-        Ok(vmi) => found.extend(of_vmi(vmi).into_iter().map(in_template).map(problem)),
+        Ok(vmi) => found.extend(of_vmi(vmi).into_iter().map(in_vmi)),
         Err(error) => {
-            let is_note = error.field == INSTANCE_TYPE;
-            let mut problem = problem(error);
-            if is_note {
-                problem.severity = Severity::Note;
-            }
-            found.push(problem);
+            let is_note = CLUSTER_PARTS.iter().any(|(part, _)| *part == error.field);
+            found.push(if is_note {
+                problem(error).into_note()
+            } else {
+                problem(error)
+            });
         }
     }
     found

@@ -196,7 +196,7 @@ mod tests {
             "a            fits                 pc-q35-10.0        yes  yes",
             r#"a            restarts             pc-q35-rhel9.6.0   yes  no       status.machine.type: this QEMU does not have "pc-q35-rhel9.6.0""#,
             r#"b            stopped              pc-q35-rhel9.6.0   no   -        spec.domain.cpu.model: this libvirt does not know "EPYC-Turin"; spec.domain.machine.type: this QEMU does not have "pc-q35-rhel9.6.0""#,
-            "b            typed                -                  ?    -        cannot be checked: spec.instancetype: only a cluster has instance types; virtctl expand -f FILE prints the VM with what its instance type gives it",
+            r#"b            typed                -                  ?    -        cannot be checked: spec.instancetype: only a cluster applies VirtualMachineClusterInstancetype "large": take what it makes of the VM, by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml while it runs"#,
             "b            arm                  virt               no   -        spec.architecture: there is no QEMU for arm64",
         ];
         assert_eq!(shown, expected);

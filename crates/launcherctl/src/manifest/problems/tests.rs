@@ -85,7 +85,7 @@ fn many_problems_are_counted_and_the_first_are_shown() {
 #[test]
 fn what_is_no_manifest_has_one_problem() {
     assert_eq!(found("kind: [").len(), 1);
-    assert_eq!(found("kind: ConfigMap").len(), 1);
+    assert_eq!(found("metadata: {name: a}").len(), 1);
     let instancetype = "kind: VirtualMachine\nmetadata: {name: a}\nspec:\n  runStrategy: Always\n  instancetype: {name: u1}\n  template: {spec: {domain: {}}}\n";
     let found = found(instancetype);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -94,6 +94,27 @@ fn what_is_no_manifest_has_one_problem() {
             .iter()
             .all(|it| it.starts_with("5: spec.instancetype: ") && it.contains("virtctl expand")),
         "{found:?}"
+    );
+}
+
+#[test]
+fn templates_of_pools_and_replica_sets_are_checked_and_other_kinds_are_not() {
+    let vmi = "domain: {memory: {guest: 64Mi}, cpus: 1}";
+    let set = format!(
+        "kind: VirtualMachineInstanceReplicaSet\nspec:\n  template:\n    spec:\n      {vmi}\n"
+    );
+    assert_eq!(places(&set), ["5: spec.template.spec.domain.cpus"]);
+    let pool = format!(
+        "kind: VirtualMachinePool\nspec:\n  virtualMachineTemplate:\n    spec:\n      runStrategy: Always\n      template:\n        spec:\n          {vmi}\n"
+    );
+    let field = "spec.virtualMachineTemplate.spec.template.spec.domain.cpus";
+    assert_eq!(places(&pool), [format!("8: {field}")]);
+    let policy = problems("apiVersion: migrations.kubevirt.io/v1alpha1\nkind: MigrationPolicy\n");
+    assert_eq!((policy[0].line, policy[0].severity), (2, Severity::Note));
+    assert!(
+        policy[0]
+            .message
+            .starts_with("\"MigrationPolicy\" is not checked")
     );
 }
 
