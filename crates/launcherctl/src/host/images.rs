@@ -16,10 +16,11 @@ use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::json::{copy_at, is_object_at, text_at};
 use crate::manifest::Manifest;
+use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
 use crate::manifest::drives::is_drive;
 use crate::similar::known_names;
 use crate::view::output::say;
-use api::pod_paths::{CLAIM_DIR, PodPaths, file_name};
+use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
 
 /// The unit of a file's blocks on any file system.
@@ -74,7 +75,40 @@ pub fn place(
         };
         errors.extend(placed.err());
     }
+    let tree = given.get(KERNEL_BOOT_NAME).copied();
+    errors.extend(place_kernel_boot(manifest, dir, tree).err());
     errors
+}
+
+/// Puts kernel and initrd of a kernel boot container where virt-handler would have put them, from
+/// its image's tree or a directory of the files.
+fn place_kernel_boot(
+    manifest: &Manifest,
+    dir: &VmDir,
+    tree: Option<&Path>,
+) -> Result<(), CtlError> {
+    let kernel_boot = dir.path(CONTAINER_DISK_DIR).join(KERNEL_BOOT_DIR);
+    for path in boot_files(manifest.value()) {
+        let link = kernel_boot.join(file_name(&path));
+        if let Some(tree) = tree {
+            let in_tree = tree.join(path.trim_start_matches('/'));
+            let file = if in_tree.exists() {
+                in_tree
+            } else {
+                tree.join(file_name(&path))
+            };
+            hard_link_image(&file, &link, true).map_err(|error| {
+                error.in_option(format!("--disk {KERNEL_BOOT_NAME}={}", tree.display()))
+            })?;
+        } else if !link.exists() {
+            fail!(
+                "only a cluster has the kernel boot container {}; give its files with --disk {KERNEL_BOOT_NAME}=DIR, a directory with {} (podman cp gets them out)",
+                text_at(manifest.value(), &format!("{KERNEL_BOOT}/image")),
+                boot_files(manifest.value()).join(" and ")
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The volume and the image of an option.
@@ -82,7 +116,10 @@ fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, &'a Pa
     let Some((name, file)) = disk.split_once('=') else {
         fail!("--disk {disk}: expected NAME=FILE");
     };
-    let names: Vec<&str> = manifest.volumes().map(|(volume, _)| volume).collect();
+    let mut names: Vec<&str> = manifest.volumes().map(|(volume, _)| volume).collect();
+    if !boot_files(manifest.value()).is_empty() {
+        names.push(KERNEL_BOOT_NAME);
+    }
     if names.contains(&name) {
         return Ok((name, Path::new(file)));
     }

@@ -4,6 +4,7 @@
 //!  YAML, JSON ─► documents ─► the VMI or VM ─► types are checked ─► defaults ─► Manifest
 //! ```
 
+pub mod cluster_only;
 pub mod config_data;
 pub mod context;
 mod defaults;
@@ -26,7 +27,7 @@ mod yaml_error;
 use serde_json::{Value, json};
 
 use api::vmi::Vmi;
-pub use defaults::random_uuid;
+pub use defaults::{host_architecture, random_uuid};
 pub use error::{FieldError, MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
 pub use network::Card;
 pub use origin::Origin;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Manifest;
-use crate::json::{copy_at, is_object_at, list_at, set, text_at};
+use crate::json::{copy_at, find_named, is_object_at, list_at, set, text_at};
 
 const INTERFACES: &str = "/spec/domain/devices/interfaces";
 const NETWORKS: &str = "/spec/networks";
@@ -35,7 +35,7 @@ impl Manifest {
         let (mut kept, mut cards, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
         let interfaces = list_at(&self.vmi, INTERFACES).iter();
         for interface in interfaces.filter(|one| text_at(one, "/state") != "absent") {
-            match as_plugins(interface) {
+            match as_plugins(&self.vmi, interface) {
                 Some((interface, card)) => {
                     kept.push(interface);
                     cards.push(card);
@@ -70,8 +70,9 @@ impl Manifest {
         }
     }
 
-    /// Takes the network of the previously `sent` VMI.
+    /// Takes the network of the previously `sent` VMI, and leaves out what `run` did.
     pub fn network_as_in(&mut self, sent: &Value) {
+        self.leave_out_node_parts();
         let interfaces = list_at(sent, INTERFACES);
         let is_plugins = |interface: &Value| is_object_at(interface, "/binding");
         if interfaces.is_empty() {
@@ -82,11 +83,19 @@ impl Manifest {
     }
 }
 
-/// `None` for SR-IOV and a cluster's plugins.
-fn as_plugins(interface: &Value) -> Option<(Value, Card)> {
-    let fields = interface.as_object()?;
-    let is_own = |binding: &&str| fields.get(*binding).is_some_and(Value::is_object);
-    BINDINGS.iter().find(|binding| is_own(binding))?;
+/// Whether the interface is SR-IOV, of a cluster's plugin, or on another network than the pod's.
+pub fn needs_cluster(vmi: &Value, interface: &Value) -> bool {
+    let is_own = |binding: &str| is_object_at(interface, &format!("/{binding}"));
+    let network = find_named(vmi, NETWORKS, text_at(interface, "/name"));
+    let is_pods = network.is_none_or(|network| is_object_at(network, "/pod"));
+    !is_pods || !BINDINGS.iter().any(|binding| is_own(binding))
+}
+
+/// `None` if it needs a cluster.
+fn as_plugins(vmi: &Value, interface: &Value) -> Option<(Value, Card)> {
+    let fields = interface
+        .as_object()
+        .filter(|_| !needs_cluster(vmi, interface))?;
     let mut plugins = fields.clone();
     plugins.retain(|field, _| !BINDINGS.contains(&field.as_str()));
     let mut plugins = Value::from(plugins);
@@ -155,8 +164,9 @@ mod tests {
         let spec =
             "interfaces: [{name: default, masquerade: {}, state: down}, {name: fast, bridge: {}}]";
         let mut plugins = manifest(spec);
-        plugins.use_plugin_network();
+        let (_, left_out) = plugins.use_plugin_network();
         assert_eq!(plugins.links_down(), ["default"]);
+        assert_eq!(left_out, ["fast"], "its network is not the pod's");
     }
 
     #[test]

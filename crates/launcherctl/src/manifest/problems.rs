@@ -9,6 +9,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::cluster_only;
 use super::documents::{self, CLUSTER_PARTS, TEMPLATES};
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
@@ -191,7 +192,12 @@ fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Probl
     set(&mut value, "/kind", json!(kind));
     let in_vmi = |error| problem(if is_vmi { error } else { in_template(error) });
     match documents::into_vmi(value) {
-        Ok(vmi) => found.extend(of_vmi(vmi).into_iter().map(in_vmi)),
+        Ok(vmi) => {
+            let notes = cluster_only::notes(&vmi).into_iter().map(in_vmi);
+            let notes: Vec<Problem> = notes.map(Problem::into_note).collect();
+            found.extend(of_vmi(vmi).into_iter().map(in_vmi));
+            found.extend(notes);
+        }
         Err(error) => {
             let is_note = CLUSTER_PARTS.iter().any(|(part, _)| *part == error.field);
             found.push(if is_note {

@@ -10,9 +10,10 @@ use serde_json::Value;
 use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::error::CtlError;
 use crate::files::{InFile, read_text};
+use crate::manifest::cluster_only::missing_devices;
 use crate::manifest::context::context_of_pod;
 use crate::manifest::{self, in_manifest};
-use crate::view::output::{Format, answer_document};
+use crate::view::output::{Format, answer_document, say};
 use api::vmi::Vmi;
 use convert::Context;
 
@@ -56,7 +57,11 @@ impl Inputs {
             Some(file) => {
                 serde_json::from_str(&read_text(file)?).map_err(|error| InFile::new(file, error))?
             }
-            None => context_of_pod(&vmi),
+            None => {
+                let missing = missing_devices(&value);
+                missing.for_each(|device| say(&format!("note: {device}")));
+                context_of_pod(&vmi)
+            }
         };
         Ok((text, value, vmi, context))
     }

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::target::read_manifest_in;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
@@ -33,12 +33,12 @@ use crate::host::control::{ControlClient, Phase};
 pub use crate::host::launcher::grace;
 use crate::host::network::{Network, NetworkArgs};
 use crate::host::orphan_qemu::OrphanQemu;
-use crate::host::processes::tool;
+use crate::host::processes::{find_on_path, tool};
 use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::remains::{Earlier, forget};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::StartArgs;
-use crate::manifest::{Manifest, in_conversion};
+use crate::manifest::{Manifest, host_architecture, in_conversion};
 use crate::view::output::Format;
 use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
 pub use incoming::{Incoming, receive};
@@ -86,7 +86,10 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut manifest = read_manifest_in(&args.manifest, args.namespace.as_deref())?;
     let screen = Screen::new(format);
-    let (network, notes) = Network::of(&mut manifest, &args.network)?;
+    check_emulator(manifest.text("/spec/architecture"))?;
+    let mut notes = manifest.leave_out_node_parts();
+    let (network, of_network) = Network::of(&mut manifest, &args.network)?;
+    notes.extend(of_network);
     notes.iter().for_each(|note| screen.note(note));
     if args.track_changes && !manifest.track_changes() {
         screen.note("it has no claim, data volume or host disk, so there are no changes to track");
@@ -146,6 +149,22 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     result
+}
+
+/// Refuses an architecture that this machine can neither run nor emulate.
+fn check_emulator(architecture: &str) -> Result<(), CtlError> {
+    let emulator = match architecture {
+        "arm64" => "qemu-system-aarch64",
+        "s390x" => "qemu-system-s390x",
+        _ => "qemu-system-x86_64",
+    };
+    let host = host_architecture();
+    if architecture == host || find_on_path(emulator).is_some() {
+        return Ok(());
+    }
+    fail!(
+        "spec.architecture: the VM is for {architecture}, and this machine is {host} and has no {emulator}; install that, or leave the field out if the images are for {host}"
+    );
 }
 
 /// Places the VM's files. Returns the arguments of its supervisor.

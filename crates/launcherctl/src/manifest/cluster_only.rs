@@ -1,0 +1,136 @@
+//! Parts of a VMI that only a cluster's node provides, and what becomes of them on one machine.
+
+use serde_json::{Value, json};
+
+use super::error::FieldError;
+use super::network::needs_cluster;
+use super::paths::pointer;
+use super::{Manifest, list_at};
+use crate::json::{copy_at, is_true_at, names_at, set, text_at};
+
+const DEVICES: [&str; 2] = [
+    "spec.domain.devices.gpus",
+    "spec.domain.devices.hostDevices",
+];
+const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
+/// Fields of the CPU that need dedicated CPUs.
+const OF_DEDICATED: [&str; 4] = [
+    "dedicatedCpuPlacement",
+    "isolateEmulatorThread",
+    "numa",
+    "realtime",
+];
+/// The kernel boot container of a VMI.
+pub const KERNEL_BOOT: &str = "/spec/domain/firmware/kernelBoot/container";
+/// Its name for `--disk`.
+pub const KERNEL_BOOT_NAME: &str = "kernel-boot";
+
+/// The devices that a conversion without a node lacks.
+pub fn missing_devices(vmi: &Value) -> impl Iterator<Item = FieldError> {
+    DEVICES.iter().filter_map(|field| {
+        let names = names_at(vmi, &pointer(field)).join(", ");
+        let message = format!("left out, as only a cluster's node gives devices: {names}");
+        (!names.is_empty()).then(|| FieldError::new(*field, message))
+    })
+}
+
+/// What `run` leaves out, and what it needs instead of a cluster.
+pub fn notes(vmi: &Value) -> Vec<FieldError> {
+    let mut found: Vec<FieldError> = missing_devices(vmi).collect();
+    if is_true_at(vmi, &pointer(DEDICATED)) {
+        let message = "left out by run, as only a cluster's node reserves CPUs: the guest's CPUs are not pinned";
+        found.push(FieldError::new(DEDICATED, message));
+    }
+    if let [_, ..] = boot_files(vmi).as_slice() {
+        let message = format!(
+            "run needs --disk {KERNEL_BOOT_NAME}=DIR, a directory with {}",
+            boot_files(vmi).join(" and ")
+        );
+        found.push(FieldError::new(
+            "spec.domain.firmware.kernelBoot.container",
+            message,
+        ));
+    }
+    let interfaces = list_at(vmi, "/spec/domain/devices/interfaces")
+        .iter()
+        .enumerate();
+    found.extend(interfaces.filter_map(|(index, interface)| {
+        let field = format!("spec.domain.devices.interfaces[{index}]");
+        let name = text_at(interface, "/name");
+        let message = format!("left out by run, as only a cluster has its network: {name}");
+        needs_cluster(vmi, interface).then(|| FieldError::new(field, message))
+    }));
+    found
+}
+
+/// The paths of kernel and initrd in the kernel boot container.
+pub fn boot_files(vmi: &Value) -> Vec<String> {
+    let container = copy_at(vmi, KERNEL_BOOT);
+    let paths = ["/kernelPath", "/initrdPath"].map(|path| text_at(&container, path).to_owned());
+    paths.into_iter().filter(|path| !path.is_empty()).collect()
+}
+
+impl Manifest {
+    /// Removes devices and CPUs that only a cluster's node gives. Returns a note for each kind.
+    pub fn leave_out_node_parts(&mut self) -> Vec<String> {
+        let parts = [&DEVICES[..], &[DEDICATED]].concat();
+        let mut notes = notes(&self.vmi);
+        notes.retain(|note| parts.contains(&note.field.as_str()));
+        for field in notes.iter().map(|note| note.field.as_str()) {
+            if field == DEDICATED {
+                for part in OF_DEDICATED {
+                    set(
+                        &mut self.vmi,
+                        &format!("/spec/domain/cpu/{part}"),
+                        Value::Null,
+                    );
+                }
+            } else {
+                set(&mut self.vmi, &pointer(field), json!([]));
+            }
+        }
+        notes.iter().map(FieldError::to_string).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_part_that_needs_a_node_is_named_and_left_out() {
+        let mut manifest = Manifest::parse(
+            "kind: VirtualMachineInstance
+metadata: {name: a}
+spec:
+  domain:
+    memory: {guest: 64Mi}
+    cpu: {dedicatedCpuPlacement: true, isolateEmulatorThread: true}
+    firmware: {kernelBoot: {container: {image: x, kernelPath: /boot/k, initrdPath: /boot/i}}}
+    devices:
+      gpus: [{name: gpu1, deviceName: a/b}]
+      hostDevices: [{name: stick, deviceName: c/d}]
+      interfaces: [{name: default, masquerade: {}}, {name: lan, bridge: {}}]
+  networks: [{name: default, pod: {}}, {name: lan, multus: {networkName: x}}]
+",
+        )
+        .unwrap();
+        let found: Vec<String> = notes(manifest.value())
+            .iter()
+            .map(FieldError::to_string)
+            .collect();
+        let expected = [
+            "spec.domain.devices.gpus: left out, as only a cluster's node gives devices: gpu1",
+            "spec.domain.devices.hostDevices: left out, as only a cluster's node gives devices: stick",
+            "spec.domain.cpu.dedicatedCpuPlacement: left out by run, as only a cluster's node reserves CPUs: the guest's CPUs are not pinned",
+            "spec.domain.firmware.kernelBoot.container: run needs --disk kernel-boot=DIR, a directory with /boot/k and /boot/i",
+            "spec.domain.devices.interfaces[1]: left out by run, as only a cluster has its network: lan",
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(manifest.leave_out_node_parts(), expected[..3]);
+        assert_eq!(manifest.leave_out_node_parts(), [""; 0]);
+        assert_eq!(notes(manifest.value()).len(), 2);
+        manifest.check_conversion().unwrap();
+    }
+}
