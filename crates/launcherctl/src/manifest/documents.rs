@@ -4,17 +4,12 @@
 use serde_json::{Value, json};
 
 use super::error::{FieldError, ManifestError};
-use super::paths::pointer;
+use super::paths::{CLUSTER_PARTS, pointer};
 use super::yaml_error::YamlError;
 use crate::json::{copy_at, list_at, set, text_at};
 
 pub const VMI: &str = "VirtualMachineInstance";
 pub const VM: &str = "VirtualMachine";
-/// What only a cluster applies to a VM: the field, and the kind of the document that it names.
-pub const CLUSTER_PARTS: [(&str, &str); 2] = [
-    ("spec.instancetype", "VirtualMachineClusterInstancetype"),
-    ("spec.preference", "VirtualMachineClusterPreference"),
-];
 /// Kinds with a template of a VM or VMI: the template's path and kind.
 pub const TEMPLATES: [(&str, &str, &str); 2] = [
     ("VirtualMachinePool", "spec.virtualMachineTemplate", VM),

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use super::documents::CLUSTER_PARTS;
+use super::paths::CLUSTER_PARTS;
 use super::yaml_error::YamlError;
 use crate::error::CtlError;
 use crate::files::InFile;

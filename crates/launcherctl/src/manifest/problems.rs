@@ -10,12 +10,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster_only;
-use super::documents::{self, CLUSTER_PARTS, TEMPLATES};
+use super::documents::{self, TEMPLATES};
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
 use super::kind::meant_kind;
 use super::lines::Node;
-use super::paths::{is_related, pointer};
+use super::paths::{CLUSTER_PARTS, is_related, pointer};
 use super::refusals::{clear, clear_parent, refusals};
 use super::rules::{violations, violations_of_vm};
 use super::{config_data, defaults, typed};
