@@ -36,8 +36,10 @@ build: ## the executables, optimized
 
 # Unless ARGS says which disk to use, it is the test guest's, which prints a line when it is up. Emulation takes 7 seconds
 # for that and works everywhere, even where /dev/kvm exists but does not work; KVM=1 uses /dev/kvm.
-run: setup build guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" for another)
-	target/release/pod-tools launcherctl run $(ARGS) $(if $(KVM),,--emulate) \
+# "make test" uses the same build: an optimized one takes three times as long.
+run: setup guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" for another)
+	$(CARGO) build --locked
+	target/debug/pod-tools launcherctl run $(ARGS) $(if $(KVM),,--emulate) \
 		$(if $(findstring --disk,$(ARGS)),,--disk rootdisk=$(GUEST) --until "virt-launcher test guest is up")
 
 # A test waits for its guest more than it computes.
