@@ -10,6 +10,7 @@ use super::process::{Usage, is_named, named, processor_time, programs_time};
 use super::{number, results};
 use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
 use crate::sidecars::{Sidecar, socket};
+use api::proto::cmd::v1::EmptyRequest;
 
 /// The pod's own programs; QEMU is the same with any launcher.
 const PROGRAMS: [&str; 4] = [
@@ -18,8 +19,9 @@ const PROGRAMS: [&str; 4] = [
     "virtqemud",
     "virtlogd",
 ];
-/// Over which wake-ups are counted.
+/// Over which wake-ups are counted. With an agent a minute, as its polls come in rounds.
 const IDLE: Duration = Duration::from_secs(10);
+const IDLE_WITH_AGENT: Duration = Duration::from_secs(60);
 /// For what follows a start to be done.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -92,6 +94,18 @@ fn measured(work: impl AsyncFnOnce() -> Row) -> Row {
     row.unwrap()
 }
 
+/// The median of a call's time.
+async fn each(name: &str, call: impl AsyncFn()) -> (String, f64) {
+    let mut times = Vec::new();
+    for _ in 0..101 {
+        let begin = Instant::now();
+        call().await;
+        times.push(milliseconds(begin));
+    }
+    times.sort_by(f64::total_cmp);
+    (name.to_owned(), times[times.len() / 2])
+}
+
 /// From the start of a pod to its guest, and what it takes up when it is idle.
 fn life() -> Row {
     measured(async || {
@@ -105,18 +119,24 @@ fn life() -> Row {
         let begin = Instant::now();
         pod.sync_ok(&vmi).await;
         row.push(("first sync ms".to_owned(), milliseconds(begin)));
-        let begin = Instant::now();
-        for _ in 0..50 {
-            pod.sync_ok(&vmi).await;
-        }
-        row.push((
-            "sync without change ms".to_owned(),
-            milliseconds(begin) / 50.0,
-        ));
+        // This client's own part of a call.
+        row.push(
+            each("ping ms", async || {
+                drop(pod.cmd().ping(EmptyRequest {}).await)
+            })
+            .await,
+        );
+        row.push(
+            each("GetDomain ms", async || {
+                drop(pod.cmd().get_domain(EmptyRequest {}).await)
+            })
+            .await,
+        );
+        row.push(each("sync without change ms", async || pod.sync_ok(&vmi).await).await);
         let mut guest = pod.guest(&vmi).await;
         guest.until(crate::harness::UP).await;
         tokio::time::sleep(SETTLE).await;
-        row.extend(idle(&[&pod]).await);
+        row.extend(idle(&[&pod], IDLE_WITH_AGENT).await);
         pod.end(&vmi).await;
         pod.exit_code().await;
         row
@@ -124,7 +144,7 @@ fn life() -> Row {
 }
 
 /// Memory and wake-ups of all programs of these pods.
-async fn idle(pods: &[&Pod]) -> Row {
+async fn idle(pods: &[&Pod], time: Duration) -> Row {
     let usage = || {
         PROGRAMS.map(|name| {
             let processes = pods.iter().filter_map(|pod| named(pod, name));
@@ -140,7 +160,7 @@ async fn idle(pods: &[&Pod]) -> Row {
         })
     };
     let before = usage();
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(time).await;
     let mut row = Row::new();
     for ((name, before), after) in PROGRAMS.iter().zip(before).zip(usage()) {
         let mib = |kib: u64| kib as f64 / 1024.0;
@@ -150,7 +170,7 @@ async fn idle(pods: &[&Pod]) -> Row {
         row.push((format!("{name} dirty MiB"), mib(after.private_dirty)));
         row.push((
             format!("{name} wake-ups/min"),
-            wakeups * 60.0 / IDLE.as_secs_f64(),
+            wakeups * 60.0 / time.as_secs_f64(),
         ));
     }
     row
@@ -206,7 +226,7 @@ fn pods(count: usize) -> Row {
         let all_running = milliseconds(begin);
         tokio::time::sleep(SETTLE).await;
         let pods: Vec<&Pod> = started.iter().map(|vm| &vm.pod).collect();
-        let idle = idle(&pods).await;
+        let idle = idle(&pods, IDLE).await;
         let sum = |unit: &str| {
             let of_unit = idle.iter().filter(|(name, _)| name.ends_with(unit));
             of_unit.map(|(_, value)| value).sum()
