@@ -129,13 +129,14 @@ cel-evaluator:
 
 # pod-tools itself says which names it answers to, so that no link leads nowhere. DYNAMIC=yes is for a tree that no other
 # image takes container-disk from, such as that of the tests.
-install: $(if $(BINARIES),,programs) ## executables, links, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
+install: $(if $(BINARIES),,programs) ## executables, links, seccomp profile, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
 	$(if $(DYNAMIC),,@scripts/check-static $(PROGRAMS)/pod-tools)
 	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/cel-evaluator $(PROGRAMS)/pod-tools \
 		$(PROGRAMS)/virt-launcher-monitor
 	@names=$$($(PROGRAMS)/pod-tools --list) && for name in $$names; do \
 		ln -sfn pod-tools $(BINDIR)/$$name || exit; \
 	done
+	install -C -D -m 0644 -t $(SHAREDIR)/virt-launcher container/seccomp.json
 	$(if $(filter no,$(MANUALS)),,@ctl="$(PROGRAMS)/pod-tools launcherctl" && \
 	put() { install -C -D -m 0644 -T /dev/stdin "$(SHAREDIR)/$$1"; } && \
 		mkdir -p "$(SHAREDIR)/man/man1" && $$ctl manual "$(SHAREDIR)/man/man1" && \

@@ -15,6 +15,7 @@ mod differences;
 mod links;
 mod markdown;
 mod python;
+mod seccomp;
 mod security;
 mod source;
 
