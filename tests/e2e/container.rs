@@ -96,6 +96,7 @@ fn processes_have_their_names_rights_and_no_zombies() {
             assert_eq!(status(pid, "Uid"), "107\t107\t107\t107", "{command}");
             assert_eq!(status(pid, "CapBnd"), "0000000000000400", "{command}");
             assert_eq!(status(pid, "NoNewPrivs"), "1", "{command}");
+            assert_eq!(status(pid, "Seccomp"), "2", "{command}");
         }
         // For passt, which listens below port 1024.
         let daemon = pod.processes("virtqemud");

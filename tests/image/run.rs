@@ -168,6 +168,27 @@ fn tpm() {
     assert!(output.contains("tpm2-00.permall"), "{output}");
 }
 
+/// One is not in the profile, the other has arguments that are not. User 107 may do both where there is no filter.
+#[test]
+fn a_system_call_outside_the_profile_fails() {
+    const USER: &str = "setpriv --reuid 107 --clear-groups --bounding-set -all --no-new-privs";
+    for command in ["ionice --class idle true", "unshare --user --net true"] {
+        output("root", &format!("{USER} {command}"));
+        let refused = enter("launcher", command);
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && message.contains("Function not implemented"),
+            "{command}: {message}"
+        );
+    }
+}
+
+/// It makes namespaces of its own before it takes a guest's packets, and ends if it cannot.
+#[test]
+fn passt_isolates_itself() {
+    output("launcher", "passt --socket /tmp/passt.sock && pgrep passt");
+}
+
 #[test]
 fn time_zones() {
     let zones = output(

@@ -139,6 +139,7 @@ fn image() -> Result<&'static Image, &'static String> {
             succeeds(Command::new("unshare").args([
                 "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "true",
             ]))?;
+            succeeds(Command::new("/usr/bin/python3").args(["-c", "import seccomp"]))?;
             let _lock = lock(&target.join("image-tree.lock")).map_err(|error| error.to_string())?;
             succeeds(
                 Command::new(Path::new(HOME).join("scripts/image-tree"))
@@ -340,7 +341,8 @@ impl Container {
         command
             .args(["--target", &self.first().to_string()])
             .args(["--mount", "--pid", "--net", "--uts", "--ipc"])
-            .args(["--root", "--wd", "/usr/bin/setpriv"]);
+            .args(["--root", "--wd", "/usr/bin/setpriv"])
+            .arg("--seccomp-filter=/seccomp");
         if self.user == User::Qemu {
             command.args(["--reuid=107", "--regid=107", "--groups=107"]);
             command.args(["--bounding-set=-all,+net_bind_service", "--no-new-privs"]);
