@@ -363,8 +363,8 @@ fn slopes(lines: &[(String, String, f64)]) -> Vec<(&str, &str, f64)> {
         if slopes.iter().any(|(k, n, _)| (*k, *n) == (kind, name)) {
             continue;
         }
-        let same = points().filter(|(k, n, ..)| (*k, *n) == (kind, name));
-        if let Some((.., most, last)) = same.last().filter(|(.., most, _)| *most > least) {
+        let mut same = points().filter(|(k, n, ..)| (*k, *n) == (kind, name));
+        if let Some((.., most, last)) = same.next_back().filter(|(.., most, _)| *most > least) {
             slopes.push((kind, name, (last - first) / (most - least)));
         }
     }
