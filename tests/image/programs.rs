@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::{
-    assert_executable, assert_link, assert_owned, at, elf, metadata, output, resolve, text,
-};
+use super::{assert_executable, assert_link, assert_owned, at, elf, output, resolve, text};
 
 #[test]
 fn programs_that_kubevirt_starts() {
