@@ -1,17 +1,17 @@
-//! A file that appears only when complete.
+//! Files that are complete or not there.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::files::{FileError, create_private};
+use tempfile::NamedTempFile;
+
+use crate::files::FileError;
 
 /// A file written under another name beside its own. It gets its own name when complete, and is
 /// removed otherwise.
 #[derive(Debug)]
 pub struct NewFile {
-    file: File,
-    temporary: PathBuf,
+    file: NamedTempFile,
     path: PathBuf,
 }
 
@@ -23,19 +23,15 @@ impl NewFile {
     /// It cannot be made, or the name belongs to something else, such as a directory or /dev/null.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         // Replaces a link's target, not the link.
-        let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if std::fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        if std::fs::metadata(&path).is_ok_and(|it| !it.is_file()) {
             let reason = "it is there already, and is not a regular file";
             return Err(FileError::on("replace", path)(io::Error::other(reason)));
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-        let file = create_private(&temporary).map_err(FileError::on("make", path))?;
-        Ok(Self {
-            file,
-            temporary,
-            path: path.to_owned(),
-        })
+        let made = NamedTempFile::with_suffix_in(".partial", path.parent().unwrap_or(&path));
+        let file = made.map_err(FileError::on("make", &path))?;
+        Ok(Self { file, path })
     }
 
     /// Appends to it.
@@ -52,9 +48,9 @@ impl NewFile {
     /// # Errors
     /// It cannot be stored.
     pub fn complete(self) -> Result<(), FileError> {
-        let stored = self.file.sync_all();
-        let named = stored.and_then(|()| std::fs::rename(&self.temporary, &self.path));
-        named.map_err(FileError::on("write", &self.path))
+        let stored = self.file.as_file().sync_all();
+        let named = stored.and_then(|()| Ok(self.file.persist(&self.path).map(drop)?));
+        named.map_err(FileError::on("write", self.path))
     }
 }
 
@@ -69,13 +65,6 @@ pub fn check_overwrite(path: &Path, force: bool) -> Result<(), FileError> {
         return Err(FileError::on("write", path)(io::Error::other(reason)));
     }
     Ok(())
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        // It has its final name if it is complete.
-        let _ = std::fs::remove_file(&self.temporary);
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The machine types and CPU models of this machine's libvirt and QEMU, from `virsh`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -42,9 +40,10 @@ impl LibvirtCapabilities {
     /// # Errors
     /// `virsh` is missing, or fails.
     pub fn read() -> Result<Self, CtlError> {
-        let root = Root::make()?;
+        // For libvirt's driver.
+        let root = tempfile::tempdir().map_err(FileError::on("make", std::env::temp_dir()))?;
         let commands = format!("capabilities; cpu-models {ARCH_WITH_MODELS}; version");
-        let uri = format!("qemu:///embed?root={}", root.0.display());
+        let uri = format!("qemu:///embed?root={}", root.path().display());
         let output = command::run("virsh", ["-c", &uri, &commands], &[], None, LIMITS)?;
         Self::parse(&String::from_utf8_lossy(&output))
     }
@@ -93,23 +92,6 @@ impl LibvirtCapabilities {
     /// Whether libvirt knows the CPU model. It replaces one that QEMU has no more.
     pub fn has_cpu_model(&self, arch: &str, model: &str) -> bool {
         arch != ARCH_WITH_MODELS || self.cpu_models.contains(model)
-    }
-}
-
-/// The directory of libvirt's driver; removed on drop.
-struct Root(PathBuf);
-
-impl Root {
-    fn make() -> Result<Self, FileError> {
-        let root = std::env::temp_dir().join(format!("check-image-{}", std::process::id()));
-        fs::create_dir(&root).map_err(FileError::on("make", &root))?;
-        Ok(Self(root))
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
