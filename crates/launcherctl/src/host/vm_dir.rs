@@ -33,7 +33,8 @@ const MAX_ATTEMPTS: u32 = 1000;
 /// The directory cannot be made, or a VM of that name, or in that directory, is running or being
 /// started.
 pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlError> {
-    make_private();
+    // Files of this process and its children are private, whatever the umask was.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let Some(root) = root else {
         let dir = create_temporary()?;
         let lock = lock_for_start(name, &dir)?;
@@ -54,12 +55,6 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
     Ok((dir, lock))
 }
 
-/// Makes files of this process and its children private to this user from now on, whatever the
-/// umask was.
-fn make_private() {
-    rustix::process::umask(Mode::RWXG | Mode::RWXO);
-}
-
 /// Makes the directory private to this user, including what an earlier run has left in it.
 fn keep_private(directory: &Path) -> Result<(), FileError> {
     let private = || fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
@@ -72,12 +67,10 @@ fn lock_for_start(name: &str, dir: &VmDir) -> Result<fs::File, CtlError> {
     lock.ok_or_else(|| RegistryError::name_taken(name, dir).into())
 }
 
-/// The directory by its own path, or by a link in `base` if that is too long. A path too long only
-/// for a migration is accepted if the link's is too.
+/// The directory by its own path, or by a link in `base` if that is too long for the sockets of a
+/// VM that migrates.
 fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
-    let is_migrated_by_link = can_be_migrated(&short_name(base, 0));
-    let is_usable = check_socket_path_length(&root).is_ok();
-    if can_be_migrated(&root) || (is_usable && !is_migrated_by_link) {
+    if can_be_migrated(&root) {
         return Ok(VmDir::at(root));
     }
     make_short(base, |link| std::os::unix::fs::symlink(&root, link))
@@ -88,17 +81,15 @@ fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
 /// # Errors
 /// It cannot be made.
 pub fn create_temporary() -> Result<VmDir, CtlError> {
-    make_private();
+    // Files of this process and its children are private, whatever the umask was.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     make_short(&std::env::temp_dir(), |root| fs::create_dir(root))
-}
-
-fn short_name(base: &Path, attempt: u32) -> PathBuf {
-    base.join(format!("vm-{:x}{attempt:x}", std::process::id()))
 }
 
 /// Makes a directory, or a link to one, with a short name that is not taken.
 fn make_short(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
-    for root in (0..MAX_ATTEMPTS).map(|attempt| short_name(base, attempt)) {
+    for attempt in 0..MAX_ATTEMPTS {
+        let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
         check_socket_path_length(&root)?;
         match make(&root) {
             Ok(()) => return Ok(VmDir::at(root)),
@@ -259,8 +250,6 @@ mod tests {
         let dir = with_short_path(root.clone(), base.path()).unwrap();
         assert!(can_be_migrated(dir.root()) && dir.root() != root);
         dir.remove_link();
-        let dir = with_short_path(root.clone(), &root).unwrap();
-        assert_eq!(dir.root(), root);
         let long = base.path().join("l".repeat(100));
         fs::create_dir(&long).unwrap();
         let dir = with_short_path(long.clone(), base.path()).unwrap();
