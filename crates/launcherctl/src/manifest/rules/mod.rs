@@ -170,37 +170,6 @@ mod tests {
     }
 
     #[test]
-    fn ports_can_be_forwarded() {
-        let ports = json!([
-            {"port": 0}, {"port": 70000}, {"port": 22, "protocol": "SCTP"}, {"port": 80, "name": "web"},
-            {"port": 81, "name": "web"}, {"port": 82, "name": "Web"}, {"port": 53, "protocol": "UDP"},
-        ]);
-        let spec = |network: Value| {
-            json!({
-                "networks": [network],
-                "domain": {"devices": {"interfaces": [{"name": "a", "masquerade": {}, "ports": ports}]}},
-            })
-        };
-        let path = "spec.domain.devices.interfaces[0].ports";
-        assert_eq!(
-            refused(spec(json!({"name": "a", "pod": {}}))),
-            [
-                format!("{path}[0].port"),
-                format!("{path}[1].port"),
-                format!("{path}[2].protocol"),
-                format!("{path}[4].name"),
-                format!("{path}[5].name"),
-            ]
-        );
-        let multus = json!({"name": "a", "multus": {"networkName": "lan"}});
-        assert_eq!(
-            refused(spec(multus)),
-            [""; 0],
-            "admission compares only the pod's"
-        );
-    }
-
-    #[test]
     fn what_has_no_partner_is_found_beside_what_else_is_wrong_with_it() {
         let found = refused(json!({"domain": {"devices": {
             "disks": [{"name": "data", "disk": {}, "cdrom": {}}, {"name": "empty", "cdrom": {}}],
@@ -247,35 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn names_and_dns_policy_are_those_of_a_pod() {
+    fn host_names_are_those_of_a_pod() {
         for (spec, is_refused) in [
             (json!({"subdomain": "web.example"}), false),
             (json!({"subdomain": "Web_1"}), true),
             (json!({"subdomain": "a..b"}), true),
             (json!({"hostname": "a.b"}), true),
-            (json!({"dnsPolicy": "None"}), false),
-            (json!({"dnsPolicy": "Nonne"}), true),
         ] {
             assert_eq!(!refused(spec.clone()).is_empty(), is_refused, "{spec}");
         }
-    }
-
-    #[test]
-    fn a_probe_does_one_thing() {
-        let of = |probe: Value| refused(json!({"readinessProbe": probe}));
-        assert_eq!(of(json!({"tcpSocket": {"port": 22}})), [""; 0]);
-        assert_eq!(of(json!({"periodSeconds": 3})), ["spec.readinessProbe"]);
-        let two = json!({"tcpSocket": {"port": 22}, "exec": {"command": ["true"]}});
-        assert_eq!(of(two), ["spec.readinessProbe"]);
-    }
-
-    #[test]
-    fn a_probe_by_network_needs_the_pods() {
-        let found = refused(json!({
-            "domain": {"devices": {"autoattachPodInterface": false}},
-            "livenessProbe": {"httpGet": {"port": 80}},
-        }));
-        assert_eq!(found, ["spec.livenessProbe.httpGet"]);
     }
 
     #[test]
@@ -312,28 +261,6 @@ mod tests {
             of(key(json!({"qemuGuestAgent": {}}))),
             [format!("{method}.qemuGuestAgent.users")]
         );
-    }
-
-    #[test]
-    fn fields_that_only_a_cluster_reads_have_their_types() {
-        for (field, wrong, right) in [
-            ("nodeSelector", json!(5), json!({"disk": "ssd"})),
-            ("tolerations", json!({}), json!([{"operator": "Exists"}])),
-            ("tolerations", json!(["a"]), json!([])),
-            ("affinity", json!(5), json!({"nodeAffinity": {}})),
-            ("schedulerName", json!(1.5), json!("mine")),
-            (
-                "readinessProbe",
-                json!([]),
-                json!({"tcpSocket": {"port": 22}}),
-            ),
-        ] {
-            let found = refused(json!({(field): wrong}));
-            assert_eq!(found, [format!("spec.{field}")], "{wrong}");
-            assert_eq!(refused(json!({(field): right})), [""; 0], "{field}");
-        }
-        let node = json!({"nodeSelector": {"zone": 1, "disk": "ssd"}});
-        assert_eq!(refused(node), ["spec.nodeSelector.zone"]);
     }
 
     #[test]

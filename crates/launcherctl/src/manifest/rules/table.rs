@@ -8,8 +8,8 @@ use super::check::Check::{
 use super::check::{Rules, is_empty, not_one_of};
 use super::memory::{not_whole_pages, too_little_memory, wrong_quantity};
 use super::text::{
-    BASE64, CLOUD_INIT, LABEL, MAC, PORT_NAME, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac,
-    is_port_name, is_serial, is_subdomain, may_be_cloud_init,
+    BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac, is_serial,
+    is_subdomain, may_be_cloud_init,
 };
 use crate::json::{copy_at, is_object_at, list_at, text_at};
 use crate::manifest::type_error::wrong_type;
@@ -44,13 +44,6 @@ pub(super) const VMI: Rules = &[
     ("spec.subdomain", Text(is_subdomain, SUBDOMAIN)),
     ("spec.startStrategy", OneOf("Paused")),
     ("spec.evictionStrategy", OneOf("None|LiveMigrate|LiveMigrateIfPossible|External")),
-    ("spec.dnsPolicy", OneOf("ClusterFirst|ClusterFirstWithHostNet|Default|None")),
-    ("spec.readinessProbe|livenessProbe", ExactlyOne("httpGet|tcpSocket|exec|guestAgentPing")),
-    // Only a cluster reads these; its API refuses other types.
-    ("spec.affinity|dnsConfig|readinessProbe|livenessProbe", Wrong(wrong_type::<Object>)),
-    ("spec.tolerations|topologySpreadConstraints", Wrong(list_of_objects)),
-    ("spec.schedulerName|priorityClassName|serviceAccountName|evictionStrategy|dnsPolicy",
-        Wrong(wrong_type::<String>)),
     ("spec.domain.ioThreadsPolicy", OneOf("shared|auto|supplementalPool")),
     ("spec.domain.firmware.bootloader", AtMostOne("efi|bios")),
     ("spec.domain.memory.guest|maxGuest", Wrong(wrong_quantity)),
@@ -102,16 +95,12 @@ pub(super) const VMI: Rules = &[
     ("spec.accessCredentials[].userPassword.propagationMethod", ExactlyOne("qemuGuestAgent")),
     ("metadata.labels", Wrong(wrong_type::<Object>)),
     ("metadata.labels.*", Wrong(wrong_type::<String>)),
-    ("spec.nodeSelector", Wrong(wrong_type::<Object>)),
-    ("spec.nodeSelector.*", Wrong(wrong_type::<String>)),
     ("spec.domain.memory.guest", AtMost("spec.domain.resources.limits.memory")),
     ("spec.domain.resources.requests.memory", AtMost("spec.domain.resources.limits.memory")),
     ("spec.domain.resources.requests.cpu", AtMost("spec.domain.resources.limits.cpu")),
     ("", Below(not_whole_pages)),
     ("spec.domain.firmware.bootloader.efi", Needs(has_firmware,
         "Secure Boot needs spec.domain.features.smm: {enabled: true}; or set secureBoot: false")),
-    ("spec.readinessProbe|livenessProbe.httpGet|tcpSocket", Needs(has_pod_network,
-        "it needs the pod network: a network with pod: {} in spec.networks")),
     ("spec.accessCredentials[].sshPublicKey.propagationMethod.noCloud",
         Needs(|vmi| has_volume_of(vmi, "cloudInitNoCloud"),
             "it needs a volume cloudInitNoCloud in spec.volumes")),
@@ -130,8 +119,6 @@ pub(super) const VMI: Rules = &[
     ("spec.networks[]", Unique("pod", "only one network may be the pod's, and {other} is")),
     ("spec.domain.devices.interfaces[]",
         Named("spec.networks", "no network in spec.networks has the name {value}")),
-    // Admission compares only the pod's with it.
-    ("spec.domain.devices.interfaces[]", If(is_pods, PORTS)),
 ];
 
 /// Rules for a VirtualMachine's fields outside its template.
@@ -162,27 +149,10 @@ const ON_SATA: Rules = &[
 const READ_ONLY_SATA: &str =
     "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
 
-/// Rules for an interface on the pod network, which forwards its ports.
-#[rustfmt::skip]
-const PORTS: Rules = &[
-    ("ports[]", Has("port")),
-    ("ports[].port", Wrong(wrong_port)),
-    ("ports[].protocol", OneOf("TCP|UDP")),
-    ("ports[].name", Text(is_port_name, PORT_NAME)),
-    ("ports[]", Unique("name", "{value} is the name of another port already")),
-];
-
 fn without_data(source: &Value) -> Option<String> {
     let mut fields = USER_DATA.split('|').chain(NETWORK_DATA.split('|'));
     let is_there = fields.any(|field| !is_empty(source.get(field)));
     (!is_there).then(|| "it has no data, such as userData: …".to_owned())
-}
-
-/// The problem of a list of objects.
-fn list_of_objects(value: &Value) -> Option<String> {
-    let items = list_at(value, "").iter();
-    let of_item = items.filter_map(wrong_type::<Object>).next();
-    wrong_type::<Vec<Value>>(value).or(of_item)
 }
 
 /// Why no machine of this type can start, which the conversion does not check.
@@ -203,35 +173,9 @@ fn has_firmware(vmi: &Value) -> bool {
         || is_object_at(vmi, "/spec/domain/launchSecurity/tdx")
 }
 
-/// A VMI without networks has it too.
-fn has_pod_network(vmi: &Value) -> bool {
-    let networks = list_at(vmi, "/spec/networks");
-    let is_attached = copy_at(vmi, "/spec/domain/devices/autoattachPodInterface") != false;
-    networks.iter().any(is_pod_network) || (networks.is_empty() && is_attached)
-}
-
-fn is_pod_network(network: &Value) -> bool {
-    is_object_at(network, "/pod")
-}
-
-/// Whether the interface is on the first network that is the pod's.
-fn is_pods(vmi: &Value, interface: &Value) -> bool {
-    let mut networks = list_at(vmi, "/spec/networks").iter();
-    let pod = networks.find(|network| is_pod_network(network));
-    pod.is_some_and(|pod| text_at(pod, "/name") == text_at(interface, "/name"))
-}
-
 fn has_volume_of(vmi: &Value, source: &str) -> bool {
     let mut volumes = list_at(vmi, "/spec/volumes").iter();
     volumes.any(|volume| volume.get(source).is_some_and(|source| !source.is_null()))
-}
-
-fn wrong_port(port: &Value) -> Option<String> {
-    match port.as_i64()? {
-        0 => Some("missing".to_owned()),
-        1..=65535 => None,
-        number => Some(format!("{number} is not in 1..65535")),
-    }
 }
 
 fn does_not_say_whether_it_runs(vm: &Value) -> Option<(&'static str, String)> {

@@ -11,8 +11,6 @@ pub(super) const SUBDOMAIN: &str = "at most 253 characters of a to z, 0 to 9, '-
     and last, and beside each '.'";
 pub(super) const MAC: &str = "a MAC address is such as 02:00:00:00:00:01";
 pub(super) const SERIAL: &str = "at most 256 letters, digits, '_', '.', '+' and '-'";
-pub(super) const PORT_NAME: &str = "at most 15 characters of a to z, 0 to 9 and '-', at least one of them a letter, with \
-    a letter or digit first and last and no '--'";
 pub(super) const BASE64: &str = "expected Base64; plain text belongs into userData or networkData";
 pub(super) const CLOUD_INIT: &str = "at most 2048 bytes are allowed; put it into a Secret (secretRef, \
     networkDataSecretRef)";
@@ -32,14 +30,6 @@ pub(super) fn is_label(name: &str) -> bool {
 
 pub(super) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_name)
-}
-
-/// IANA's rule for service names.
-pub(super) fn is_port_name(name: &str) -> bool {
-    name.len() <= 15
-        && is_name(name)
-        && !name.contains("--")
-        && name.contains(|c: char| c.is_ascii_lowercase())
 }
 
 pub(super) fn is_serial(text: &str) -> bool {
