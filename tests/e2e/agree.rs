@@ -32,7 +32,7 @@ fn launcherctl_convert(vmi: &str, context: &str) -> String {
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
     command
-        .args(["launcherctl", "convert", "--vmi"])
+        .args(["launcherctl", "convert"])
         .arg(file("vmi.json", vmi))
         .arg("--context")
         .arg(file("context.json", context));

@@ -23,10 +23,14 @@ fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
         assert!(magic.iter().any(|magic| picture.data.starts_with(magic)));
 
         let file = pod.path("/tmp/screen.png");
-        let socket = pod.path("/var/run/kubevirt/sockets/launcher-sock");
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pod-tools"));
         command.args(["launcherctl", "screenshot"]).arg(&file);
-        let output = command.arg("--socket").arg(socket).output().await.unwrap();
+        let output = command
+            .arg("--root")
+            .arg(pod.root())
+            .output()
+            .await
+            .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{stderr}");
         let saved = std::fs::read(file).unwrap();

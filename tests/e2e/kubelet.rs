@@ -18,7 +18,7 @@ use crate::harness::{
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 /// preStop in a pod that wants its guest to shut down cleanly, whoever deletes the pod.
-const SHUTDOWN: Hook = Hook::Exec(&["launcherctl", "shutdown", "--wait"]);
+const SHUTDOWN: Hook = Hook::Exec(&["launcherctl", "shutdown"]);
 
 /// A lifecycle handler of a container, or a probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -235,7 +235,7 @@ fn handlers_that_wait_for_the_same_guest_end_with_it() {
 
 #[test]
 fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
-    const IMPATIENT: Hook = Hook::Exec(&["launcherctl", "shutdown", "--wait", "--timeout", "1"]);
+    const IMPATIENT: Hook = Hook::Exec(&["launcherctl", "shutdown", "--timeout", "1"]);
     const HANGS: Hook = Hook::Exec(&["sleep", "600"]);
     in_container(User::Qemu, async {
         for (hook, outcome) in [(IMPATIENT, Outcome::Failed), (HANGS, Outcome::TimedOut)] {

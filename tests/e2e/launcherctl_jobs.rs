@@ -138,8 +138,6 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
     let target = dir.to_str().unwrap();
     let error = refused(&home, &["backup", target, "--incremental"]).await;
     assert!(error.contains("no complete backup of this VM"), "{error}");
-    // It is made for a backup only.
-    assert!(!dir.exists());
 
     vm.write("first", 1).await;
     let then = vm.data();
@@ -154,7 +152,10 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
     assert_eq!(left_out.len(), 1, "{full}");
     let (volume, reason) = (&left_out[0]["volume"], &left_out[0]["reason"]);
     assert_eq!(volume, "scratch");
-    assert!(reason.as_str().unwrap().contains("empty disk"), "{full}");
+    assert!(
+        reason.as_str().unwrap().contains("goes with its end"),
+        "{full}"
+    );
 
     vm.write("second", 2).await;
     let later = vm.data();
@@ -202,8 +203,7 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
     let elsewhere = dir.join("elsewhere");
     std::fs::rename(below, &elsewhere).unwrap();
     let error = refused(&home, &["backup", target, "--incremental"]).await;
-    let missing = format!("{} is missing", below.display());
-    assert!(error.contains(&missing), "{error}");
+    assert!(error.contains("put back what is missing"), "{error}");
     std::fs::rename(&elsewhere, below).unwrap();
 
     // Without its record a backup is not complete.
@@ -335,10 +335,7 @@ async fn the_memory_of_a_run_is_dumped_whole_or_not_at_all() {
     assert!(begin.starts_with(b"\x7fELF"));
     let other = home.join("other.elf");
     let error = refused(&home, &["memory-dump", other.to_str().unwrap()]).await;
-    assert!(
-        error.contains("another job is in progress (a memory dump)"),
-        "{error}"
-    );
+    assert!(error.contains("another job is in progress"), "{error}");
     assert!(!other.exists());
     signal(child.id().unwrap(), "INT");
     let output = child.wait_with_output().await.unwrap();

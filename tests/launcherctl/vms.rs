@@ -34,11 +34,10 @@ fn the_only_vm_needs_no_name_though_it_has_failed() {
     let said = |line: &str| in_home(home.path(), line).1;
     add_failed(home.path(), "web");
     assert_has_failed(home.path(), "");
-    for verb in ["pause", "ping", "console", "volumes", "watch"] {
+    for verb in ["pause", "ping", "console", "volumes"] {
         has(&said(verb), "web has failed: no disk");
     }
     has(&said("logs --console"), "no log of a serial console");
-    has(&said("status -n other"), "no VM of namespace other");
 
     add_failed(home.path(), "db");
     let several = said("status");
@@ -108,9 +107,7 @@ fn stop_ends_no_vm_but_the_one_that_is_named() {
     for (options, why) in [
         (format!("--root {missing}"), "there is no such directory"),
         (format!("--root {empty}"), "no VM in"),
-        (format!("--socket {missing}"), "not its socket"),
         ("--name db".to_owned(), "no VM named db"),
-        ("-n other".to_owned(), "no VM of namespace other"),
     ] {
         let (code, text) = in_home(home, &format!("stop --force {options}"));
         assert!(code == 1 && text.contains(why), "{options}: {code} {text}");
@@ -118,17 +115,11 @@ fn stop_ends_no_vm_but_the_one_that_is_named() {
     for options in [
         format!("web --root {empty}"),
         format!("--all --root {empty}"),
-        format!("web --socket {missing}"),
+        format!("web --root {missing}"),
         "web --name db".to_owned(),
     ] {
         assert_eq!(in_home(home, &format!("stop {options}")).0, 2, "{options}");
     }
-    let other = in_home(home, "stop web -n other");
-    assert!(other.1.contains("not in namespace"), "{other:?}");
-    assert_eq!(
-        in_home(home, "stop --all -n other"),
-        (0, "there is no VM to stop\n".to_owned())
-    );
     assert!(in_home(home, "status web").1.starts_with("web: Failed"));
 
     add_failed(home, "db");
@@ -161,18 +152,6 @@ fn status_invents_no_vm() {
     assert_eq!(in_home(home, &format!("stop --root {root}")).0, 0);
     let (code, text) = in_home(home, &format!("status --root {root}"));
     assert!(code == 1 && text.contains("no VM in"), "{text}");
-}
-
-#[test]
-fn watch_makes_no_directory() {
-    let home = tempfile::tempdir().unwrap();
-    let root = home.path().join("missing");
-    let (code, text) = in_home(home.path(), &format!("watch --root {}", root.display()));
-    assert!(
-        code == 1 && text.contains("there is no such directory"),
-        "{text}"
-    );
-    assert!(!root.exists());
 }
 
 #[test]

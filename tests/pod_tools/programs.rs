@@ -152,7 +152,7 @@ fn launcherctl_refuses_devices_of_the_wrong_type_by_name() {
         for verb in [
             &["convert"][..],
             &["explain"],
-            &["plan", "--socket", "/nonexistent"],
+            &["plan", "--root", "/nonexistent"],
             &["run"],
         ] {
             let output = tool("launcherctl").args(verb).arg(&file).output().unwrap();

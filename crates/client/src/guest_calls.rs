@@ -27,17 +27,6 @@ impl Client {
         document(call, answer.response, &answer.guest_info_response)
     }
 
-    /// The users who are logged in.
-    ///
-    /// # Errors
-    /// The call fails.
-    pub async fn users(&self) -> Result<Value, CallError> {
-        let call = "GetUsers";
-        let asked = self.cmd().get_users(read()).await;
-        let answer = message(call, asked)?;
-        document(call, answer.response, &answer.guest_user_list_response)
-    }
-
     /// The mounted file systems.
     ///
     /// # Errors

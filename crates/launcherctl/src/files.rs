@@ -9,8 +9,6 @@ use tokio::net::UnixListener;
 
 /// Means standard input in place of a file.
 pub const STDIN: &str = "-";
-/// Its name in errors.
-pub const STDIN_NAME: &str = "standard input";
 
 /// A file operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +100,7 @@ pub fn read_tail(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// A file's name in errors: `standard input` for `-`.
 pub fn display_name(file: &Path) -> String {
     if file == Path::new(STDIN) {
-        STDIN_NAME.into()
+        "standard input".into()
     } else {
         file.display().to_string()
     }

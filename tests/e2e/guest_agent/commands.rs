@@ -300,19 +300,8 @@ async fn the_pods_tools_reach_the_guest() {
         info.contains("cloud-amd64") && info.contains("thawed"),
         "{info}"
     );
-    let all = ctl(&["guest", "filesystems", "--root", &root]).await;
-    assert!(all.contains("/data  ext4"), "{all}");
-    let json = ctl(&["-o", "json", "guest", "users", "--root", &root]).await;
-    assert_eq!(json.trim(), "[]");
+    assert!(info.contains("/data  ext4"), "{info}");
     assert_eq!(ctl(&["guest", "ping", "--root", &root]).await, "ok\n");
-    assert_eq!(
-        ctl(&["freeze", "--root", &root, "--timeout", "60"]).await,
-        "froze the file systems of default/tools, for at most 60 s\n"
-    );
-    assert_eq!(
-        ctl(&["unfreeze", "--root", &root]).await,
-        "thawed the file systems of default/tools\n"
-    );
     let exec = tool(
         "launcherctl",
         &[

@@ -6,11 +6,11 @@ use clap::Command;
 const GROUPS: &str = "\
 VMs on this machine: run list status console ssh vnc logs dumpxml stop
 Manifests, without a VM: check convert explain
-A VM's guest: pause unpause soft-reboot reset shutdown kill delete guest stats screenshot \
+A VM's guest: pause unpause soft-reboot reset shutdown kill guest stats screenshot \
 memory-dump
-A VM's disks: volumes addvolume removevolume backup freeze unfreeze
+A VM's disks: volumes addvolume removevolume backup
 Changes and moves of a VM: plan sync migrate migration
-A VM's launcher: ping info domain qemu-version metrics timeline watch hooks upgrade debug";
+A VM's launcher: ping domain metrics timeline hooks upgrade debug";
 
 fn groups() -> impl Iterator<Item = (&'static str, &'static str)> {
     GROUPS.lines().filter_map(|line| line.split_once(": "))

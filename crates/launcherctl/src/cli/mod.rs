@@ -22,7 +22,7 @@ use clap_complete::Shell;
 
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
-use crate::verbs::target::NamedVmiTarget;
+use crate::verbs::target::VmArgs;
 use crate::view::output::{Format, print_bytes, print_error, wants_json};
 use crate::{host, verbs};
 use api::Action;
@@ -53,11 +53,14 @@ Exit status:
     Run(verbs::run::RunArgs),
     /// The process behind a VM of run
     #[command(hide = true)]
-    Supervise(host::start_args::SuperviseArgs),
+    Supervise {
+        /// The VM's directory
+        directory: PathBuf,
+    },
     /// List the VMs of run
-    List(verbs::list::ListArgs),
+    List,
     /// Print what is known of a VM: its state, guest, addresses and files
-    Status(verbs::vm_args::VmArgs),
+    Status(VmArgs),
     /// Connect to a VM's serial console; Ctrl-] leaves
     ///
     /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once
@@ -87,7 +90,7 @@ Exit status:
   launcherctl logs --console")]
     Logs(verbs::logs::LogsArgs),
     /// Print libvirt's XML of the running domain
-    Dumpxml(verbs::vm_args::VmArgs),
+    Dumpxml(VmArgs),
     /// Stop VMs of run, and remove what is left of lost ones
     #[command(after_help = "Examples:
   launcherctl stop web
@@ -122,10 +125,8 @@ Exit status:
   launcherctl explain vm.yaml
   launcherctl explain vm.yaml --element disk")]
     Explain(verbs::explain::ExplainArgs),
-    /// Print which versions of the cmd service the launcher speaks
-    Info(verbs::vm_args::VmArgs),
     /// Check that the launcher and its libvirt answer
-    Ping(verbs::vm_args::VmArgs),
+    Ping(VmArgs),
     /// Send the VMI again, or a changed one
     ///
     /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume
@@ -133,13 +134,11 @@ Exit status:
     #[command(after_help = "Examples:
   launcherctl sync
   launcherctl sync vm.yaml")]
-    Sync(verbs::plan::SyncArgs),
-    /// Print the domain as virt-handler sees it
-    Domain(verbs::vm_args::VmArgs),
-    /// Print the version of QEMU
-    QemuVersion(verbs::vm_args::VmArgs),
+    Sync(verbs::plan::PlanArgs),
+    /// Print the domain as virt-handler sees it, as JSON
+    Domain(VmArgs),
     /// Print the launcher's metrics as OpenMetrics text
-    Metrics(verbs::vm_args::VmArgs),
+    Metrics(VmArgs),
     /// Write an archive for a bug report, without secrets
     Debug(verbs::debug::DebugArgs),
     /// Save a picture of the guest's screen
@@ -152,16 +151,12 @@ Exit status:
   launcherctl backup /backups --incremental")]
     Backup(verbs::backup::BackupArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
-    Stats(verbs::stats::StatsArgs),
+    Stats(VmArgs),
     /// Print the steps of the start, with their times
     Timeline(verbs::timeline::TimelineArgs),
     /// What the guest agent knows, and commands in the guest
     #[command(subcommand)]
     Guest(verbs::guest::GuestVerb),
-    /// Freeze the guest's file systems, for a backup
-    Freeze(verbs::guest::FreezeArgs),
-    /// Thaw the guest's file systems
-    Unfreeze(NamedVmiTarget),
     /// Replace the executable of a running launcher; the guest runs on
     ///
     /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is
@@ -170,28 +165,28 @@ Exit status:
   launcherctl upgrade --root / /var/run/kubevirt-private/virt-launcher")]
     Upgrade(verbs::upgrade::UpgradeArgs),
     /// Pause the guest
-    Pause(NamedVmiTarget),
+    Pause(VmArgs),
     /// Resume a paused guest
     #[command(alias = "resume")]
-    Unpause(NamedVmiTarget),
+    Unpause(VmArgs),
     /// Reset the guest, like the reset button
-    Reset(NamedVmiTarget),
+    Reset(VmArgs),
     /// Ask the guest to reboot
     #[command(alias = "reboot")]
-    SoftReboot(NamedVmiTarget),
-    /// Ask the guest to shut down; with --wait, wait until it is down
+    SoftReboot(VmArgs),
+    /// Ask the guest to shut down, and wait until it is down
+    ///
+    /// Succeeds at once where no guest runs, as a preStop handler has to.
     #[command(after_help = "Examples:
   launcherctl shutdown web
-  launcherctl shutdown --wait --timeout 60
+  launcherctl shutdown --timeout 60
 
 Exit status:
-  0: asked; with --wait: the guest is down · 1: not asked, or not down in time")]
+  0: the guest is down · 1: it was not asked, or is not down in time")]
     Shutdown(verbs::shutdown::ShutdownArgs),
     /// Force the guest off
     #[command(alias = "destroy")]
-    Kill(NamedVmiTarget),
-    /// Remove the domain of an ended guest
-    Delete(NamedVmiTarget),
+    Kill(VmArgs),
     /// Attach a file as a disk to the running guest, or put it into an empty CD-ROM drive
     #[command(after_help = "Examples:
   launcherctl addvolume data --file data.img --serial DATA-1
@@ -221,7 +216,7 @@ Exit status:
     ///
     /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds
     /// one by its serial, in /dev/disk/by-id, or by its size.
-    Volumes(verbs::vm_args::VmArgs),
+    Volumes(VmArgs),
     /// List the launcher's hook sidecars, and what each did last
     #[command(after_help = "Examples:
   launcherctl hooks
@@ -233,11 +228,6 @@ Exit status:
 Exit status:
   0: done, passed · 1: failed, not idempotent, a check failed")]
     Hooks(verbs::hooks::HooksArgs),
-    /// Print a VM's events
-    #[command(after_help = "Examples:
-  launcherctl watch web
-  launcherctl watch --count 3")]
-    Watch(verbs::watch::WatchArgs),
     /// Print a shell's completions of launcherctl: source <(launcherctl completion bash)
     Completion {
         /// The shell
@@ -291,13 +281,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
-    let act = |action, args: &NamedVmiTarget| {
-        block_on(verbs::lifecycle::act(action, &args.target(), format))
-    };
+    let act =
+        |action, args: &VmArgs| block_on(verbs::lifecycle::act(action, &args.target(), format));
     match &verb {
         Verb::Run(args) => block_on(verbs::run::run(args, format)),
-        Verb::Supervise(args) => block_on(host::supervise::supervise(args)),
-        Verb::List(args) => block_on(verbs::list::list(args, format)),
+        Verb::Supervise { directory } => block_on(host::supervise::supervise(directory)),
+        Verb::List => block_on(verbs::list::list(format)),
         Verb::Status(args) => block_on(verbs::status::status(args, format)),
         Verb::Console(args) => block_on(verbs::console::console(args)),
         Verb::Ssh(args) => block_on(verbs::ssh::ssh(args)),
@@ -309,11 +298,9 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Convert(args) => verbs::convert::convert(args, format),
         Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
         Verb::Explain(args) => verbs::explain::explain(args, format),
-        Verb::Info(args) => block_on(verbs::query::info(&args.target(), format)),
         Verb::Ping(args) => block_on(verbs::query::ping(&args.target(), format)),
         Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
         Verb::Domain(args) => block_on(verbs::query::domain(&args.target(), format)),
-        Verb::QemuVersion(args) => block_on(verbs::query::qemu_version(&args.target(), format)),
         Verb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
         Verb::Debug(args) => block_on(verbs::debug::debug(args, format)),
         Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
@@ -322,8 +309,6 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
         Verb::Timeline(args) => block_on(verbs::timeline::timeline(args, format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
-        Verb::Freeze(args) => block_on(verbs::guest::freeze(args, format)),
-        Verb::Unfreeze(args) => block_on(verbs::guest::unfreeze(&args.target(), format)),
         Verb::Upgrade(args) => block_on(verbs::upgrade::upgrade(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
@@ -331,14 +316,12 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::SoftReboot(args) => act(Action::SoftReboot, args),
         Verb::Shutdown(args) => block_on(verbs::shutdown::shutdown(args, format)),
         Verb::Kill(args) => act(Action::Kill, args),
-        Verb::Delete(args) => act(Action::Delete, args),
         Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
         Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
         Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
         Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
-        Verb::Watch(args) => block_on(verbs::watch::watch(args, format)),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut command(), "launcherctl", &mut script);
@@ -373,53 +356,16 @@ mod tests {
     }
 
     #[test]
-    fn the_vmi_is_given_once_with_or_without_its_options_name() {
-        for verb in ["convert", "explain"] {
-            let parse = |vmi: &[&str]| Cli::try_parse_from([&["launcherctl", verb], vmi].concat());
-            for vmi in [
-                ["a.yaml"].as_slice(),
-                &["--vmi", "a.yaml"],
-                &["--vmi=a.yaml"],
-            ] {
-                let (Verb::Convert(inputs)
-                | Verb::Explain(verbs::explain::ExplainArgs { inputs, .. })) =
-                    parse(vmi).unwrap().verb
-                else {
-                    panic!()
-                };
-                assert_eq!(inputs.vmi(), "a.yaml");
-            }
-            assert!(
-                parse(&[])
-                    .unwrap_err()
-                    .to_string()
-                    .contains("<VMI|--vmi <FILE>>")
-            );
-            assert!(
-                parse(&["a.yaml", "--vmi", "b.yaml"])
-                    .unwrap_err()
-                    .to_string()
-                    .contains("cannot be used with")
-            );
-        }
-    }
-
-    #[test]
     fn options_stand_after_the_verb_and_the_form_of_the_output_anywhere() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         let target = |line: &str| match parse(line).unwrap().verb {
             Verb::Ping(args) => args.target(),
-            Verb::Pause(args) => args.target().target,
+            Verb::Pause(args) => args.target(),
             Verb::Guest(verbs::guest::GuestVerb::Info(args)) => args.target(),
             other => panic!("{other:?}"),
         };
-        for line in [
-            "ping -n ns --name web",
-            "pause web -n ns",
-            "guest info web -n ns",
-        ] {
+        for line in ["ping --name web", "pause web", "guest info web"] {
             let target = target(line);
-            assert_eq!(target.namespace.as_deref(), Some("ns"), "{line}");
             assert_eq!(target.name.as_deref(), Some("web"), "{line}");
         }
         assert!(target("ping --root /vm").root.is_some());
@@ -483,12 +429,10 @@ mod tests {
 
     #[test]
     fn sync_takes_its_manifest_as_plan_does() {
-        for line in ["sync a.yaml", "sync --vmi a.yaml", "plan a.yaml"] {
+        for line in ["sync a.yaml", "plan a.yaml"] {
             let words = line.split(' ').map(OsString::from).collect();
             assert!(parse(words).is_ok(), "{line}");
         }
-        let both = ["sync", "a.yaml", "--vmi", "b.yaml"].map(OsString::from);
-        assert!(parse(both.to_vec()).is_err());
     }
 
     #[test]

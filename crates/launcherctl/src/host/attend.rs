@@ -25,7 +25,7 @@ pub(super) async fn attend(
 ) -> Result<Update, CtlError> {
     let Vm { args, progress, .. } = vm;
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
-    progress.console(output.is_some());
+    progress.send(Update::Console(output.is_some()));
     let mut until = Until::new(args.start.until.as_deref());
     let mut silence = pin!(tokio::time::sleep(symptoms::SILENCE));
     let mut is_silent = !args.incoming && output.is_some();

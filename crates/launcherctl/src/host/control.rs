@@ -138,7 +138,7 @@ impl Update {
 }
 
 /// What a client wants; a later one includes those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Request {
     /// The VM outlives this client.
     Detach,
@@ -146,21 +146,6 @@ pub enum Request {
     Stop,
     /// Force the guest off.
     Force,
-}
-
-impl Request {
-    fn line(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Force => "force",
-            Self::Detach => "detach",
-        }
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let all = [Self::Detach, Self::Stop, Self::Force];
-        all.into_iter().find(|request| request.line() == line)
-    }
 }
 
 /// Sends the supervisor's reports, with the time since the start.
@@ -183,11 +168,6 @@ impl Progress {
         self.send(Update::Note(text.to_owned()));
     }
 
-    /// Whether the guest has a console to connect to.
-    pub fn console(&self, is_there: bool) {
-        self.send(Update::Console(is_there));
-    }
-
     /// An event of the launcher.
     pub fn event(&self, event: &LauncherEvent) {
         self.send(Update::Event {
@@ -196,7 +176,7 @@ impl Progress {
         });
     }
 
-    fn send(&self, update: Update) {
+    pub fn send(&self, update: Update) {
         // There may be no client.
         let _ = self.clients.send(update);
     }
@@ -243,7 +223,7 @@ async fn serve_signals(mut signals: EndSignals, requests: Strongest) {
 /// The supervisor's side.
 #[derive(Debug)]
 pub struct Control {
-    progress: Progress,
+    pub progress: Progress,
     /// Accepts clients, also when all have gone.
     acceptor: JoinHandle<()>,
 }
@@ -288,10 +268,6 @@ impl Control {
         Ok((Self { progress, acceptor }, StopRequests(stop)))
     }
 
-    pub fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
     /// Sends the last update, and waits until the clients have read it.
     pub async fn finish(self, last: Update) {
         self.acceptor.abort();
@@ -332,7 +308,8 @@ async fn serve_client(
                 is_reading = request.is_some();
                 // The end of its owner's requests stops the VM.
                 let at_end = is_owner.then_some(Request::Stop);
-                if let Some(request) = request.as_deref().map_or(at_end, Request::parse) {
+                let parsed = request.map_or(at_end, |line| serde_json::from_str(&line).ok());
+                if let Some(request) = parsed {
                     is_owner = false;
                     note(&strongest, request);
                 }
@@ -341,8 +318,8 @@ async fn serve_client(
     }
 }
 
-fn line(update: &Update) -> Vec<u8> {
-    let mut line = serde_json::to_vec(update).unwrap_or_default();
+fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).unwrap_or_default();
     line.push(b'\n');
     line
 }
@@ -395,9 +372,8 @@ impl ControlClient {
     }
 
     pub async fn request(&mut self, request: Request) {
-        let line = format!("{}\n", request.line());
         // Reading its updates detects that the supervisor has ended.
-        let _ = self.requests.write_all(line.as_bytes()).await;
+        let _ = self.requests.write_all(&line(&request)).await;
     }
 }
 
@@ -489,7 +465,7 @@ mod tests {
             })
         };
         assert_eq!(ControlClient::current(&vm).await, expected(None, false));
-        control.progress().phase(Phase::DomainRunning);
+        control.progress.phase(Phase::DomainRunning);
         let current = ControlClient::current(&vm).await;
         assert_eq!(current, expected(Some(Phase::DomainRunning), false));
         assert!(!current.unwrap().is_ending());

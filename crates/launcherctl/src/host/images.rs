@@ -1,11 +1,9 @@
 //! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{ioctl_ficlone, statfs, statvfs};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,34 +15,27 @@ use crate::files::FileError;
 use crate::json::{copy_at, is_object_at, text_at};
 use crate::manifest::Manifest;
 use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
+use crate::manifest::config_data::NamedPath;
 use crate::manifest::drives::is_drive;
 use crate::similar::known_names;
-use crate::view::output::say;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
-
-/// The unit of a file's blocks on any file system.
-const BLOCK_BYTES: u64 = 512;
-const MIB: u64 = 1 << 20;
-/// A copy of this size is announced, as it takes a second or more.
-const LARGE_COPY_BYTES: u64 = 256 * MIB;
-/// `TMPFS_MAGIC` of linux/magic.h.
-const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
 pub fn place(
     manifest: &Manifest,
     dir: &VmDir,
-    disks: &[String],
+    disks: &[NamedPath],
     note: impl Fn(&str),
 ) -> Vec<CtlError> {
     let (mut given, mut errors) = (BTreeMap::new(), Vec::new());
     for disk in disks {
-        match parse_disk(manifest, disk) {
-            Ok((name, _)) if given.contains_key(name) => errors
+        let NamedPath { name, path } = disk;
+        match check_disk(manifest, disk) {
+            Ok(()) if given.contains_key(name.as_str()) => errors
                 .push(text_error!("--disk gives the volume {name} two images; choose one").into()),
-            Ok((name, file)) => drop(given.insert(name, file)),
+            Ok(()) => drop(given.insert(name.as_str(), path.as_path())),
             Err(error) => errors.push(error.into()),
         }
     }
@@ -111,25 +102,23 @@ fn place_kernel_boot(
     Ok(())
 }
 
-/// The volume and the image of an option.
-fn parse_disk<'a>(manifest: &Manifest, disk: &'a str) -> Result<(&'a str, &'a Path), TextError> {
-    let Some((name, file)) = disk.split_once('=') else {
-        fail!("--disk {disk}: expected NAME=FILE");
-    };
+/// Checks that the VMI has the volume of an option.
+fn check_disk(manifest: &Manifest, disk: &NamedPath) -> Result<(), TextError> {
+    let name = disk.name.as_str();
     let mut names: Vec<&str> = manifest.volumes().map(|(volume, _)| volume).collect();
     if !boot_files(manifest.value()).is_empty() {
         names.push(KERNEL_BOOT_NAME);
     }
     if names.contains(&name) {
-        return Ok((name, Path::new(file)));
+        return Ok(());
     }
     if is_drive(manifest.value(), name) {
         fail!(
-            "--disk {disk}: {name} is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
+            "--disk {name}: it is an empty CD-ROM drive; launcherctl addvolume {name} --file FILE puts a medium into it while the guest runs"
         );
     }
     let names = known_names(name, names);
-    fail!("--disk {disk}: the VMI has no volume {name:?}; it has {names}");
+    fail!("--disk {name}: the VMI has no volume {name:?}; it has {names}");
 }
 
 /// Where virt-handler would have mounted the volume; `None` for volumes that the launcher makes.
@@ -215,9 +204,7 @@ pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), 
     fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     let _ = fs::remove_file(link);
     match fs::hard_link(&file, link) {
-        Err(_) if may_copy => share_blocks(&file, link)
-            .or_else(|_| copy(&file, link))
-            .inspect_err(|_| drop(fs::remove_file(link))),
+        Err(_) if may_copy => copy(&file, link).inspect_err(|_| drop(fs::remove_file(link))),
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => fail!(
             "{}: it is on another file system than the VM's directory {}; copy it there, or start the VM with a --root on its file system",
             image.display(),
@@ -232,48 +219,25 @@ pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), 
     }
 }
 
-/// Copies a read-only image.
+/// Copies a read-only image; the kernel shares its blocks if the file system can.
 fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
-    let directory = copy.parent().unwrap_or(copy);
-    let metadata = image.metadata().map_err(FileError::on("stat", image))?;
-    let needed = metadata.blocks().saturating_mul(BLOCK_BYTES);
-    let space =
-        statvfs(directory).map_err(|error| FileError::on("stat", directory)(error.into()))?;
-    let available = space.f_bavail.saturating_mul(space.f_frsize);
-    if needed > available {
-        let is_tmpfs = statfs(directory).is_ok_and(|it| it.f_type == TMPFS_MAGIC);
-        let memory = is_tmpfs.then_some(" and is in memory (tmpfs)");
-        fail!(
-            "{}: a copy needs {} MiB in {}, which has {} MiB{}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space",
-            image.display(),
-            needed.div_ceil(MIB),
-            directory.display(),
-            available / MIB,
-            memory.unwrap_or_default()
-        );
+    let directory = copy.parent().unwrap_or(copy).display();
+    match fs::copy(image, copy) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => fail!(
+            "{}: there is no space for a copy in {directory}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space (a tmpfs is in memory)",
+            image.display()
+        ),
+        copied => copied
+            .map(drop)
+            .map_err(|error| FileError::on("copy", image)(error).into()),
     }
-    if needed >= LARGE_COPY_BYTES {
-        say(&format!(
-            "copying {} ({} MiB) to {}: a hard link is not possible there",
-            image.display(),
-            needed.div_ceil(MIB),
-            directory.display()
-        ));
-    }
-    fs::copy(image, copy).map_err(FileError::on("copy", image))?;
-    Ok(())
-}
-
-/// Makes a reflink, which btrfs and XFS support.
-fn share_blocks(image: &Path, copy: &Path) -> io::Result<()> {
-    let (from, to) = (fs::File::open(image)?, fs::File::create(copy)?);
-    Ok(ioctl_ficlone(&to, &from)?)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     fn manifest() -> Manifest {
         Manifest::parse(
@@ -291,7 +255,8 @@ mod tests {
         image.as_file().set_len(512).unwrap();
         let dir = VmDir::at(root.path().to_owned());
         let file = image.path().display();
-        let disks = [format!("root={file}"), format!("data={file}")];
+        let disk = |name: &str| format!("{name}={file}").parse().unwrap();
+        let disks = ["root", "data"].map(disk);
         assert!(place(&manifest(), &dir, &disks, |_| {}).is_empty());
         assert!(
             dir.path("/var/run/kubevirt/container-disks/disk_1.img")
@@ -320,7 +285,7 @@ mod tests {
             VmDir::at(root.path().join("vm")),
             root.path().join("new.img"),
         );
-        let placed = |kind: &str, disks: &[String]| {
+        let placed = |kind: &str, disks: &[NamedPath]| {
             let manifest = format!(
                 "kind: VirtualMachineInstance\nmetadata: {{name: a}}\nspec:\n  domain: {{memory: {{guest: 64Mi}}}}\n  volumes:\n  - {{name: data, hostDisk: {{path: /var/data/disk.img, type: {kind}, capacity: 1Mi}}}}\n"
             );
@@ -328,7 +293,7 @@ mod tests {
             let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
             errors.join("\n")
         };
-        let given = [format!("data={}", file.display())];
+        let given = [format!("data={}", file.display()).parse().unwrap()];
         assert!(placed("Disk", &given).contains("No such file"));
         let missing = placed("DiskOrCreate", &[]);
         for part in [
@@ -348,7 +313,7 @@ mod tests {
     fn a_disk_that_names_no_volume_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let dir = VmDir::at(root.path().to_owned());
-        let refused = |disk: &str| place(&manifest(), &dir, &[disk.into()], |_| {});
+        let refused = |disk: &str| place(&manifest(), &dir, &[disk.parse().unwrap()], |_| {});
         let error = refused("rot=x")[0].to_string();
         assert!(
             error.contains("no volume \"rot\"; it has empty, root, data"),
@@ -381,7 +346,9 @@ mod tests {
         let (image, copy) = (here.path().join("image"), there.path().join("a/copy"));
         fs::write(&image, [1; 1024]).unwrap();
         if image.metadata().unwrap().dev() == there.path().metadata().unwrap().dev() {
-            return say("skipped: /dev/shm is on the file system of the temporary directory");
+            return crate::view::output::say(
+                "skipped: /dev/shm is on the file system of the temporary directory",
+            );
         }
         hard_link_image(&image, &copy, true).unwrap();
         assert_eq!(fs::read(&copy).unwrap(), [1; 1024]);

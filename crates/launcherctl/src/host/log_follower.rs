@@ -14,28 +14,19 @@ pub struct LogFollower {
 }
 
 impl LogFollower {
-    /// Starts at the file's beginning; the file need not exist yet.
+    /// Starts at the beginning of the last rotated file, else of the file, which need not exist yet.
     ///
     /// # Errors
     /// Its directory does not exist.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        Self::follow(LogFile::new(path), path)
-    }
-
-    /// Starts at the beginning of the last rotated log, if there is one.
-    ///
-    /// # Errors
-    /// Its directory does not exist.
-    pub fn open_rotated(path: &Path) -> Result<Self, FileError> {
-        Self::follow(LogFile::with_rotated(path), path)
-    }
-
-    fn follow(log: LogFile, path: &Path) -> Result<Self, FileError> {
         let watch = DirWatch::new();
         let directory = path.parent().unwrap_or(path);
         let added = watch.add_with_writes(directory);
         added.map_err(FileError::on("watch", directory))?;
-        Ok(Self { log, watch })
+        Ok(Self {
+            log: LogFile::with_rotated(path),
+            watch,
+        })
     }
 
     /// The new whole lines; empty if there are none, or the file is unreadable for now.

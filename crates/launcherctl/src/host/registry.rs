@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::files::FileError;
-use crate::similar::similar;
+use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use pod::Root;
 
@@ -20,6 +20,8 @@ use pod::Root;
 const VMI_FILE: &str = "/vmi.json";
 /// The VMI's fields that wait for a restart.
 const RESTART_FILE: &str = "/restart.json";
+/// The supervisor's arguments, below the VM's directory.
+pub const START_FILE: &str = "/start.json";
 /// The supervisor's socket, below the VM's directory.
 pub const CONTROL_SOCKET: &str = "/control.sock";
 /// An empty file that marks a directory to be removed with the VM.
@@ -32,8 +34,8 @@ pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 pub enum RegistryError {
     #[error(transparent)]
     File(#[from] FileError),
-    /// No VM has this name; the running ones.
-    #[error("no VM named {0} was started here with launcherctl run; {1}")]
+    /// No VM has this name; all names.
+    #[error("no VM named {0} was started here with launcherctl run; there is {1}")]
     UnknownName(String, String),
     /// The name is taken by a VM that runs.
     #[error(
@@ -199,7 +201,7 @@ impl VmDir {
 
     /// Removes an ended VM's stored VMI, and the fields that waited for a restart.
     pub fn remove_vmi(&self) {
-        for file in [VMI_FILE, RESTART_FILE] {
+        for file in [VMI_FILE, RESTART_FILE, START_FILE] {
             let _ = fs::remove_file(self.path(file));
         }
     }
@@ -264,7 +266,11 @@ pub fn remove(name: &str, vm: &VmDir) {
 /// There is none.
 pub fn find(name: &str) -> Result<VmDir, RegistryError> {
     let root = fs::read_link(directory()?.join(name));
-    let unknown = |_| RegistryError::UnknownName(name.to_owned(), named_running(name));
+    let unknown = |_| {
+        let all = all().unwrap_or_default();
+        let known = known_names(name, all.iter().map(|(name, _)| name.as_str()));
+        RegistryError::UnknownName(name.to_owned(), known)
+    };
     root.map(VmDir::at).map_err(unknown)
 }
 
@@ -278,21 +284,6 @@ pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
     let wanted = inode(root);
     let mut vms = all()?.into_iter();
     Ok(vms.find(|(_, vm)| wanted.is_some() && inode(vm.root()) == wanted))
-}
-
-/// The names to offer for an unknown one. The intended VM may also have failed.
-fn named_running(wanted: &str) -> String {
-    let all = all().unwrap_or_default();
-    let running = all.iter().filter(|(_, vm)| vm.is_running());
-    let running: Vec<&str> = running.map(|(name, _)| name.as_str()).collect();
-    let running = match running.join(", ").as_str() {
-        "" => "none is running".to_owned(),
-        names => format!("running: {names}"),
-    };
-    match similar(wanted, all.iter().map(|(name, _)| name.as_str())) {
-        Some(meant) => format!("{running}; did you mean {meant}?"),
-        None => running,
-    }
 }
 
 /// All VMs with their names, including those whose launcher ended without their supervisor.

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use serde_json::Value;
 use tokio::process::Child;
@@ -28,7 +29,7 @@ const ANNOTATION_POINTER: &str = "/metadata/annotations/hooks.kubevirt.io~1hookS
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Options of `run` for hook sidecars.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct SidecarArgs {
     /// Take this for the next hook sidecar of the VMI: a script for onDefineDomain, a directory or
     /// image tree with onDefineDomain or preCloudInitIso, or "PROGRAM {}" that serves gRPC on a
@@ -38,15 +39,6 @@ pub struct SidecarArgs {
     /// Run the VM without the hook sidecars that its VMI asks for
     #[arg(long, conflicts_with = "programs")]
     no_sidecars: bool,
-}
-
-impl SidecarArgs {
-    /// The options for another command line.
-    pub fn to_arguments(&self) -> impl Iterator<Item = String> {
-        let programs = self.programs.iter();
-        let programs = programs.map(|program| format!("--sidecar={program}"));
-        programs.chain(self.no_sidecars.then(|| "--no-sidecars".to_owned()))
-    }
 }
 
 /// The programs to start for the VMI's sidecars: those given, for all or only for those without a

@@ -1,16 +1,18 @@
 //! The options with which a VM is started: of `run`, and of its supervisor, to which `run` passes
 //! its own on.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
+use super::registry::{RegistryError, START_FILE, VmDir};
 use super::sidecars::SidecarArgs;
+use crate::files::FileError;
 
 /// How a VM is started.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct StartArgs {
     /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it
     /// down then
@@ -30,40 +32,37 @@ pub struct StartArgs {
     pub launcher: Option<PathBuf>,
 }
 
-/// Arguments of `supervise`. Standard input is the socket of the `run` that owns the VM.
-#[derive(Debug, Args)]
+/// How the supervisor runs a VM: stored in the VM's directory for it.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SuperviseArgs {
-    /// The VM's directory, with its VMI and images
-    pub directory: PathBuf,
-    /// Stop the VM when the text of --until has appeared
-    #[arg(long)]
+    /// Stop the VM when the text of --until has appeared.
     pub stop_when_up: bool,
-    /// The VM comes by a migration
-    #[arg(long)]
+    /// The VM comes by a migration.
     pub incoming: bool,
-    #[command(flatten)]
     pub start: StartArgs,
+}
+
+impl SuperviseArgs {
+    /// Stores them for the supervisor.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn store(&self, dir: &VmDir) -> Result<(), FileError> {
+        dir.store(START_FILE, self)
+    }
+
+    /// Loads what [`Self::store`] has stored.
+    ///
+    /// # Errors
+    /// There is nothing.
+    pub fn load(dir: &VmDir) -> Result<Self, RegistryError> {
+        dir.load(START_FILE)
+    }
 }
 
 impl StartArgs {
     /// `--timeout`.
     pub fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout)
-    }
-
-    /// The same for another command line.
-    pub fn to_arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec![format!("--timeout={}", self.timeout).into()];
-        if let Some(text) = &self.until {
-            arguments.push(format!("--until={text}").into());
-        }
-        if self.emulate {
-            arguments.push("--emulate".into());
-        }
-        arguments.extend(self.sidecars.to_arguments().map(Into::into));
-        if let Some(launcher) = &self.launcher {
-            arguments.extend(["--launcher".into(), launcher.clone().into_os_string()]);
-        }
-        arguments
     }
 }

@@ -12,9 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
-use super::failure::Failure;
+use super::failure::{self, Failure};
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::remains;
@@ -35,7 +34,7 @@ const REMOVAL_TIME: Duration = Duration::from_millis(300);
 /// The state while a VM ends, until its supervisor has removed everything.
 const STOPPING: &str = "stopping";
 
-/// A VM's status; JSON omits unknown fields.
+/// A VM's status.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VmStatus {
@@ -116,7 +115,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
             reason: Some(failure.reason),
             root: absolute(dir.root()),
             log: Some(absolute(&dir.log_file())),
-            console_log: existing(&console_log_file(dir)),
+            console_log: existing(&failure::console_log(dir)),
             supervised: Some(false),
             ..VmStatus::default()
         };
@@ -133,8 +132,8 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
         uid: vmi.metadata.uid,
         state,
         reason: known_reason(&domain).map(str::to_owned),
-        cpus: Some(cpus(&domain).unwrap_or_else(|| wanted.cpu.as_ref().map_or(1, wanted_cpus))),
-        memory: memory(&domain).or_else(|| wanted_memory.map(|memory| memory.0.clone())),
+        cpus: Some(wanted.cpu.as_ref().map_or(1, cpus)),
+        memory: wanted_memory.map(|memory| memory.0.clone()),
         guest_os: Some(text_at(&domain, "/Status/OSInfo/PrettyName").to_owned())
             .filter(|name| !name.is_empty()),
         addresses: addresses(&domain),
@@ -218,45 +217,10 @@ fn of_domain(domain: &Value, is_ending: bool) -> String {
     if is_stopping { STOPPING } else { state }.to_owned()
 }
 
-/// The domain's current vCPUs; the VMI may have changed since.
-fn cpus(domain: &Value) -> Option<u64> {
-    let is_enabled = |vcpu: &&Value| text_at(vcpu, "/Enabled") == "yes";
-    let all = list_at(domain, "/Spec/VCPUs/VCPU").iter();
-    let enabled = all.filter(is_enabled).count();
-    if enabled > 0 {
-        return u64::try_from(enabled).ok();
-    }
-    domain.pointer("/Spec/VCPU/CPUs").and_then(Value::as_u64)
-}
-
 /// The vCPUs of the VMI.
-fn wanted_cpus(cpu: &Cpu) -> u64 {
+fn cpus(cpu: &Cpu) -> u64 {
     let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| u64::from(count.max(1)));
     parts.into_iter().fold(1, u64::saturating_mul)
-}
-
-/// The domain's current memory, as a Kubernetes quantity.
-fn memory(domain: &Value) -> Option<String> {
-    let pointers = ["/Spec/CurrentMemory", "/Spec/Memory"];
-    pointers.into_iter().find_map(|pointer| {
-        let memory = domain.pointer(pointer)?;
-        let value = memory.get("Value")?.as_u64().filter(|value| *value > 0)?;
-        let unit = match text_at(memory, "/Unit") {
-            "KiB" | "k" | "" => 1 << 10,
-            "b" | "bytes" => 1,
-            _ => return None,
-        };
-        Some(quantity(value.saturating_mul(unit)))
-    })
-}
-
-/// In the largest unit without a fraction.
-fn quantity(bytes: u64) -> String {
-    let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
-    let mut units = units.into_iter();
-    let whole = units.find(|(bits, _)| bytes.trailing_zeros() >= *bits);
-    let (bits, unit) = whole.unwrap_or_default();
-    format!("{}{unit}", bytes >> bits)
 }
 
 /// As the guest agent reports them.
@@ -297,7 +261,7 @@ mod tests {
             let (owner, _client) = tokio::net::UnixStream::pair().unwrap();
             let supervisor = Control::serve(&vm.path(CONTROL_SOCKET), owner, None).unwrap();
             assert_eq!(state().await, STARTING);
-            supervisor.0.progress().phase(Phase::GuestDown);
+            supervisor.0.progress.phase(Phase::GuestDown);
             assert_eq!(state().await, STOPPING);
         });
         // A process started by another test holds the socket until its exec.
@@ -335,24 +299,6 @@ mod tests {
         assert!(!is_started_by_hand(&vm));
         // A process started by another test holds the socket until its exec.
         while vm.is_supervised() {}
-    }
-
-    #[test]
-    fn what_the_domain_has_counts_and_not_what_a_later_vmi_wants() {
-        let domain = json!({"Spec": {
-            "Memory": {"Value": 1_048_576, "Unit": "KiB"},
-            "CurrentMemory": {"Value": 524_288, "Unit": "KiB"},
-            "VCPU": {"CPUs": 4},
-            "VCPUs": {"VCPU": [{"Enabled": "yes"}, {"Enabled": "yes"}, {"Enabled": "no"}]},
-        }});
-        assert_eq!(memory(&domain).as_deref(), Some("512Mi"));
-        assert_eq!(cpus(&domain), Some(2));
-        let domain =
-            json!({"Spec": {"Memory": {"Value": 268_435_456, "Unit": "b"}, "VCPU": {"CPUs": 4}}});
-        assert_eq!(memory(&domain).as_deref(), Some("256Mi"));
-        assert_eq!(cpus(&domain), Some(4));
-        assert_eq!((memory(&Value::Null), cpus(&Value::Null)), (None, None));
-        assert_eq!(quantity(3 << 30), "3Gi");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! Of a VM that has failed, the reason and the launcher's log remain ([`super::failure`]).
 //! ```
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use tokio::net::UnixStream;
@@ -42,18 +43,18 @@ use os::signals::EndSignals;
 ///
 /// # Errors
 /// It cannot serve them; all other errors are reported to them.
-pub async fn supervise(args: &SuperviseArgs) -> Result<ExitCode, CtlError> {
+pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     // The terminal's signals and its end are for `run`.
     let _ = rustix::process::setsid();
     let signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
-    let dir = VmDir::at(args.directory.clone());
+    let dir = VmDir::at(directory.to_owned());
     let owner = owner().map_err(RuntimeError)?;
     let (control, mut stop) = Control::serve(&dir.path(CONTROL_SOCKET), owner, Some(signals))?;
-    let progress = control.progress();
-    let vmi = dir.load_vmi()?;
+    let progress = &control.progress;
+    let (vmi, args) = (dir.load_vmi()?, SuperviseArgs::load(&dir)?);
     let vm = Vm {
-        args,
+        args: &args,
         vmi: &vmi,
         dir: &dir,
         progress,

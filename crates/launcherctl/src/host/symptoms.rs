@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::error::RunError;
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
+use crate::reports::guest_state::remedy;
 
 /// A console that stays blank for so long is explained.
 pub const SILENCE: Duration = Duration::from_secs(20);
@@ -27,23 +28,14 @@ pub fn of_event(
     let status = text_at(domain, "/Status/Status");
     let is_kvm = text_at(domain, "/Spec/Type") == "kvm";
     Ok(Some(match (status, text_at(domain, "/Status/Reason")) {
-        ("Paused", "User") => {
-            format!("the guest is paused; launcherctl unpause {name} resumes it")
-        }
-        ("Paused", "IOError") => format!(
-            "the guest is paused: one of its disks cannot be read or written, as when the file system of its image is full (df); make space, then launcherctl unpause {name}"
-        ),
-        ("Paused", "Watchdog") => format!(
-            "the guest is paused by its watchdog: it has not reset it in time; launcherctl reset {name} starts it again"
-        ),
-        ("Paused", "Crashed") => format!(
-            "the guest is paused after a crash of its kernel; launcherctl screenshot --name {name} screen.png shows its screen, launcherctl reset {name} starts it again"
-        ),
         // libvirt has no reason for QEMU's internal error.
         ("Paused", "Unknown") if is_kvm && after < EARLY => return Err(RunError::KvmFailed),
         ("Paused", "Unknown") => format!(
             "the guest is paused by QEMU with an internal error; QEMU's log says more (launcherctl debug --name {name} has it), launcherctl reset {name} starts the guest again"
         ),
+        ("Paused", reason @ ("User" | "IOError" | "Watchdog" | "Crashed")) => {
+            format!("the guest of {name} is paused: {}", remedy(reason))
+        }
         ("Crashed", "Panicked") | ("Shutoff", "Crashed") => format!(
             "the guest has crashed; launcherctl logs {name} --console shows what it wrote last, launcherctl logs {name} the launcher's log"
         ),
@@ -105,7 +97,10 @@ mod tests {
     fn a_guest_that_stops_has_a_cause_and_a_remedy() {
         assert!(matches!(symptom("kvm", "Running", "Unknown", 1), Ok(None)));
         let text = |found: Result<Option<String>, RunError>| format!("{found:?}");
-        assert!(text(symptom("kvm", "Paused", "User", 1)).contains("launcherctl unpause web"));
+        assert!(
+            text(symptom("kvm", "Paused", "User", 1))
+                .contains("of web is paused: launcherctl unpause")
+        );
         assert!(text(symptom("qemu", "Paused", "IOError", 1)).contains("df"));
         assert!(text(symptom("qemu", "Paused", "Unknown", 1)).contains("internal error"));
         let crashed = text(symptom("qemu", "Shutoff", "Crashed", 100));

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::{FieldError, ManifestError};
+use super::error::FieldError;
 use super::paths::pointer;
 use super::rules::{too_little_memory, wrong_quantity};
 use super::{DISKS, STATUS, VOLUMES};
@@ -41,24 +41,6 @@ pub fn of_admission(vmi: &mut Value) -> Result<(), FieldError> {
     }
     default_disks(vmi, bus);
     default_status(vmi);
-    Ok(())
-}
-
-/// Sets the namespace that the user wants.
-///
-/// # Errors
-/// The VMI has another one.
-pub fn namespace(vmi: &mut Value, wanted: &str) -> Result<(), ManifestError> {
-    match text_at(vmi, "/metadata/namespace") {
-        "" => set(vmi, "/metadata/namespace", json!(wanted)),
-        found if found == wanted => {}
-        found => {
-            let message =
-                format!("{found:?}, but -n says {wanted:?}; leave out -n, or change the manifest");
-            let error = FieldError::new("metadata.namespace", message);
-            return Err(ManifestError::OtherVm(error));
-        }
-    }
     Ok(())
 }
 
@@ -220,19 +202,6 @@ mod tests {
         let mut vmi = json!({"metadata": {"name": "a"}, "spec": spec});
         of_admission(&mut vmi).unwrap();
         vmi
-    }
-
-    #[test]
-    fn the_namespace_of_the_command_line_is_for_a_manifest_without_one() {
-        let mut vmi = json!({"metadata": {"name": "a"}});
-        namespace(&mut vmi, "tests").unwrap();
-        assert_eq!(vmi["metadata"]["namespace"], "tests");
-        namespace(&mut vmi, "tests").unwrap();
-        let error = namespace(&mut vmi, "other").unwrap_err().to_string();
-        assert!(
-            error.contains("\"tests\", but -n says \"other\""),
-            "{error}"
-        );
     }
 
     #[test]

@@ -10,14 +10,6 @@ use super::paths::join;
 /// Fewest letters of an incomplete name.
 const MIN_BEGINNING: usize = 5;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownField {
-    /// Line of the file, from 1.
-    pub line: u64,
-    /// What is wrong, and what was probably meant.
-    pub error: FieldError,
-}
-
 /// The fields of a type, each with the type of its value, if that is checked.
 type Fields = HashMap<&'static str, Option<&'static str>>;
 
@@ -39,7 +31,7 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
 
 /// The unknown fields of a document that is or should be of this kind, in the document's order.
 /// None for other kinds than a VM and a VMI.
-pub fn unknown_fields(kind: &str, document: &Node) -> Vec<UnknownField> {
+pub fn unknown_fields(kind: &str, document: &Node) -> Vec<FieldError> {
     let mut found = Vec::new();
     check(kind, document, "", &[], &mut found);
     found
@@ -51,7 +43,7 @@ fn check(
     node: &Node,
     path: &str,
     above: &[(&str, &Fields)],
-    found: &mut Vec<UnknownField>,
+    found: &mut Vec<FieldError>,
 ) {
     match &node.content {
         Content::Scalar(_) => {}
@@ -76,10 +68,7 @@ fn check(
                         let beside = members.iter().map(|(name, _)| name.as_str());
                         let place = beside_or_above(name, (path, fields), beside, above);
                         let message = message(similar(name, fields), place);
-                        found.push(UnknownField {
-                            line: member.line,
-                            error: FieldError::new(field, message),
-                        });
+                        found.push(FieldError::new(field, message));
                     }
                 }
             }
@@ -172,10 +161,14 @@ spec:
           bootOrder: 1
     volumes: []
 ";
-        let found = unknown_fields(VMI, &Node::read(text).unwrap()[0]);
-        let place = |it: &UnknownField| {
-            let (_, place) = it.error.message.split_once(" belongs in ").unwrap();
-            (it.line, place.split_once(':').unwrap().0.to_owned())
+        let node = Node::read(text).unwrap().remove(0);
+        let found = unknown_fields(VMI, &node);
+        let place = |it: &FieldError| {
+            let (_, place) = it.message.split_once(" belongs in ").unwrap();
+            (
+                node.line_of(&it.field),
+                place.split_once(':').unwrap().0.to_owned(),
+            )
         };
         let places: Vec<_> = found.iter().map(place).collect();
         assert_eq!(
@@ -206,17 +199,15 @@ spec:
           interfaces: [{name: a, masquerade: {mode: x}}]
         resources: {requests: {memory: 1Gi, 'example.org/x': 1}}
 ";
-        let found = unknown_fields(VM, &Node::read(text).unwrap()[0]);
-        let meant = |it: &UnknownField| {
-            let meant = it
-                .error
-                .message
-                .strip_prefix("unknown field; did you mean ");
+        let node = Node::read(text).unwrap().remove(0);
+        let found = unknown_fields(VM, &node);
+        let meant = |it: &FieldError| {
+            let meant = it.message.strip_prefix("unknown field; did you mean ");
             meant.map(|meant| meant.trim_end_matches('?').to_owned())
         };
         let found: Vec<_> = found
             .iter()
-            .map(|it| (it.error.field.as_str(), it.line, meant(it)))
+            .map(|it| (it.field.as_str(), node.line_of(&it.field), meant(it)))
             .collect();
         let domain = "spec.template.spec.domain";
         assert_eq!(

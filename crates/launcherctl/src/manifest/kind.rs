@@ -5,9 +5,6 @@ use super::documents::{KINDS, VM, VMI};
 use super::error::FieldError;
 use super::lines::Node;
 
-/// Most wrong, missing or extra letters of a kind.
-const MAX_DISTANCE: usize = 3;
-
 /// The kind that a document has or should have, [`VM`] or [`VMI`], and the field that does not fit
 /// it. `None` if the document is unrelated.
 pub fn meant_kind(document: &Node) -> Option<(&'static str, Option<FieldError>)> {
@@ -48,15 +45,12 @@ fn of_fields(document: &Node) -> Option<&'static str> {
     kinds.find_map(|(path, kind)| document.find(path).and(Some(kind)))
 }
 
-/// The nearest kind, if it is near enough.
+/// The kind that was probably meant.
 fn similar(written: &str) -> Option<&'static str> {
-    let written = written.to_lowercase();
-    let distance = |kind: &str| strsim::damerau_levenshtein(&kind.to_lowercase(), &written);
-    let mut kinds = KINDS.into_iter();
-    match &*written {
+    match &*written.to_lowercase() {
         "vm" => Some(VM),
         "vmi" => Some(VMI),
-        _ => kinds.find(|kind| distance(kind) <= MAX_DISTANCE),
+        written => crate::similar::similar(written, KINDS),
     }
 }
 

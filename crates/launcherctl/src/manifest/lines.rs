@@ -36,15 +36,14 @@ impl Node {
         Self::read_with(text, DuplicateKeyPolicy::Error)
     }
 
-    /// Like [`Self::read`]; of repeated fields, the last one counts.
+    /// Like [`Self::read`], with a rule for repeated fields.
     ///
     /// # Errors
     /// It is not YAML.
-    pub fn read_with_repeated(text: &str) -> Result<Vec<Self>, YamlError> {
-        Self::read_with(text, DuplicateKeyPolicy::LastWins)
-    }
-
-    fn read_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Self>, YamlError> {
+    pub fn read_with(
+        text: &str,
+        duplicate_keys: DuplicateKeyPolicy,
+    ) -> Result<Vec<Self>, YamlError> {
         let options = serde_saphyr::options! { duplicate_keys: duplicate_keys };
         let documents: Vec<Self> = serde_saphyr::from_multiple_with_options(text, options)
             .map_err(|error| YamlError::new(error, text))?;

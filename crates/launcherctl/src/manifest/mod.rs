@@ -56,21 +56,10 @@ impl Manifest {
     /// # Errors
     /// The problem.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
-        Self::parse_in(text, None)
-    }
-
-    /// Like [`Self::parse`], in `namespace` if the manifest has none.
-    ///
-    /// # Errors
-    /// The problem, or another namespace in the manifest.
-    pub fn parse_in(text: &str, namespace: Option<&str>) -> Result<Self, ManifestError> {
         let documents = documents::read(text)?;
         let others = documents::others(&documents);
         let mut vmi = documents::the_vmi(documents)?;
         typed(&vmi)?;
-        if let Some(namespace) = namespace {
-            defaults::namespace(&mut vmi, namespace)?;
-        }
         defaults::of_admission(&mut vmi)?;
         set_default(&mut vmi, "/metadata/uid", random_uuid());
         typed(&vmi)?;
@@ -133,15 +122,11 @@ impl Manifest {
 /// to the first ones; empty for an unreadable text.
 pub fn unknown_fields(text: &str) -> Vec<String> {
     let documents = lines::Node::read(text).unwrap_or_default();
-    let unknown = documents
-        .iter()
-        .flat_map(|document| fields::unknown_fields(document.text("kind"), document));
-    let lines = unknown.map(|field| format!("{}: {}", field.line, field.error));
-    let mut lines: Vec<String> = lines.take(MAX_PROBLEMS + 1).collect();
-    if let Some(last) = lines.get_mut(MAX_PROBLEMS) {
-        *last = format!(" there are more than {MAX_PROBLEMS} unknown fields");
-    }
-    lines
+    let lines = documents.iter().flat_map(|document| {
+        let unknown = fields::unknown_fields(document.text("kind"), document).into_iter();
+        unknown.map(|error| format!("{}: {error}", document.line_of(&error.field)))
+    });
+    lines.take(MAX_PROBLEMS).collect()
 }
 
 /// The VMI for a verb that starts nothing, as JSON and typed. A VM gets admission's defaults, and

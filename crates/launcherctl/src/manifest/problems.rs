@@ -8,6 +8,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::cluster_only;
 use super::documents::{self, TEMPLATES};
@@ -87,7 +88,7 @@ pub fn problems(text: &str) -> Vec<Problem> {
         && error.is_repeated_field
     {
         found.push(Problem::of_file(error.line, error.message.clone()));
-        documents = Node::read_with_repeated(text);
+        documents = Node::read_with(text, DuplicateKeyPolicy::LastWins);
     }
     let documents = match documents {
         Ok(documents) => documents,
@@ -174,8 +175,8 @@ fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Probl
         .is_some_and(|it| it.field.starts_with("spec."));
     for unknown in unknown_fields(kind, node) {
         // In a document of the other kind, most fields of the spec are unknown.
-        if !is_other_kind || unknown.error.field.split('.').count() != 2 {
-            found.push(problem(unknown.error));
+        if !is_other_kind || unknown.field.split('.').count() != 2 {
+            found.push(problem(unknown));
         }
     }
     found.extend(misfit.map(problem));

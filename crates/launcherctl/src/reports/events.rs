@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::guest_state::status_text;
-use crate::json::{text_at, text_or_dash};
+use crate::json::text_at;
 
 /// Limit of events waiting to be printed; beyond that the launcher waits and queues its own.
 pub const MAX_QUEUED: usize = 256;
@@ -86,21 +85,6 @@ impl LauncherEvent {
         let deleted = self.domain().pointer("/ObjectMeta/deletionTimestamp");
         deleted.is_some_and(|at| !at.is_null())
     }
-
-    /// A line for people.
-    pub fn to_text(&self) -> String {
-        match self {
-            Self::Domain { kind, domain, .. } => {
-                let (name, status) = (domain_name(domain), status_text(domain));
-                let last = if self.is_final() { "  (gone)" } else { "" };
-                format!("{kind:<9} {name}  {status}{last}")
-            }
-            Self::Kubernetes { event } => {
-                let part = |pointer| text_or_dash(event, pointer);
-                format!("EVENT     {}: {}", part("/reason"), part("/message"))
-            }
-        }
-    }
 }
 
 /// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
@@ -113,17 +97,6 @@ pub fn has_arrived(domain: &Value) -> bool {
     };
     let ended = domain.pointer("/Spec/Metadata/KubeVirt/Migration/EndTimestamp");
     is_there && ended.is_some_and(|end| !end.is_null())
-}
-
-/// `namespace_name`. The last event has no specification, but has the name.
-fn domain_name(domain: &Value) -> String {
-    match text_at(domain, "/Spec/Name") {
-        "" => {
-            let parts = ["/ObjectMeta/namespace", "/ObjectMeta/name"];
-            parts.map(|part| text_or_dash(domain, part)).join("_")
-        }
-        name => name.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -170,19 +143,6 @@ mod tests {
                 event: json!({"reason": "IOerror"})
             }
             .is_panic()
-        );
-    }
-
-    #[test]
-    fn the_last_event_has_a_name_too() {
-        let event = of_domain(json!({
-                "ObjectMeta": {"namespace": "ns", "name": "web", "deletionTimestamp": "now"},
-                "Spec": {"Name": ""},
-                "Status": {"Status": "Shutoff", "Reason": "Shutdown"},
-        }));
-        assert_eq!(
-            event.to_text(),
-            "MODIFIED  ns_web  Shutoff (Shutdown)  (gone)"
         );
     }
 }

@@ -115,7 +115,7 @@ pub fn check_runs(domain: Option<&Value>) -> Result<(), TextError> {
 }
 
 /// How to resume a paused guest.
-fn remedy(reason: &str) -> &'static str {
+pub fn remedy(reason: &str) -> &'static str {
     match reason {
         "IOError" => {
             "one of its disks cannot be read or written, as when the file system of its image is full (df): make space, then launcherctl unpause"

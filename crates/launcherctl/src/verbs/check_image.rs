@@ -128,12 +128,8 @@ fn lacks(image: &LibvirtCapabilities, vmi: &Vmi) -> Vec<String> {
 
 /// The VMI's architecture; without one, this machine's.
 fn arch(vmi: &Vmi) -> &'static Arch {
-    let named = vmi.spec.architecture.as_str();
-    let name = if named.is_empty() {
-        std::env::consts::ARCH
-    } else {
-        named
-    };
+    let named = Some(vmi.spec.architecture.as_str()).filter(|named| !named.is_empty());
+    let name = named.unwrap_or(std::env::consts::ARCH);
     Arch::by_any_name(name).unwrap_or_else(|| Arch::named(name))
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::screen::Screen;
 
-use super::vm_args::{RunningVm, VmArgs};
+use super::target::{RunningVm, VmArgs};
 use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
 use crate::host::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
@@ -60,7 +60,7 @@ enum End {
 /// # Errors
 /// There is no such VM, it has no console, or the text of `--until` does not appear.
 pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
-    let vm = RunningVm::find(&args.vm.target(), "console").await?;
+    let vm = RunningVm::find(&args.vm.target()).await?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let output = Box::new(tokio::io::stdout());
     let shared = match args.until {

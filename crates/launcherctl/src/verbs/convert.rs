@@ -20,12 +20,12 @@ use convert::Context;
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
 pub struct Inputs {
-    #[command(flatten)]
-    vmi: VmiFile,
+    /// VMI or VM manifest, YAML or JSON; `-` is standard input
+    pub vmi: PathBuf,
     /// What the pod adds, as JSON, to a VMI as its launcher got it; without it, a pod in which
     /// everything that the VMI needs is there
     #[arg(long)]
-    context: Option<PathBuf>,
+    pub context: Option<PathBuf>,
 }
 
 /// `convert`: prints the domain XML of a VMI; as JSON, an object that contains it.
@@ -33,48 +33,32 @@ pub struct Inputs {
 /// # Errors
 /// A file is invalid, or the VMI is refused.
 pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, _, vmi, context) = args.read()?;
+    let (_, _, vmi, context) = read(&args.vmi, args.context.as_deref())?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
     answer_document(format, "domainXml", &xml)
 }
 
-impl Inputs {
-    pub fn vmi(&self) -> &Path {
-        let given = self.vmi.given.as_ref().or(self.vmi.named.as_ref());
-        given.map_or(Path::new("-"), PathBuf::as_path)
-    }
-
-    /// Reads the files: the manifest's text, its VMI as JSON and typed, and the context.
-    ///
-    /// # Errors
-    /// A file is unreadable or invalid.
-    pub fn read(&self) -> Result<(String, Value, Vmi, Context), CtlError> {
-        let text = read_manifest_text(self.vmi())?;
-        warn_of_unknown_fields(self.vmi(), &text);
-        let (value, vmi) = manifest::read_offline(&text, self.context.is_some())
-            .map_err(in_manifest(self.vmi()))?;
-        let context = match &self.context {
-            Some(file) => {
-                serde_json::from_str(&read_text(file)?).map_err(|error| InFile::new(file, error))?
-            }
-            None => {
-                let missing = missing_devices(&value);
-                missing.for_each(|device| say(&format!("note: {device}")));
-                context_of_pod(&vmi)
-            }
-        };
-        Ok((text, value, vmi, context))
-    }
-}
-
-/// The VMI, with or without an option's name: exactly one of them.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct VmiFile {
-    /// VMI or VM manifest, YAML or JSON; `-` is standard input
-    #[arg(value_name = "VMI")]
-    given: Option<PathBuf>,
-    /// The same as VMI
-    #[arg(long = "vmi", value_name = "FILE")]
-    named: Option<PathBuf>,
+/// Reads the files: the manifest's text, its VMI as JSON and typed, and the context.
+///
+/// # Errors
+/// A file is unreadable or invalid.
+pub fn read(
+    file: &Path,
+    context: Option<&Path>,
+) -> Result<(String, Value, Vmi, Context), CtlError> {
+    let text = read_manifest_text(file)?;
+    warn_of_unknown_fields(file, &text);
+    let (value, vmi) =
+        manifest::read_offline(&text, context.is_some()).map_err(in_manifest(file))?;
+    let context = match context {
+        Some(file) => {
+            serde_json::from_str(&read_text(file)?).map_err(|error| InFile::new(file, error))?
+        }
+        None => {
+            let missing = missing_devices(&value);
+            missing.for_each(|device| say(&format!("note: {device}")));
+            context_of_pod(&vmi)
+        }
+    };
+    Ok((text, value, vmi, context))
 }

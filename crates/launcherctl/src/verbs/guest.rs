@@ -1,4 +1,4 @@
-//! `guest …`, `freeze`, `unfreeze`: the guest agent's information and commands, as virtctl has them
+//! `guest …`: the guest agent's information and commands, as virtctl has them
 //! in a cluster.
 
 use std::process::ExitCode;
@@ -8,13 +8,12 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::lifecycle::print_done;
-use super::target::{NamedVmiTarget, Target, VmiTarget, vm_name};
-use super::vm_args::VmArgs;
+use super::target::VmArgs;
 use crate::error::{CtlError, fail};
 use crate::json::{list_at, text_at, text_or_dash};
-use crate::reports::guest_state::{GuestState, check_runs, no_domain};
+use crate::reports::guest_state::{GuestState, check_runs};
 use crate::view::output::{Format, answer, counted, print, print_bytes, say};
+use crate::view::size::human_size;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
 use client::{Client, exit_code};
@@ -25,12 +24,8 @@ const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// What the guest is asked for.
 #[derive(Debug, Subcommand)]
 pub enum GuestVerb {
-    /// Print what the guest agent knows: operating system, host name, agent
+    /// Print what the guest agent knows: operating system, host name, agent, users, file systems
     Info(VmArgs),
-    /// List the users who are logged in
-    Users(VmArgs),
-    /// List the mounted file systems
-    Filesystems(VmArgs),
     /// Run a command in the guest; its standard output and exit status are the command's
     ///
     /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not
@@ -74,16 +69,6 @@ pub struct GuestPingArgs {
     wait: Option<u64>,
 }
 
-/// Arguments of `freeze`.
-#[derive(Debug, Args)]
-pub struct FreezeArgs {
-    #[command(flatten)]
-    target: NamedVmiTarget,
-    /// Seconds after which the guest is thawed if nobody does so before; 0 is never
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(i32).range(0..))]
-    timeout: i32,
-}
-
 /// `guest …`.
 ///
 /// # Errors
@@ -91,21 +76,13 @@ pub struct FreezeArgs {
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
         GuestVerb::Info(args) => {
-            let (_, info) = connect_to_agent(&args.target()).await?;
+            let (_, client) = args.target().connect().await?;
+            let info = agent_info(&client).await?;
             answer(format, &info, || summary(&info))
-        }
-        GuestVerb::Users(args) => {
-            let (client, _) = connect_to_agent(&args.target()).await?;
-            answer_list(format, &client.users().await?, user, "nobody is logged in")
-        }
-        GuestVerb::Filesystems(args) => {
-            let (client, _) = connect_to_agent(&args.target()).await?;
-            let none = "the guest agent reports no file system";
-            answer_list(format, &client.filesystems().await?, filesystem, none)
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
-            let client = args.vm.target().connect().await?;
+            let (_, client) = args.vm.target().connect().await?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
             while let Err(error) = ping(&client, args.timeout).await {
                 if Instant::now() >= end {
@@ -118,13 +95,11 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
     }
 }
 
-/// Connects to a launcher with a guest whose agent has answered at least once. Also returns the
-/// agent's information.
+/// The information of a guest's agent, which has answered at least once.
 ///
 /// # Errors
-/// There is no guest, or its agent has not answered: the lists would be empty.
-async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> {
-    let client = target.connect().await?;
+/// There is no guest, or its agent has not answered.
+async fn agent_info(client: &Client) -> Result<Value, CtlError> {
     let domain = client.domain().await?;
     // What is known of a paused guest is still known.
     if !GuestState::of(domain.as_ref()).has_process() {
@@ -134,7 +109,7 @@ async fn connect_to_agent(target: &Target) -> Result<(Client, Value), CtlError> 
     if text_at(&info, "/guestAgentVersion").is_empty() {
         fail!("the guest agent has not answered yet: {NO_AGENT}");
     }
-    Ok((client, info))
+    Ok(info)
 }
 
 /// The domain's name, which the reference's launcher requires.
@@ -158,7 +133,7 @@ async fn ping(client: &Client, timeout_seconds: i32) -> Result<(), CtlError> {
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let client = args.vm.target().connect().await?;
+    let (_, client) = args.vm.target().connect().await?;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
         domain_name: running_domain(&client).await?,
@@ -185,64 +160,24 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(exit_code(code))
 }
 
-/// `freeze`: freezes the guest's file systems.
-///
-/// # Errors
-/// There is no launcher, or the guest agent refuses.
-pub async fn freeze(args: &FreezeArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let target = args.target.target();
-    let (client, vmi) = target.connect_by_identity().await?;
-    let vmi = vmi.ok_or_else(no_domain)?;
-    running_domain(&client).await?;
-    client.freeze(&vmi, args.timeout).await?;
-    let vm = vm_name(&vmi);
-    let until = match args.timeout {
-        0 => "until launcherctl unfreeze".to_owned(),
-        seconds => format!("for at most {seconds} s"),
-    };
-    let message = format!("froze the file systems of {vm}, {until}");
-    print_done(format, &vmi, &message)
-}
-
-/// `unfreeze`: thaws the guest's file systems.
-///
-/// # Errors
-/// There is no launcher, or the guest agent refuses.
-pub async fn unfreeze(target: &VmiTarget, format: Format) -> Result<ExitCode, CtlError> {
-    let (client, vmi) = target.connect_by_identity().await?;
-    let vmi = vmi.ok_or_else(no_domain)?;
-    running_domain(&client).await?;
-    client.unfreeze(&vmi).await?;
-    let vm = vm_name(&vmi);
-    print_done(format, &vmi, &format!("thawed the file systems of {vm}"))
-}
-
 fn summary(info: &Value) -> Vec<String> {
     let part = |pointer| text_or_dash(info, pointer);
     let commands = list_at(info, "/supportedCommands").iter();
     let enabled = commands.filter(|one| one.get("enabled").is_some());
     let commands = counted(enabled.count(), "command");
-    vec![
+    let mut lines = vec![
         format!("os           {}", part("/os/prettyName")),
         format!("kernel       {}", part("/os/kernelRelease")),
         format!("host name    {}", part("/hostname")),
         format!("time zone    {}", part("/timezone")),
         format!("file systems {}", part("/fsFreezeStatus")),
         format!("agent        {}, {commands}", part("/guestAgentVersion")),
-    ]
-}
-
-/// Prints a line for each item, or `none`.
-fn answer_list(
-    format: Format,
-    list: &Value,
-    line: fn(&Value) -> String,
-    none: &str,
-) -> Result<ExitCode, CtlError> {
-    answer(format, list, || match list_at(list, "") {
-        [] => vec![none.to_owned()],
-        items => items.iter().map(line).collect(),
-    })
+    ];
+    let users = list_at(info, "/userList").iter().map(user);
+    lines.extend(users.map(|user| format!("user         {user}")));
+    let filesystems = list_at(info, "/fsInfo/disks").iter().map(filesystem);
+    lines.extend(filesystems.map(|one| format!("mounted      {one}")));
+    lines
 }
 
 fn user(user: &Value) -> String {
@@ -259,10 +194,10 @@ fn filesystem(one: &Value) -> String {
     let [disk, directory, kind] =
         ["/diskName", "/mountPoint", "/fileSystemType"].map(|part| text_at(one, part));
     let [used, total] = ["usedBytes", "totalBytes"].map(|name| {
-        let bytes = one.get(name).and_then(Value::as_i64);
-        bytes.unwrap_or_default() >> 20
+        let bytes = one.get(name).and_then(Value::as_u64);
+        human_size(bytes.unwrap_or_default())
     });
-    format!("{disk}  {directory}  {kind}  {used} of {total} MiB")
+    format!("{disk}  {directory}  {kind}  {used} of {total}")
 }
 
 #[cfg(test)]

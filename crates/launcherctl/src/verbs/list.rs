@@ -2,31 +2,18 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
 use serde_json::json;
 
 use crate::error::CtlError;
 use crate::host::registry;
 use crate::host::status::{self, VmStatus};
 use crate::view::output::{Format, answer, or_dash};
-use client::refusal::REMEDY_MARK;
-
-/// Limit of a shown reason, in characters.
-const MAX_REASON: usize = 160;
-
-/// Arguments of `list`.
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Only the VMs of this namespace
-    #[arg(short = 'n', long, help_heading = "Which VM")]
-    namespace: Option<String>,
-}
 
 /// `list`.
 ///
 /// # Errors
 /// The registry cannot be read.
-pub async fn list(args: &ListArgs, format: Format) -> Result<ExitCode, CtlError> {
+pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
     let mut rows = Vec::new();
     for (name, dir) in registry::all()? {
         let row = status::collect(&name, &dir).await;
@@ -34,9 +21,6 @@ pub async fn list(args: &ListArgs, format: Format) -> Result<ExitCode, CtlError>
         if row.state != status::LOST || registry::find(&name).is_ok() {
             rows.push(row);
         }
-    }
-    if let Some(namespace) = &args.namespace {
-        rows.retain(|row| row.namespace == *namespace);
     }
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     answer(format, &json!(rows), || table(&rows))
@@ -65,26 +49,13 @@ fn table(rows: &[VmStatus]) -> Vec<String> {
 fn remark(row: &VmStatus) -> Option<String> {
     let name = &row.name;
     if row.state == status::FAILED {
-        let reason = short(row.reason.as_deref().unwrap_or("-"));
+        let reason = row.reason.as_deref().unwrap_or("-");
+        let reason = reason.lines().next().unwrap_or_default();
         return Some(format!(
             "{name} has failed: {reason}; launcherctl status {name} says more, launcherctl stop {name} removes it from this list."
         ));
     }
     Some(format!("{name}: {}.", row.remark()?))
-}
-
-/// The beginning of a long reason, such as one with QEMU's words, and the remedy.
-fn short(reason: &str) -> String {
-    let (what, remedy) = reason.split_once(REMEDY_MARK).unwrap_or((reason, ""));
-    let line = what.lines().next().unwrap_or_default();
-    let mut short: String = line.chars().take(MAX_REASON).collect();
-    if short.len() < what.len() {
-        short.push('…');
-    }
-    if !remedy.is_empty() {
-        short = format!("{short}; what to do: {remedy}");
-    }
-    short
 }
 
 #[cfg(test)]
@@ -119,11 +90,6 @@ mod tests {
             (
                 json!({"name": "db", "state": status::FAILED, "reason": "QEMU has failed"}),
                 "db has failed: QEMU has failed; launcherctl status db",
-            ),
-            (
-                json!({"name": "db", "state": status::FAILED,
-                    "reason": format!("QEMU: {}\n{}\n  what to do: end the other VM", "x".repeat(300), "y")}),
-                "x…; what to do: end the other VM; launcherctl status db",
             ),
             (
                 json!({"name": "db", "state": "Running", "supervised": false}),

@@ -7,17 +7,14 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::Target;
-
-use super::vm_args::{RunningVm, VmArgs};
+use super::target::{RunningVm, Target, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
-use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
-use crate::host::failure::Failure;
+use crate::host::failure::{self, Failure};
 use crate::host::log_follower::LogFollower;
 use crate::host::registry::VmDir;
 use crate::json::text_at;
-use crate::view::output::{Format, joined, print_bytes, print_document};
+use crate::view::output::{Format, joined, print, print_bytes, print_document};
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
@@ -40,7 +37,7 @@ pub struct LogsArgs {
 /// There is no such VM, or its log is unreadable.
 pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.vm.target();
-    let dir = target.resolve_any()?.into_dir("logs")?;
+    let dir = target.resolve()?;
     let path = if args.console {
         console_log(&target, &dir).await?
     } else {
@@ -57,15 +54,14 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
             "there is no log at {path}; in a pod it is the container's own: kubectl logs POD -c compute"
         );
     }
-    let mut log = if path == console_log_file(&dir) {
-        LogFollower::open_rotated(&path)?
-    } else {
-        LogFollower::open(&path)?
-    };
+    let mut log = LogFollower::open(&path)?;
     let show = |text: String| match (format, args.console) {
         _ if text.is_empty() => Ok(()),
         (Format::Text, false) => print_document(&(joined(readable(&text)) + "\n")),
-        (Format::Json, true) => print_bytes(console_json(&text).as_bytes()),
+        (Format::Json, true) => {
+            print(format, &json!({"console": text}), || None);
+            Ok(())
+        }
         // The launcher's log has one JSON object per line; the console's content is the guest's.
         (Format::Text, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
     };
@@ -94,23 +90,18 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of the VM's serial console, also of a VM that no longer runs. In a pod, the launcher
-/// knows the VM's UID. There, and if no supervisor serves the console, it is QEMU's own log.
+/// The log of the VM's serial console: QEMU's own, or what a failed VM has left of it. In a pod, the
+/// launcher knows the VM's UID.
 async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
-    let of_supervisor = console_log_file(dir);
-    if Failure::load(dir).is_some() || (dir.is_supervised() && of_supervisor.exists()) {
-        return Ok(of_supervisor);
+    if Failure::load(dir).is_some() {
+        return Ok(failure::console_log(dir));
     }
-    let log = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
-    if dir.is_of_run() {
-        return Ok(log(text_at(&dir.load_vmi()?, "/metadata/uid")));
-    }
-    Ok(log(&RunningVm::find(target, "logs").await?.uid))
-}
-
-/// A line with an object for the guest's output since the last one.
-fn console_json(text: &str) -> String {
-    format!("{}\n", json!({"console": text}))
+    let uid = if dir.is_of_run() {
+        text_at(&dir.load_vmi()?, "/metadata/uid").to_owned()
+    } else {
+        RunningVm::find(target).await?.uid
+    };
+    Ok(dir.path(&PodPaths::default().serial_log(&uid)))
 }
 
 /// A JSON log's lines for people: time, level, message, and the error's reason.
@@ -135,11 +126,6 @@ fn entry(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_console_is_json_if_that_is_wanted() {
-        assert_eq!(console_json("a\r\n\"b"), "{\"console\":\"a\\r\\n\\\"b\"}\n");
-    }
 
     #[test]
     fn a_json_log_is_readable() {

@@ -23,14 +23,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
-use super::target::VmiTarget;
+use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
 use crate::json::{copy_at, is_true_at, text_at};
 use crate::new_file::{NewFile, check_overwrite};
-use crate::view::output::{Format, answer, say};
-use crate::view::size::{SizeProgress, human_size};
+use crate::view::output::{Format, answer, say, with_progress};
+use crate::view::size::human_size;
 use client::{Client, DomainChanges, is_down, refusal};
 use os::signals::EndSignals;
 
@@ -50,7 +50,7 @@ pub struct MemoryDumpArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    target: VmiTarget,
+    target: Target,
 }
 
 /// `memory-dump`.
@@ -60,8 +60,7 @@ pub struct MemoryDumpArgs {
 /// written.
 pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
-    let dir = args.target.target.resolve()?.into_dir("memory-dump")?;
-    let (client, vmi) = args.target.connect_by_identity().await?;
+    let (dir, client, vmi) = args.target.connect_to_vm().await?;
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut output = None;
     if args.file != Path::new("-") {
@@ -82,7 +81,7 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
     };
     client.dump_memory(&vmi, &link.pod_path()).await?;
     check_begun(&client, &dump.name).await?;
-    let bytes = match dump.copy(&mut output, &mut stop, format).await {
+    let bytes = match dump.copy(&mut output, &mut stop).await {
         Ok(bytes) => bytes,
         Err(error) => {
             dump.cancel().await;
@@ -115,9 +114,8 @@ impl Dump {
         &mut self,
         output: &mut Option<NewFile>,
         stop: &mut EndSignals,
-        format: Format,
     ) -> Result<u64, CtlError> {
-        let copying = copy(&mut self.pipe, output, SizeProgress::new(format));
+        let copying = with_progress("the memory dump", copy(&mut self.pipe, output));
         tokio::pin!(copying);
         loop {
             tokio::select! {
@@ -138,13 +136,9 @@ impl Dump {
     }
 }
 
-/// Copies a pipe to its end, into a file or else to standard output, and shows the copied size.
+/// Copies a pipe to its end, into a file or else to standard output.
 /// Returns the total.
-async fn copy(
-    pipe: &mut Receiver,
-    output: &mut Option<NewFile>,
-    mut progress: SizeProgress,
-) -> Result<u64, CtlError> {
+async fn copy(pipe: &mut Receiver, output: &mut Option<NewFile>) -> Result<u64, CtlError> {
     let (mut buffer, mut bytes) = (vec![0; BUFFER_BYTES], 0);
     loop {
         let read = pipe.read(&mut buffer).await;
@@ -158,7 +152,6 @@ async fn copy(
             None => write_stdout(part).await?,
         }
         bytes += read as u64;
-        progress.show(bytes);
     }
 }
 
@@ -187,27 +180,9 @@ async fn check_begun(client: &Client, name: &str) -> Result<(), CtlError> {
     if text_at(&metadata(&domain), "/FileName") == name {
         return Ok(());
     }
-    // Only our launcher tells which.
-    let jobs = client.debug().await.map(|state| state.jobs);
-    let jobs: Vec<_> = jobs.iter().flatten().map(|job| job_name(job)).collect();
-    let jobs = match jobs.as_slice() {
-        [] => String::new(),
-        jobs => format!(" ({})", jobs.join(", ")),
-    };
     fail!(
-        "the memory dump has not begun, since another job is in progress{jobs}; try again when that has ended"
+        "the memory dump has not begun, since another job is in progress, such as a backup or a migration; try again when that has ended"
     );
-}
-
-/// A launcher's job, in words.
-fn job_name(job: &str) -> &str {
-    match job {
-        "MemoryDump" => "a memory dump",
-        "Backup" => "a backup",
-        "MigrationIn" | "MigrationOut" => "a migration",
-        "HostDeviceHotplug" => "a host device hotplug",
-        other => other,
-    }
 }
 
 fn metadata(domain: &Value) -> Value {

@@ -27,8 +27,6 @@ pub mod stop;
 pub mod target;
 pub mod timeline;
 pub mod upgrade;
-pub mod vm_args;
 pub mod vnc;
 pub mod volume_table;
 pub mod volumes;
-pub mod watch;

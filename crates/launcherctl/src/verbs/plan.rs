@@ -6,18 +6,97 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{Target, VmiTarget, vm_name};
+use super::target::{Target, TargetError, last_vmi, read_manifest, vm_name};
 use crate::error::CtlError;
+use crate::host::network::notes_of_links;
+use crate::host::registry::VmDir;
 use crate::json::{list_at, push, text_at, text_or_dash};
-use crate::view::output::{Format, answer, with_progress};
+use crate::manifest::{Manifest, ManifestError, in_manifest};
+use crate::view::output::{Format, answer, say, with_progress};
+use client::Client;
 
-/// Arguments of `plan`.
+/// Arguments of `plan` and `sync`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// VMI or VM manifest to plan for, YAML or JSON, in place of the one that was sent last
+    /// VMI or VM manifest, YAML or JSON, in place of the VMI that was sent last
     vmi: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
+}
+
+/// A VMI for a launcher.
+struct Update {
+    dir: VmDir,
+    client: Client,
+    vmi: Value,
+    /// Volumes in which a file's VMI differs from the sent one, as only a restart of the guest
+    /// applies them; in a plan's format.
+    restart: Vec<Value>,
+}
+
+impl Update {
+    /// Connects to the launcher, for the file's VMI, else the last sent one.
+    async fn new(args: &PlanArgs) -> Result<Self, CtlError> {
+        let given = match &args.vmi {
+            Some(file) => Some((file, read_manifest(file)?)),
+            None => None,
+        };
+        let (dir, client) = args.target.connect().await?;
+        let sent = last_vmi(&dir, &client).await;
+        let mut update = Self {
+            dir,
+            client,
+            vmi: Value::Null,
+            restart: Vec::new(),
+        };
+        match given {
+            Some((file, manifest)) => {
+                let sent = sent.ok().flatten();
+                let taken = update.take(manifest, sent.as_ref());
+                taken.map_err(in_manifest(file))?;
+            }
+            None => {
+                update.vmi = sent?.ok_or(TargetError::NeedsVmi)?;
+                update.restart = update.dir.load_restart();
+            }
+        }
+        Ok(update)
+    }
+
+    /// Takes a manifest's VMI, as a later version of the sent one, if there is one.
+    fn take(&mut self, manifest: Manifest, sent: Option<&Value>) -> Result<(), ManifestError> {
+        let Some(sent) = sent else {
+            self.vmi = manifest.into_value();
+            return Ok(());
+        };
+        let mut update = manifest.into_update_of(sent)?;
+        // In a pod virt-handler does both.
+        if self.dir.is_of_run() {
+            update.network_as_in(sent);
+            notes_of_links(&update).for_each(|note| say(&note));
+            for name in update.keep_volumes(sent) {
+                let why = ": the guest keeps the one of its start as long as it runs";
+                self.restart.push(restart_of_volume(&name, why));
+            }
+            for name in update.leave_out_new_volumes(sent) {
+                self.restart.push(restart_of_volume(&name, " is new"));
+            }
+            for name in update.leave_out_volumes(sent) {
+                say(&format!(
+                    "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
+                ));
+            }
+        }
+        self.vmi = update.into_value();
+        Ok(())
+    }
+}
+
+/// In a plan's format.
+fn restart_of_volume(name: &str, why: &str) -> Value {
+    let field = format!("spec.volumes[{name}]");
+    let why = format!("needs a restart: {field}{why}");
+    json!({"field": field, "needs": "restart", "why": why})
 }
 
 /// `plan`.
@@ -25,13 +104,9 @@ pub struct PlanArgs {
 /// # Errors
 /// If no launcher is found, or it refuses the VMI.
 pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let target = VmiTarget {
-        target: args.target.clone(),
-        vmi: args.vmi.clone(),
-    };
-    let (launcher, client, vmi) = target.connect().await?;
-    let mut plan = client.plan(&vmi).await?;
-    for field in launcher.restart {
+    let update = Update::new(args).await?;
+    let mut plan = update.client.plan(&update.vmi).await?;
+    for field in update.restart {
         push(&mut plan, "/restart", field);
     }
     answer(format, &plan, || match table(&plan) {
@@ -62,33 +137,30 @@ fn table(plan: &Value) -> Vec<String> {
     steps.map(step_line).chain(restart).collect()
 }
 
-/// Arguments of `sync`.
-#[derive(Debug, Args)]
-pub struct SyncArgs {
-    /// VMI or VM manifest to send, YAML or JSON; without it, the VMI that was sent last
-    #[arg(id = "manifest", value_name = "VMI", conflicts_with = "vmi")]
-    manifest: Option<PathBuf>,
-    #[command(flatten)]
-    target: VmiTarget,
-}
-
 /// `sync`: sends the VMI again, or a changed one, with the last sync's options.
 ///
 /// # Errors
 /// There is no launcher, or it refuses the VMI.
-pub async fn sync(args: &SyncArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut target = args.target.clone();
-    target.vmi = args.manifest.clone().or(target.vmi);
-    let (launcher, client, vmi) = target.connect().await?;
+pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let Update {
+        dir,
+        client,
+        vmi,
+        restart,
+    } = Update::new(args).await?;
     let options = client.last_sync().await?.map(|sync| sync.options);
     // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
     let planned = client.plan(&vmi).await.unwrap_or_default();
     let synced = client.sync(&vmi, options.unwrap_or_default());
     with_progress("the launcher to sync the VM", synced).await?;
-    launcher.store(&vmi)?;
+    if dir.is_of_run() {
+        dir.store_vmi(&vmi)?;
+        // For a later plan.
+        dir.store_restart(&restart)?;
+    }
     let after = client.plan(&vmi).await.unwrap_or_default();
     let steps = list_at(&planned, "/steps");
-    let restart = [&launcher.restart, list_at(&after, "/restart")].concat();
+    let restart = [&restart, list_at(&after, "/restart")].concat();
     let vm = vm_name(&vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
     answer(format, &json, || synced_lines(&vm, steps, &restart))

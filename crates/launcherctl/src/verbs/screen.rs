@@ -4,13 +4,13 @@
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::host::console::ConsoleOutput;
 use crate::host::control::{Phase, Update};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
-use crate::view::output::Format;
+use crate::view::output::{Format, print};
 use crate::view::visible;
 
 /// Prints updates between the guest's output.
@@ -19,8 +19,6 @@ pub struct Screen {
     format: Format,
     /// Standard error is a terminal, perhaps in raw mode.
     terminal: bool,
-    /// Whether to print when a phase was reached, since the VM's start.
-    pub has_times: bool,
     /// The guest, which writes to the same terminal or pipe, has an incomplete line.
     in_guest_line: Cell<bool>,
 }
@@ -30,7 +28,6 @@ impl Screen {
         Self {
             format,
             terminal: std::io::stderr().is_terminal(),
-            has_times: true,
             in_guest_line: Cell::new(false),
         }
     }
@@ -39,18 +36,25 @@ impl Screen {
     pub fn show(&self, update: &Update) {
         match (self.format, update) {
             (Format::Json, Update::Phase { phase, seconds }) => {
-                put(&json!({"phase": phase.text(), "seconds": seconds}));
+                print(
+                    self.format,
+                    &json!({"phase": phase.text(), "seconds": seconds}),
+                    || None,
+                );
             }
             // `migrate` prints its result.
             (_, Update::Phase { phase, .. }) if *phase == Phase::GuestArrived => {}
-            (_, Update::Phase { phase, .. }) if !self.has_times => self.note(phase.text()),
             (_, Update::Phase { phase, seconds }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
             (format, Update::Event { event, seconds }) => match event {
                 LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
                 LauncherEvent::Domain { kind, .. } if format == Format::Json => {
-                    put(&json!({"eventType": kind, "status": event.state(), "seconds": seconds}));
+                    print(
+                        self.format,
+                        &json!({"eventType": kind, "status": event.state(), "seconds": seconds}),
+                        || None,
+                    );
                 }
                 // They are for programs only.
                 LauncherEvent::Domain { .. } => {}
@@ -62,17 +66,12 @@ impl Screen {
 
     pub fn note(&self, text: &str) {
         match self.format {
-            Format::Json => put(&json!({"note": text})),
+            Format::Json => print(self.format, &json!({"note": text}), || None),
             Format::Text => {
                 let lines = text.lines().map(str::trim_start);
                 lines.for_each(|line| self.line(&format!("            {line}")));
             }
         }
-    }
-
-    /// Prints lines of the launcher's log.
-    pub fn log(&self, text: &str) {
-        text.lines().for_each(|line| self.line(line));
     }
 
     /// Where the guest's console goes: with JSON, standard output has nothing else.
@@ -96,8 +95,4 @@ impl Screen {
         let text = visible::line(text);
         let _ = write!(std::io::stderr(), "{before}{text}{end}");
     }
-}
-
-fn put(line: &Value) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -32,7 +32,8 @@ pub struct ScreenshotArgs {
 /// guest without a screen, or the file cannot be written.
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
-    let (mime, picture) = args.target.connect().await?.screenshot().await?;
+    let (_, client) = args.target.connect().await?;
+    let (mime, picture) = client.screenshot().await?;
     if args.file == Path::new("-") {
         print_bytes(&picture)?;
         return Ok(ExitCode::SUCCESS);

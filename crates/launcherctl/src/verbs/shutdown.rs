@@ -1,4 +1,4 @@
-//! `shutdown`: asks the guest to shut down, and waits on request: a pod's preStop handler.
+//! `shutdown`: asks the guest to shut down, and waits: a pod's preStop handler.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,23 +7,14 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::lifecycle::act;
-use super::target::{NamedVmiTarget, TargetError, vm_name};
-use crate::error::{CtlError, fail};
+use super::target::{TargetError, VmArgs, vm_name};
+use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
-use crate::host::launcher::REQUEST_INTERVAL;
+use crate::host::launcher::{REQUEST_INTERVAL, grace};
 use crate::reports::guest_state::{check_runs, is_starting};
 use crate::view::output::{Format, answer, with_progress};
 use api::Action;
 use client::{CallError, Client, DomainChanges, is_down};
-
-/// The guest was asked to shut down, but still runs.
-#[derive(Debug, thiserror::Error)]
-#[error("the guest has not shut down within {} s; launcherctl kill forces it off", .0.as_secs())]
-struct NotDown(Duration, #[source] Option<CallError>);
-
-/// KubeVirt's default grace period, for a VMI without one.
-const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// Limit for a start in progress, unless another limit is given: a launcher gives the hooks 20 s,
 /// and QEMU may be slow.
@@ -37,13 +28,9 @@ const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Args)]
 pub struct ShutdownArgs {
     #[command(flatten)]
-    target: NamedVmiTarget,
-    /// Wait until the guest is down. Succeeds at once where no guest runs, as a preStop handler has
-    /// to
-    #[arg(long)]
-    wait: bool,
+    target: VmArgs,
     /// Fail if the guest is not down after this many seconds; without it, the VMI's grace period
-    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
 }
 
@@ -52,24 +39,18 @@ pub struct ShutdownArgs {
 /// # Errors
 /// The launcher refuses, or the guest is not down in time.
 pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, CtlError> {
-    if !args.wait {
-        return act(Action::Shutdown, &args.target.target(), format).await;
-    }
     let target = args.target.target();
-    let launcher = target.target.resolve().ok();
-    let text = match target.connect_by_identity().await {
-        Ok((client, Some(vmi))) => {
+    let text = match target.connect_to_vm().await {
+        Ok((dir, client, Some(vmi))) => {
             let down = async {
                 shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
-                if let Some(dir) = launcher.and_then(|launcher| launcher.dir) {
-                    ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
-                }
+                ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
                 Ok::<(), CtlError>(())
             };
             with_progress("the guest to shut down", down).await?;
             format!("the guest of {} is down", vm_name(&vmi))
         }
-        Ok((_, None)) => "no guest runs".to_owned(),
+        Ok((.., None)) => "no guest runs".to_owned(),
         // It has ended, or does not serve yet: the SIGTERM that follows ends what it has begun.
         Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
         Err(error) => return Err(error),
@@ -79,11 +60,8 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
 }
 
 fn runs_no_launcher(error: &CtlError) -> bool {
-    match error.of() {
-        Some(TargetError::NoneRunning | TargetError::Failed { .. }) => true,
-        Some(TargetError::Changing(_) | TargetError::LauncherGone(_)) => true,
-        _ => matches!(error.of(), Some(CallError::Connect { .. })),
-    }
+    matches!(error.of(), Some(TargetError::NotRunning(_)))
+        || matches!(error.of(), Some(CallError::Connect { .. }))
 }
 
 /// Asks the guest until it is down; a starting one once it has started.
@@ -111,7 +89,7 @@ pub async fn shut_down(
     check_runs(Some(&domain))?;
     // A limit covers the start and the shutdown together.
     let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
-    let left = left.unwrap_or_else(|| grace_period(&domain));
+    let left = left.unwrap_or_else(|| grace(vmi));
     let (mut request_at, mut failure) = (Instant::now(), None);
     let asked = async {
         loop {
@@ -129,7 +107,16 @@ pub async fn shut_down(
     };
     match timeout(left, asked).await {
         Ok(result) => result,
-        Err(_) => Err(NotDown(limit.unwrap_or(left), failure).into()),
+        Err(_) => {
+            let seconds = limit.unwrap_or(left).as_secs();
+            let text = text_error!(
+                "the guest has not shut down within {seconds} s; launcherctl kill forces it off"
+            );
+            Err(match failure {
+                Some(failure) => text.caused_by(failure).into(),
+                None => text.into(),
+            })
+        }
     }
 }
 
@@ -144,24 +131,5 @@ async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Value)>
             Some(None) if is_starting(client).await => sleep(START_POLL_INTERVAL).await,
             _ => return Ok(None),
         }
-    }
-}
-
-/// The VMI's, which the launcher keeps with the domain.
-fn grace_period(domain: &Value) -> Duration {
-    let seconds = domain.pointer("/Spec/Metadata/KubeVirt/GracePeriod/DeletionGracePeriodSeconds");
-    let seconds = seconds.and_then(Value::as_u64);
-    seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limit_is_the_vmis_grace_period() {
-        let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"GracePeriod": {"DeletionGracePeriodSeconds": 7}}}}});
-        assert_eq!(grace_period(&domain), Duration::from_secs(7));
-        assert_eq!(grace_period(&json!({})), DEFAULT_GRACE);
     }
 }

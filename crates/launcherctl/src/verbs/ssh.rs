@@ -52,11 +52,9 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         name: Some(name.to_owned()),
         ..Target::default()
     };
-    let launcher = target.resolve()?;
+    let (dir, client) = target.connect().await?;
     // A paused guest would silently block ssh.
-    let client = launcher.connect().await?;
     check_runs(client.domain().await?.as_ref())?;
-    let dir = launcher.into_dir("ssh")?;
     let network = Network::load(&dir)?;
     let Some(forward) = network.as_ref().and_then(Network::ssh) else {
         fail!(

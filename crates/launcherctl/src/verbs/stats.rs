@@ -4,35 +4,20 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::vm_args::VmArgs;
+use super::target::VmArgs;
 use crate::error::CtlError;
 use crate::json::{list_at, text_at, text_or_dash};
-use crate::view::output::{Format, counted, print};
-use crate::view::size::bytes;
+use crate::view::output::{Format, answer, counted};
+use crate::view::size::human_size;
 
-/// The launcher reuses statistics for this long, so rates need a longer interval.
-const MIN_SECONDS: u64 = 4;
+/// Over which rates are taken: longer than the launcher reuses statistics.
+const INTERVAL: Duration = Duration::from_secs(4);
 
 /// For a device that libvirt does not name.
 const NO_NAME: &str = "-";
-
-/// The arguments of `stats`.
-#[derive(Debug, Args)]
-pub struct StatsArgs {
-    #[command(flatten)]
-    target: VmArgs,
-    /// Print them again and again, until Ctrl-C
-    #[arg(long)]
-    watch: bool,
-    /// Seconds over which rates are taken, at least 4
-    #[arg(long, value_name = "SECONDS", default_value_t = MIN_SECONDS,
-        value_parser = clap::value_parser!(u64).range(MIN_SECONDS..=86400))]
-    interval: u64,
-}
 
 /// The statistics of one moment.
 struct Sample {
@@ -44,37 +29,28 @@ struct Sample {
 ///
 /// # Errors
 /// The launcher does not answer, or there is no running guest.
-pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let launcher = args.target.target().connect().await?;
+pub async fn stats(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let (_, launcher) = args.target().connect().await?;
     let sample = async || -> Result<Sample, CtlError> {
         let stats = launcher.domain_stats().await?;
         let taken = Instant::now();
         Ok(Sample { stats, taken })
     };
-    let mut before = sample().await?;
-    let domain = launcher.domain().await?.unwrap_or_default();
+    let before = sample().await?;
     if format == Format::Json {
-        print(format, &before.stats, || None);
-        if !args.watch {
-            return Ok(ExitCode::SUCCESS);
-        }
+        return answer(format, &before.stats, || None);
     }
-    loop {
-        sleep(Duration::from_secs(args.interval)).await;
-        let now = sample().await?;
-        print(format, &now.stats, || text(&before, &now, &domain));
-        if !args.watch {
-            return Ok(ExitCode::SUCCESS);
-        }
-        before = now;
-    }
+    let domain = launcher.domain().await?.unwrap_or_default();
+    sleep(INTERVAL).await;
+    let now = sample().await?;
+    answer(format, &now.stats, || text(&before, &now, &domain))
 }
 
 /// The changes between two samples of this domain.
 fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
-    let seconds = now.taken.duration_since(before.taken).as_secs_f64();
+    let elapsed = now.taken.duration_since(before.taken);
     let mut lines = vec![text_at(&now.stats, "/Name").to_owned()];
-    let cpu = rate(&before.stats, &now.stats, "/Cpu/Time", seconds) / 1e7;
+    let cpu = rate(&before.stats, &now.stats, "/Cpu/Time", elapsed) as f64 / 1e7;
     let vcpus = list_at(&now.stats, "/Vcpu").iter();
     let online = vcpus.filter(|vcpu| value(vcpu, "/State") != Some(0));
     let online = counted(online.count(), "vCPU");
@@ -82,11 +58,11 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
     lines.push(format!("  memory  {}", memory(&now.stats)));
     for (before, now) in devices(&before.stats, &now.stats, "/Block") {
         let name = name(now);
-        let rate = |pointer| rate(before, now, pointer, seconds);
-        let [read, written] = ["/RdBytes", "/WrBytes"].map(|it| bytes_per_second(rate(it)));
+        let rate = |pointer| rate(before, now, pointer, elapsed);
+        let [read, written] = ["/RdBytes", "/WrBytes"].map(|it| human_size(rate(it)));
         let [reads, writes] = ["/RdReqs", "/WrReqs"].map(rate);
         lines.push(format!(
-            "  disk    {name:<16} read {read:>12} {reads:>7.0} op/s   write {written:>12} {writes:>7.0} op/s"
+            "  disk    {name:<16} read {read:>10}/s {reads:>7} op/s   write {written:>10}/s {writes:>7} op/s"
         ));
     }
     let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
@@ -103,11 +79,11 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
             ));
             continue;
         }
-        let rate = |pointer| rate(before, now, pointer, seconds);
-        let [received, sent] = ["/RxBytes", "/TxBytes"].map(|it| bytes_per_second(rate(it)));
+        let rate = |pointer| rate(before, now, pointer, elapsed);
+        let [received, sent] = ["/RxBytes", "/TxBytes"].map(|it| human_size(rate(it)));
         let [rx, tx] = ["/RxPkts", "/TxPkts"].map(rate);
         lines.push(format!(
-            "  nic     {name:<16} rx   {received:>12} {rx:>7.0} pkt/s  tx    {sent:>12} {tx:>7.0} pkt/s"
+            "  nic     {name:<16} rx   {received:>10}/s {rx:>7} pkt/s  tx    {sent:>10}/s {tx:>7} pkt/s"
         ));
     }
     lines
@@ -115,7 +91,7 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
 
 /// The guest's memory, and how much is in use, as far as the guest's balloon driver tells.
 fn memory(stats: &Value) -> String {
-    let kibibytes = |pointer: &str| value(stats, pointer).map(|kib| bytes(kib as f64 * 1024.0));
+    let kibibytes = |pointer: &str| value(stats, pointer).map(|kib| human_size(kib << 10));
     let mut text = format!("{} in all", kibibytes("/Memory/Total").unwrap_or_default());
     for (pointer, what) in [
         ("/Memory/Usable", "can be used"),
@@ -155,14 +131,11 @@ fn value(stats: &Value, pointer: &str) -> Option<u64> {
 }
 
 /// A counter's growth per second. One that was reset counts from zero.
-fn rate(before: &Value, now: &Value, pointer: &str, seconds: f64) -> f64 {
+fn rate(before: &Value, now: &Value, pointer: &str, elapsed: Duration) -> u64 {
     let now = value(now, pointer).unwrap_or(0);
     let before = value(before, pointer).unwrap_or(now);
-    now.saturating_sub(before) as f64 / seconds.max(0.001)
-}
-
-fn bytes_per_second(rate: f64) -> String {
-    format!("{}/s", bytes(rate))
+    let grown = u128::from(now.saturating_sub(before)) * 1000 / elapsed.as_millis().max(1);
+    u64::try_from(grown).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -193,13 +166,13 @@ mod tests {
         );
         assert_eq!(lines[0], "default_demo");
         assert_eq!(lines[1], "  cpu     25.0 % of one CPU, 1 vCPU");
-        assert_eq!(lines[2], "  memory  256.0 MiB in all");
+        assert_eq!(lines[2], "  memory  256 MiB in all");
         assert!(
-            lines[3].contains("rootdisk") && lines[3].contains("2.0 MiB/s     512 op/s"),
+            lines[3].contains("rootdisk") && lines[3].contains("2 MiB/s     512 op/s"),
             "{lines:?}"
         );
         assert!(
-            lines[4].contains("default") && lines[4].contains("0.0 B/s"),
+            lines[4].contains("default") && lines[4].contains("0 B/s"),
             "{lines:?}"
         );
     }
@@ -224,6 +197,7 @@ mod tests {
     #[test]
     fn a_counter_that_was_reset_has_no_negative_rate() {
         let sample = |value: u64| json!({"Time": value, "TimeSet": true});
-        assert!(rate(&sample(9), &sample(3), "/Time", 1.0).abs() < f64::EPSILON);
+        let second = Duration::from_secs(1);
+        assert_eq!(rate(&sample(9), &sample(3), "/Time", second), 0);
     }
 }

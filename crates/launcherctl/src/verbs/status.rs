@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::logs::readable;
-use super::target::TargetError;
-use super::vm_args::VmArgs;
+use super::target::{TargetError, VmArgs};
 use crate::error::CtlError;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, VmDir};
@@ -24,7 +23,7 @@ const MAX_LOG_LINES: usize = 10;
 /// There is no such VM.
 pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
     let target = args.target();
-    let dir = target.resolve_any()?.into_dir("status")?;
+    let dir = target.resolve()?;
     if target.name.is_none() {
         check_has_vm(&dir).await?;
     }

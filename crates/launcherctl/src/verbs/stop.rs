@@ -10,10 +10,9 @@ use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::run::grace;
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, TargetError, check_is_directory, is_in};
+use super::target::{Target, TargetError, check_is_directory};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
@@ -37,12 +36,12 @@ const ENDED: &str = "has ended";
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// The VMs' names; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root", "socket"])]
+    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"])]
     vms: Vec<String>,
     #[command(flatten)]
     target: Target,
-    /// All VMs; with -n, those of the namespace
-    #[arg(long, conflicts_with_all = ["name", "root", "socket"])]
+    /// All VMs
+    #[arg(long, conflicts_with_all = ["name", "root"])]
     all: bool,
     /// At once, without asking the guest to shut down; also where a stop is waiting for that
     #[arg(short, long)]
@@ -69,28 +68,13 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
 
 /// The VMs to stop, with their names: the named ones, all if requested, else the only one.
 fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
-    let (target, namespace) = (&args.target, args.target.namespace.as_deref());
-    if target.socket.is_some() {
-        return Err(TargetError::NeedsRoot("stop").into());
-    }
-    let is_meant =
-        |(_, vm): &(String, VmDir)| namespace.is_none_or(|namespace| is_in(vm, namespace));
     let named = named(args)?;
-    if !named.is_empty() {
-        return match namespace {
-            Some(namespace) if !named.iter().all(is_meant) => {
-                Err(TargetError::OtherNamespace(namespace.to_owned()).into())
-            }
-            _ => Ok(named),
-        };
-    }
-    let mut all = registry::all()?;
-    all.retain(is_meant);
-    match (all.len(), namespace) {
-        (1, _) => Ok(all),
+    let all = registry::all()?;
+    match all.len() {
+        _ if !named.is_empty() => Ok(named),
+        1 => Ok(all),
         _ if args.all => Ok(all),
-        (0, Some(namespace)) => Err(TargetError::NoneInNamespace(namespace.to_owned()).into()),
-        (0, None) => fail!("no VM runs here; launcherctl list shows them"),
+        0 => fail!("no VM runs here; launcherctl list shows them"),
         _ => {
             let names: Vec<String> = all.into_iter().map(|(name, _)| name).collect();
             let names = names.join(", ");
@@ -118,7 +102,7 @@ fn not_of_run(root: &Path) -> CtlError {
     }
     let root = root.display();
     text_error!(
-        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --wait --root {root} shuts its guest down, launcherctl kill --root {root} forces it off"
+        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --root {root} shuts its guest down, launcherctl kill --root {root} forces it off"
     )
     .into()
 }
@@ -129,9 +113,7 @@ async fn stop_one(
     force: bool,
     format: Format,
 ) -> Result<String, CtlError> {
-    // The VM may have been started days ago.
-    let mut screen = Screen::new(format);
-    screen.has_times = false;
+    let screen = Screen::new(format);
     // A supervisor that ends normally removes the name.
     let has_ended = || registry::find(name).is_err();
     let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await else {
@@ -229,7 +211,7 @@ async fn shut_down_by_launcher(dir: &VmDir, screen: &Screen) -> bool {
         return false;
     };
     screen.note("it has no supervisor; its launcher is asked to shut the guest down");
-    match shut_down(&client, &vmi, Some(grace(&vmi))).await {
+    match shut_down(&client, &vmi, None).await {
         Ok(()) => {
             // It may be gone already.
             let _ = client.act(Action::Delete, &vmi).await;

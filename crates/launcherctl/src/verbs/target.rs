@@ -10,45 +10,25 @@ use serde_json::{Value, json};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{display_name, read_text};
 use crate::host::failure::Failure;
-use crate::host::network::notes_of_links;
 use crate::host::registry::{self, RegistryError, VmDir};
 use crate::json::{copy_at, text_at};
-use crate::manifest::{self, Manifest, ManifestError, in_manifest};
+use crate::manifest::{self, Manifest, in_manifest};
+use crate::reports::guest_state::no_domain;
 use crate::view::output::say;
 use client::Client;
 
 /// Why the launcher to call is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Nothing runs here.
-    #[error(
-        "no launcher is running here; start one with launcherctl run, or say --root or --socket"
-    )]
-    NoneRunning,
-    /// Any running VMs are in other namespaces.
-    #[error("no VM of namespace {0} runs here; launcherctl list shows those of all namespaces")]
-    NoneInNamespace(String),
+    /// No launcher runs, or none that answers yet.
+    #[error("{0}")]
+    NotRunning(String),
     /// Nothing was started in the directory of `--root`, or it has ended.
     #[error("no VM in {root}; launcherctl list shows the VMs of run, and their directories", root = .0.display())]
     NoVmIn(PathBuf),
-    /// Nothing answers, as the VM has failed.
-    #[error("{name} has failed: {reason}; launcherctl status {name} says more")]
-    Failed { name: String, reason: String },
-    /// Nothing answers yet, or any longer.
-    #[error("{0} is starting or stopping; launcherctl list says which")]
-    Changing(String),
-    /// Nothing answers, as the launcher was killed.
-    #[error("{0} has no launcher any more; launcherctl status {0} says what is left of it")]
-    LauncherGone(String),
-    /// The VM is in another namespace.
-    #[error("the VM is not in namespace {0:?}; leave out -n, or choose another VM with --name VM")]
-    OtherNamespace(String),
-    /// Only the socket is known, but the verb needs files too.
-    #[error("{0} needs the launcher's --root or --name, not its socket")]
-    NeedsRoot(&'static str),
     /// The launcher got no VMI.
     #[error(
-        "the launcher was sent no VMI since it started; give its file (--vmi FILE, or plan FILE), or wait for virt-handler's next sync"
+        "the launcher was sent no VMI since it started; give its file, or wait for virt-handler's next sync"
     )]
     NeedsVmi,
 }
@@ -56,213 +36,130 @@ pub enum TargetError {
 /// Which running launcher to call.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Target {
-    /// Only a VM of this namespace; names are unique on a machine
-    #[arg(short = 'n', long, help_heading = "Which VM")]
-    pub namespace: Option<String>,
     /// The VM's name, as launcherctl list shows it; needed if several run
     #[arg(long, help_heading = "Which VM")]
     pub name: Option<String>,
     /// In place of the name: the launcher's root directory, as given to run --root
     #[arg(long, conflicts_with = "name", help_heading = "Which VM")]
     pub root: Option<PathBuf>,
-    /// In place of the name: the launcher's cmd socket
-    #[arg(long, conflicts_with_all = ["name", "root"], help_heading = "Which VM")]
-    pub socket: Option<PathBuf>,
 }
 
-/// A launcher, and which VMI to send instead of the last one.
-#[derive(Debug, Clone, Args)]
-pub struct VmiTarget {
-    #[command(flatten)]
-    pub target: Target,
-    /// VMI or VM manifest to send, YAML or JSON, in place of the VMI that was sent last
-    #[arg(long)]
-    pub vmi: Option<PathBuf>,
-}
-
-/// As [`VmiTarget`], with the VM's name also as an argument.
+/// A VM by its name, also as an argument.
 #[derive(Debug, Args)]
-pub struct NamedVmiTarget {
+pub struct VmArgs {
     /// The VM's name; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["name", "root", "socket"])]
+    #[arg(value_name = "VM", conflicts_with_all = ["name", "root"])]
     vm: Option<String>,
     #[command(flatten)]
-    target: VmiTarget,
+    target: Target,
 }
 
-impl NamedVmiTarget {
-    /// As the other verbs have it.
-    pub fn target(&self) -> VmiTarget {
-        let mut target = self.target.clone();
-        if self.vm.is_some() {
-            target.target.name.clone_from(&self.vm);
+impl VmArgs {
+    /// In the other verbs' form.
+    pub fn target(&self) -> Target {
+        Target {
+            name: self.vm.clone().or_else(|| self.target.name.clone()),
+            ..self.target.clone()
         }
-        target
     }
-}
-
-#[derive(Debug, Default)]
-pub struct Launcher {
-    /// Its directory, unless only its socket is known.
-    pub dir: Option<VmDir>,
-    pub socket: PathBuf,
-    /// Volumes in which a file's VMI differs from the sent one, as only a restart of the guest
-    /// applies them; in a plan's format.
-    pub restart: Vec<Value>,
 }
 
 impl Target {
-    /// Finds the launcher.
+    /// Finds the launcher; without a name also the only VM, if it does not run.
     ///
     /// # Errors
     /// There is none, or more than one.
-    pub fn resolve(&self) -> Result<Launcher, CtlError> {
-        self.find(true)
-    }
-
-    /// Like [`Self::resolve`]; without a name also finds the only VM, if it does not run.
-    ///
-    /// # Errors
-    /// There is none, or more than one.
-    pub fn resolve_any(&self) -> Result<Launcher, CtlError> {
+    pub fn resolve(&self) -> Result<VmDir, CtlError> {
         self.find(false)
     }
 
     /// Finds the launcher. Without a name, the only VM has to run if `must_run`.
-    fn find(&self, must_run: bool) -> Result<Launcher, CtlError> {
-        if let Some(socket) = &self.socket {
-            return Ok(Launcher {
-                socket: socket.clone(),
-                ..Launcher::default()
-            });
+    fn find(&self, must_run: bool) -> Result<VmDir, CtlError> {
+        if let Some(root) = &self.root {
+            return Ok(vm_in(root)?);
         }
-        let dir = match (&self.root, &self.name) {
-            (Some(root), _) => vm_in(root)?,
-            (None, Some(name)) => registry::find(name)?,
-            (None, None) => {
-                let (name, vm) = the_only_one(self.namespace.as_deref())?;
-                match why_not_running(&name, &vm) {
-                    Some(why) if must_run && !vm.is_running() => return Err(why.into()),
-                    _ => vm,
-                }
-            }
-        };
-        if let Some(namespace) = &self.namespace
-            && !is_in(&dir, namespace)
-        {
-            return Err(TargetError::OtherNamespace(namespace.clone()).into());
+        if let Some(name) = &self.name {
+            return Ok(registry::find(name)?);
         }
-        Ok(Launcher {
-            socket: dir.cmd_socket(),
-            dir: Some(dir),
-            restart: Vec::new(),
-        })
+        let (name, vm) = the_only_one()?;
+        match why_not_running(&name, &vm) {
+            Some(why) if must_run && !vm.is_running() => Err(why.into()),
+            _ => Ok(vm),
+        }
     }
 
-    /// Connects to the launcher.
+    /// Finds the launcher and connects to it.
     ///
     /// # Errors
     /// There is none, or it does not answer.
-    pub async fn connect(&self) -> Result<Client, CtlError> {
-        self.resolve()?.connect().await
+    pub async fn connect(&self) -> Result<(VmDir, Client), CtlError> {
+        let dir = self.find(true)?;
+        let client = connect(&dir).await?;
+        Ok((dir, client))
+    }
+
+    /// Like [`Self::connect`], with the VMI last sent. If that is unknown, as in a pod with a
+    /// replaced launcher, one with the VM's identity only; `None` if there is no domain either.
+    ///
+    /// # Errors
+    /// There is no launcher, or it does not answer.
+    pub async fn connect_to_vm(&self) -> Result<(VmDir, Client, Option<Value>), CtlError> {
+        let (dir, client) = self.connect().await?;
+        let vmi = match last_vmi(&dir, &client).await {
+            Ok(Some(vmi)) => Some(vmi),
+            Err(error) if error.of::<RegistryError>().is_none() => return Err(error),
+            _ => client.domain().await?.as_ref().map(identity),
+        };
+        Ok((dir, client, vmi))
     }
 }
 
-impl Launcher {
-    /// Connects to it.
+/// A VM whose launcher answers.
+#[derive(Debug)]
+pub struct RunningVm {
+    pub dir: VmDir,
+    pub name: String,
+    pub uid: String,
+}
+
+impl RunningVm {
+    /// Finds it.
     ///
     /// # Errors
-    /// It does not answer; for a VM of `run`, with the reason.
-    pub async fn connect(&self) -> Result<Client, CtlError> {
-        Client::connect(&self.socket).await.map_err(|error| {
-            let why = self.dir.as_ref().and_then(|dir| {
-                let vmi = dir.load_vmi().unwrap_or_default();
-                why_not_running(text_at(&vmi, "/metadata/name"), dir)
-            });
-            why.map_or_else(|| error.into(), CtlError::from)
+    /// There is no such VM, or it has no domain.
+    pub async fn find(target: &Target) -> Result<Self, CtlError> {
+        let (dir, client) = target.connect().await?;
+        let domain = client.domain().await?.ok_or_else(no_domain)?;
+        Ok(Self {
+            dir,
+            name: text_at(&domain, "/ObjectMeta/name").to_owned(),
+            uid: text_at(&domain, "/ObjectMeta/uid").to_owned(),
         })
     }
-
-    /// The VMI last sent: stored by `run`, else from the launcher, as in a pod. `None` if neither
-    /// has one.
-    ///
-    /// # Errors
-    /// It is unreadable, or the launcher does not answer.
-    pub async fn last_vmi(&self, client: &Client) -> Result<Option<Value>, CtlError> {
-        match &self.dir {
-            Some(dir) if dir.is_of_run() => Ok(Some(dir.load_vmi()?)),
-            _ => Ok(client.last_sync().await?.map(|sync| sync.vmi)),
-        }
-    }
-
-    /// Stores a sent VMI, if `run` stored the previous one, and which of its fields wait for a
-    /// restart, for a later plan.
-    ///
-    /// # Errors
-    /// They cannot be written.
-    pub fn store(&self, vmi: &Value) -> Result<(), CtlError> {
-        if let Some(dir) = &self.dir
-            && dir.is_of_run()
-        {
-            dir.store_vmi(vmi)?;
-            dir.store_restart(&self.restart)?;
-        }
-        Ok(())
-    }
-
-    /// Its directory.
-    ///
-    /// # Errors
-    /// Only its socket is known; `verb` names the verb that needs more.
-    pub fn into_dir(self, verb: &'static str) -> Result<VmDir, TargetError> {
-        self.dir.ok_or(TargetError::NeedsRoot(verb))
-    }
 }
 
-impl VmiTarget {
-    /// Like [`Self::connect`]. If the VMI is unknown, as in a pod with a replaced launcher, returns
-    /// one with the VM's identity only; `None` if there is no domain either.
-    ///
-    /// # Errors
-    /// There is no launcher, or the file is of another VM.
-    pub async fn connect_by_identity(&self) -> Result<(Client, Option<Value>), CtlError> {
-        match self.connect().await {
-            Ok((_, client, vmi)) => Ok((client, Some(vmi))),
-            Err(error)
-                if error.of::<RegistryError>().is_some()
-                    || matches!(error.of(), Some(TargetError::NeedsVmi)) =>
-            {
-                let client = self.target.connect().await?;
-                let domain = client.domain().await?;
-                Ok((client, domain.as_ref().map(identity)))
-            }
-            Err(error) => Err(error),
-        }
-    }
+/// Connects to the launcher of a VM.
+///
+/// # Errors
+/// It does not answer; for a VM of `run`, with the reason.
+pub async fn connect(dir: &VmDir) -> Result<Client, CtlError> {
+    Client::connect(&dir.cmd_socket()).await.map_err(|error| {
+        let vmi = dir.load_vmi().unwrap_or_default();
+        let why = why_not_running(text_at(&vmi, "/metadata/name"), dir);
+        why.map_or_else(|| error.into(), CtlError::from)
+    })
+}
 
-    /// Connects to the launcher. Returns the file's VMI, else the last sent one.
-    ///
-    /// # Errors
-    /// There is no launcher or no VMI, or the file is of another VM.
-    pub async fn connect(&self) -> Result<(Launcher, Client, Value), CtlError> {
-        let update = match &self.vmi {
-            Some(file) => Some((file, read_manifest_in(file, None)?)),
-            None => None,
-        };
-        let mut launcher = self.target.resolve()?;
-        let client = launcher.connect().await?;
-        let sent = launcher.last_vmi(&client).await;
-        let vmi = match update {
-            Some((file, update)) => update_of(update, &mut launcher, sent.ok().flatten().as_ref())
-                .map_err(in_manifest(file))?,
-            None => {
-                let dir = launcher.dir.as_ref();
-                launcher.restart = dir.map(VmDir::load_restart).unwrap_or_default();
-                sent?.ok_or(TargetError::NeedsVmi)?
-            }
-        };
-        Ok((launcher, client, vmi))
+/// The VMI last sent: stored by `run`, else from the launcher, as in a pod. `None` if neither has
+/// one.
+///
+/// # Errors
+/// It is unreadable, or the launcher does not answer.
+pub async fn last_vmi(dir: &VmDir, client: &Client) -> Result<Option<Value>, CtlError> {
+    if dir.is_of_run() {
+        return Ok(Some(dir.load_vmi()?));
     }
+    Ok(client.last_sync().await?.map(|sync| sync.vmi))
 }
 
 /// A VMI's `namespace/name`.
@@ -277,14 +174,14 @@ fn identity(domain: &Value) -> Value {
     json!({"metadata": {"name": part("name"), "namespace": part("namespace"), "uid": part("uid")}})
 }
 
-/// Reads a manifest, with `namespace` if it has none; `-` is standard input.
+/// Reads a manifest; `-` is standard input.
 ///
 /// # Errors
-/// The file is unreadable, has no VM, or another namespace.
-pub fn read_manifest_in(file: &Path, namespace: Option<&str>) -> Result<Manifest, CtlError> {
+/// The file is unreadable, or has no VM.
+pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
     let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
-    Manifest::parse_in(&text, namespace).map_err(in_manifest(file))
+    Manifest::parse(&text).map_err(in_manifest(file))
 }
 
 /// The text of a manifest; `-` is standard input.
@@ -311,57 +208,21 @@ pub fn warn_of_unknown_fields(file: &Path, text: &str) {
     }
 }
 
-/// A manifest's VMI, as a later version of the sent one, if there is one.
-fn update_of(
-    manifest: Manifest,
-    launcher: &mut Launcher,
-    sent: Option<&Value>,
-) -> Result<Value, ManifestError> {
-    let Some(sent) = sent else {
-        return Ok(manifest.into_value());
-    };
-    let mut update = manifest.into_update_of(sent)?;
-    // In a pod virt-handler does both.
-    if launcher.dir.as_ref().is_some_and(VmDir::is_of_run) {
-        update.network_as_in(sent);
-        notes_of_links(&update).for_each(|note| say(&note));
-        for name in update.keep_volumes(sent) {
-            let why = ": the guest keeps the one of its start as long as it runs";
-            launcher.restart.push(restart_of_volume(&name, why));
-        }
-        for name in update.leave_out_new_volumes(sent) {
-            launcher.restart.push(restart_of_volume(&name, " is new"));
-        }
-        for name in update.leave_out_volumes(sent) {
-            say(&format!(
-                "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
-            ));
-        }
-    }
-    Ok(update.into_value())
-}
-
-/// In a plan's format.
-fn restart_of_volume(name: &str, why: &str) -> Value {
-    let field = format!("spec.volumes[{name}]");
-    let why = format!("needs a restart: {field}{why}");
-    json!({"field": field, "needs": "restart", "why": why})
-}
-
 /// Why the launcher of a VM of `run` does not answer; `None` for another launcher, as in a pod.
 fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
-    if let Some(Failure { name, reason, .. }) = Failure::load(dir) {
-        return Some(TargetError::Failed { name, reason });
-    }
-    if !dir.is_of_run() {
-        return None;
-    }
-    let why = if dir.is_supervised() {
-        TargetError::Changing
-    } else {
-        TargetError::LauncherGone
+    let why = match Failure::load(dir) {
+        Some(Failure { name, reason, .. }) => {
+            format!("{name} has failed: {reason}; launcherctl status {name} says more")
+        }
+        None if !dir.is_of_run() => return None,
+        None if dir.is_supervised() => {
+            format!("{name} is starting or stopping; launcherctl list says which")
+        }
+        None => format!(
+            "{name} has no launcher any more; launcherctl status {name} says what is left of it"
+        ),
     };
-    Some(why(name.to_owned()))
+    Some(TargetError::NotRunning(why))
 }
 
 /// The VM of `--root`: as in the registry, whose path may be shorter; else by the absolute path.
@@ -386,24 +247,14 @@ pub(super) fn check_is_directory(root: &Path) -> Result<(), TextError> {
     }
 }
 
-/// Whether the VM is in this namespace; true if the VMI is not stored here, as in a pod.
-pub(super) fn is_in(dir: &VmDir, namespace: &str) -> bool {
-    match (Failure::load(dir), dir.load_vmi()) {
-        (Some(failure), _) => failure.namespace == namespace,
-        (None, Ok(vmi)) => text_at(&vmi, "/metadata/namespace") == namespace,
-        (None, Err(_)) => true,
-    }
-}
-
 /// The only running VM, else the only VM, with its name.
-fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
+fn the_only_one() -> Result<(String, VmDir), CtlError> {
     let pod = in_pod().map(|dir| (String::new(), dir));
-    let mut all = match registry::all() {
+    let all = match registry::all() {
         Ok(all) => all,
         // A pod may have no writable directory.
         Err(error) => return pod.ok_or_else(|| error.into()),
     };
-    all.retain(|(_, vm)| namespace.is_none_or(|namespace| is_in(vm, namespace)));
     let (running, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, vm)| vm.is_running());
     let runs = !running.is_empty();
     let mut found = if runs { running } else { others };
@@ -412,16 +263,16 @@ fn the_only_one(namespace: Option<&str>) -> Result<(String, VmDir), CtlError> {
     }
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
     let names = names.join(", ");
-    match (found.pop(), namespace) {
-        (Some(only), _) if found.is_empty() => Ok(only),
-        (Some(_), _) if runs => {
-            fail!("several VMs are running ({names}); choose one with --name VM")
-        }
-        (Some(_), _) => fail!(
+    match found.pop() {
+        Some(only) if found.is_empty() => Ok(only),
+        Some(_) if runs => fail!("several VMs are running ({names}); choose one with --name VM"),
+        Some(_) => fail!(
             "none of the VMs here is running ({names}); launcherctl list says why, --name chooses one"
         ),
-        (None, Some(namespace)) => Err(TargetError::NoneInNamespace(namespace.to_owned()).into()),
-        (None, None) => Err(TargetError::NoneRunning.into()),
+        None => {
+            let why = "no launcher is running here; start one with launcherctl run, or say --root";
+            Err(TargetError::NotRunning(why.to_owned()).into())
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::vm_args::VmArgs;
+use super::target::VmArgs;
 use crate::error::CtlError;
 use crate::files::FileError;
 use crate::json::set;
@@ -31,7 +31,7 @@ pub struct TimelineArgs {
 /// # Errors
 /// The launcher does not answer, or the picture cannot be written.
 pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let client = args.vm.target().connect().await?;
+    let (_, client) = args.vm.target().connect().await?;
     let timeline = client.timeline().await?;
     let note = missing_start(&timeline, client.domain().await?.as_ref());
     if let Some(file) = &args.svg {

@@ -38,9 +38,8 @@ pub struct UpgradeArgs {
 pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, CtlError> {
     let executable = args.executable.canonicalize();
     let executable = executable.map_err(FileError::on("use", &args.executable))?;
-    let launcher = args.target.resolve()?;
-    let client = launcher.connect().await?;
-    let socket = launcher.socket;
+    let (dir, client) = args.target.connect().await?;
+    let socket = dir.cmd_socket();
     let before = serving_process(&socket).await;
     client.hand_over(&executable).await?;
     let deadline = os::time::deadline(UPGRADE_TIMEOUT);

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::process::Command;
 
-use super::vm_args::{RunningVm, VmArgs};
+use super::target::{RunningVm, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::processes::find_on_path;
@@ -37,7 +37,7 @@ pub struct VncArgs {
 /// # Errors
 /// The VM has no screen, or the port is in use.
 pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let vm = RunningVm::find(&args.vm.target(), "vnc").await?;
+    let vm = RunningVm::find(&args.vm.target()).await?;
     let socket = vm.dir.path(&PodPaths::default().vnc_socket(&vm.uid));
     if !socket.exists() {
         fail!(

@@ -50,64 +50,45 @@ pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value
 }
 
 /// A volume, or an empty drive.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Row {
     name: String,
     state: &'static str,
-    #[serde(flatten)]
-    disk: Option<DiskRow>,
-    #[serde(flatten)]
-    image: Option<ImageRow>,
-}
-
-/// The guest's disk.
-#[derive(Debug, Serialize)]
-struct DiskRow {
-    target: String,
-    serial: String,
-}
-
-/// The disk's image.
-#[derive(Debug, Serialize)]
-struct ImageRow {
-    source: String,
+    /// The guest's disk, in libvirt's words.
+    target: Option<String>,
+    serial: Option<String>,
     /// In bytes, as the guest sees it; `None` if the image is unreadable.
-    #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
+    source: Option<String>,
 }
 
 impl Row {
     /// Of the volume or drive `name` in Domain JSON.
     pub fn new(root: &Root, domain: &Value, name: &str) -> Self {
-        let disk = find_disk(domain, name);
-        let image = disk.filter(|disk| !drives::is_empty(disk));
-        let state = match (disk, image) {
-            (_, Some(_)) => "attached",
-            (Some(_), None) => "empty drive",
-            (None, None) => "not attached",
-        };
-        Self {
+        let mut row = Self {
             name: name.to_owned(),
-            state,
-            disk: disk.map(|disk| DiskRow {
-                target: text_at(disk, "/Target/Device").to_owned(),
-                serial: text_at(disk, "/Serial").to_owned(),
-            }),
-            image: image.map(|disk| ImageRow::new(root, disk)),
+            state: "not attached",
+            ..Self::default()
+        };
+        let Some(disk) = find_disk(domain, name) else {
+            return row;
+        };
+        row.target = Some(text_at(disk, "/Target/Device").to_owned());
+        row.serial = Some(text_at(disk, "/Serial").to_owned());
+        if drives::is_empty(disk) {
+            row.state = "empty drive";
+            return row;
         }
-    }
-}
-
-impl ImageRow {
-    fn new(root: &Root, disk: &Value) -> Self {
+        row.state = "attached";
         // A disk with tracked changes has its data below its overlay.
         let (source, format) = match disk.pointer("/Source/DataStore/Source") {
             Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
             _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
         };
         let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
-        let size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
-        Self { source, size }
+        row.size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
+        row.source = Some(source);
+        row
     }
 }
 
@@ -118,19 +99,13 @@ pub fn table(rows: &[Row]) -> Vec<String> {
             .trim_end()
             .to_owned()
     };
+    let cell = |text: &'_ Option<String>| or_dash(text.as_deref().unwrap_or_default()).to_owned();
     let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
-    for row in rows {
-        let (disk, image) = (row.disk.as_ref(), row.image.as_ref());
-        let size = image.and_then(|image| image.size);
-        lines.push(line(
-            &row.name,
-            or_dash(disk.map_or("", |disk| &disk.target)),
-            &size.map_or_else(|| "-".into(), human_size),
-            or_dash(disk.map_or("", |disk| &disk.serial)),
-            row.state,
-            or_dash(image.map_or("", |image| &image.source)),
-        ));
-    }
+    lines.extend(rows.iter().map(|row| {
+        let [target, serial, source] = [&row.target, &row.serial, &row.source].map(cell);
+        let size = row.size.map_or_else(|| "-".into(), human_size);
+        line(&row.name, &target, &size, &serial, row.state, &source)
+    }));
     lines
 }
 
@@ -221,7 +196,8 @@ mod tests {
         let row = |name| row(&Root::default(), &domain, name);
         assert_eq!(row("a")["target"], "sda");
         assert_eq!(row("a")["size"], Value::Null);
-        assert_eq!(row("b"), json!({"name": "b", "state": "not attached"}));
+        assert_eq!(row("b")["state"], "not attached");
+        assert!(row("b")["target"].is_null());
         let rows = ["a", "b"].map(|name| Row::new(&Root::default(), &domain, name));
         let text = table(&rows).join("\n");
         assert_eq!(text.lines().count(), 3);

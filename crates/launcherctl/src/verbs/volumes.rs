@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{Target, TargetError};
+use super::target::{Target, TargetError, last_vmi};
 
 use super::volume_table::{Row, find_attached, find_disk_of_file, table};
 use crate::error::{CtlError, TextError, fail};
@@ -128,22 +128,10 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends the VMI. Returns the disk if the domain then has it. If its target is that of a disk that
-/// the guest is about to release, waits for that.
+/// Sends the VMI. Returns the disk if the domain then has it.
 async fn attach(vm: &Vm, vmi: &Value, name: &str) -> Result<Option<Value>, CtlError> {
-    let client = &vm.client;
-    client.sync(vmi, vm.options.clone()).await?;
-    let domain = client.domain().await?.unwrap_or_default();
-    if let Some(disk) = find_attached(&domain, name) {
-        return Ok(Some(disk.clone()));
-    }
-    // It may have been released just now.
-    if let Some(leaving) = leaving(&domain, vmi) {
-        let release = until_released(client, &leaving, is_drive(vmi, &leaving));
-        with_progress(&format!("the guest to release {leaving}"), release).await?;
-    }
-    client.sync(vmi, vm.options.clone()).await?;
-    let domain = client.domain().await?.unwrap_or_default();
+    vm.client.sync(vmi, vm.options.clone()).await?;
+    let domain = vm.client.domain().await?.unwrap_or_default();
     Ok(find_attached(&domain, name).cloned())
 }
 
@@ -153,20 +141,6 @@ async fn why_not(client: &Client, vmi: &Value, name: &str) -> Option<String> {
     let kept = list_at(&plan, "/kept").iter();
     let mut reasons = kept.filter(|step| text_at(step, "/volume") == name);
     Some(text_at(reasons.next()?, "/why").to_owned())
-}
-
-/// A disk of the domain that the VMI no longer has.
-fn leaving(domain: &Value, vmi: &Value) -> Option<String> {
-    let lists = ["/spec/volumes", "/spec/domain/devices/disks"];
-    let is_wanted = |name: &str| {
-        let mut wanted = lists.iter().flat_map(|list| list_at(vmi, list));
-        wanted.any(|it| text_at(it, "/name") == name)
-    };
-    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
-    let mut names = disks.map(|disk| text_at(disk, "/Alias/Name"));
-    names
-        .find(|name| !name.is_empty() && !is_wanted(name))
-        .map(str::to_owned)
 }
 
 /// `removevolume`: detaches a hotplugged disk, and waits until the guest has released it. Of a
@@ -244,12 +218,11 @@ struct Vm {
 
 impl Vm {
     async fn connect(target: &Target) -> Result<Self, CtlError> {
-        let launcher = target.resolve()?;
-        let client = launcher.connect().await?;
-        let vmi = launcher.last_vmi(&client).await?;
+        let (dir, client) = target.connect().await?;
+        let vmi = last_vmi(&dir, &client).await?;
         let options = client.last_sync().await?.map(|sync| sync.options);
         Ok(Self {
-            dir: launcher.into_dir("volumes, addvolume or removevolume")?,
+            dir,
             client,
             vmi: vmi.ok_or(TargetError::NeedsVmi)?,
             options: options.unwrap_or_default(),
@@ -476,26 +449,6 @@ mod tests {
         let domain = json!({"Spec": {"Devices": {"Disks": [drive]}}});
         let error = check_hotplugged("empty", &vmi, Some(&domain)).unwrap_err();
         assert!(error.to_string().contains("is empty"), "{error}");
-    }
-
-    #[test]
-    fn a_disk_that_the_vmi_has_no_more_is_leaving() {
-        let domain = json!({"Spec": {"Devices": {"Disks": [
-            {"Alias": {"Name": "root"}}, {}, {"Alias": {"Name": "late"}}]}}});
-        let vmi = |names: &[&str]| {
-            let volumes: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
-            json!({"spec": {"volumes": volumes}})
-        };
-        assert_eq!(leaving(&domain, &vmi(&["root"])).as_deref(), Some("late"));
-        assert_eq!(leaving(&domain, &vmi(&["root", "late", "new"])), None);
-        // An empty drive has no volume, and stays.
-        let mut with_drive = vmi(&["root"]);
-        push(
-            &mut with_drive,
-            "/spec/domain/devices/disks",
-            json!({"name": "late", "cdrom": {}}),
-        );
-        assert_eq!(leaving(&domain, &with_drive), None);
     }
 
     #[test]

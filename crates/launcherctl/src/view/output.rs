@@ -152,21 +152,13 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
 
 /// Waits, and after a second prints for what, if standard error is a terminal.
 pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
-    let is_long = || {
-        if std::io::stderr().is_terminal() {
-            say(&format!("waiting for {waits_for}…"));
-        }
-    };
-    wait_for(work, is_long).await
-}
-
-/// Waits, and calls `is_long` after a second.
-async fn wait_for<T>(work: impl Future<Output = T>, is_long: impl FnOnce()) -> T {
     let mut work = pin!(work);
     if let Ok(done) = tokio::time::timeout(PROGRESS_DELAY, &mut work).await {
         return done;
     }
-    is_long();
+    if std::io::stderr().is_terminal() {
+        say(&format!("waiting for {waits_for}…"));
+    }
     work.await
 }
 
@@ -220,16 +212,5 @@ mod tests {
         for line in ["ping", "-o text ping", "guest exec -- jq -o json"] {
             assert!(!asks(line), "{line}");
         }
-    }
-
-    #[tokio::test]
-    async fn only_what_takes_long_is_said() {
-        let mut is_said = false;
-        wait_for(async {}, || is_said = true).await;
-        assert!(!is_said);
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        wait_for(receiver, || sender.send(()).unwrap())
-            .await
-            .unwrap();
     }
 }

@@ -86,7 +86,7 @@ impl FromStr for NamedPath {
                 name: name.to_owned(),
                 path: path.into(),
             }),
-            _ => Err("expected NAME=DIR"),
+            _ => Err("expected NAME=PATH"),
         }
     }
 }

@@ -1,22 +1,16 @@
 //! A backup from its start to its end.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use serde_json::Value;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::error::{CtlError, fail, text_error};
 use crate::json::{copy_at, is_true_at, text_at};
-use crate::view::output::{Format, print_error, say};
-use crate::view::size::SizeProgress;
+use crate::view::output::{Format, print_error, say, with_progress};
 use api::backup::BackupOptions;
 use client::{CallError, Client, DomainChanges};
 use os::signals::EndSignals;
-
-/// Interval of updates on the written size.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A backup that the launcher makes.
 pub struct Job {
@@ -35,7 +29,7 @@ impl Job {
     ///
     /// # Errors
     /// It does not start, fails, or is cancelled.
-    pub async fn run(mut self, format: Format) -> Result<Value, CtlError> {
+    pub async fn run(mut self) -> Result<Value, CtlError> {
         if let Err(error) = self.client.backup(&self.vmi, &self.options).await {
             // A start that takes longer than the call continues.
             let domain = self.client.domain().await.ok().flatten();
@@ -44,7 +38,8 @@ impl Job {
                 return Err(self.not_begun(error));
             }
         }
-        let (report, is_cancelled) = self.follow(format).await?;
+        let followed = with_progress("QEMU to write the backup", self.follow()).await;
+        let (report, is_cancelled) = followed?;
         if !is_true_at(&report, "/Failed") {
             return Ok(report);
         }
@@ -70,10 +65,7 @@ impl Job {
     }
 
     /// Follows it to its end. Returns its last report, and whether it was cancelled.
-    async fn follow(&mut self, format: Format) -> Result<(Value, bool), CtlError> {
-        let mut progress = SizeProgress::new(format);
-        let mut ticks = interval(PROGRESS_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    async fn follow(&mut self) -> Result<(Value, bool), CtlError> {
         let mut is_cancelled = false;
         loop {
             let report = tokio::select! {
@@ -89,17 +81,13 @@ impl Job {
                 _ = self.stop.next() => {
                     if is_cancelled {
                         fail!(
-                            "the backup may go on without launcherctl; what it writes into {} is not complete: remove it when launcherctl domain says under Backup that it has ended",
+                            "the backup may go on without launcherctl; what it writes into {} is not complete: remove it when launcherctl domain shows under Backup that it has ended",
                             self.directory.display()
                         );
                     }
                     is_cancelled = true;
                     say("cancelling the backup, whose files are then removed, unless it is complete before; the guest runs on. Ctrl-C again does not wait");
                     self.abort().await?
-                }
-                _ = ticks.tick() => {
-                    progress.show(written(&self.directory));
-                    None
                 }
             };
             if let Some(ended) = report.filter(has_ended) {
@@ -145,11 +133,4 @@ impl Job {
 
 fn has_ended(report: &Value) -> bool {
     is_true_at(report, "/Completed")
-}
-
-/// Bytes of all files in a directory.
-fn written(directory: &Path) -> u64 {
-    let files = fs::read_dir(directory).into_iter().flatten().flatten();
-    let sizes = files.filter_map(|file| file.metadata().ok());
-    sizes.map(|metadata| metadata.len()).sum()
 }

@@ -6,21 +6,8 @@ use serde_json::Value;
 use crate::json::{find_named, is_object_at, list_at, text_at};
 use crate::manifest::config_data::GENERATED;
 
-/// Remarks by kind of volume, for data that the guest does not write, or loses at its end.
-const KINDS: [(&str, &str); 3] = [
-    (
-        "containerDisk",
-        "a container disk: what the guest writes to it goes with its end",
-    ),
-    (
-        "ephemeral",
-        "an ephemeral volume: what the guest writes to it goes with its end",
-    ),
-    (
-        "emptyDisk",
-        "an empty disk, which goes with the guest's end",
-    ),
-];
+/// The kinds of volumes whose data goes with the guest's end.
+const LOST: [&str; 3] = ["containerDisk", "ephemeral", "emptyDisk"];
 
 /// A disk without a file in the backup.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -55,13 +42,14 @@ pub fn is_tracked(disk: &Value) -> bool {
 fn reason(disk: &Value, volume: &str, vmi: &Value) -> &'static str {
     let volume = find_named(vmi, "/spec/volumes", volume);
     let has = |kind: &str| volume.is_some_and(|it| it.get(kind).is_some());
-    match KINDS.iter().find(|(kind, _)| has(kind)) {
-        Some((_, reason)) => reason,
-        None if GENERATED.iter().any(|kind| has(kind)) => "made from the manifest at each start",
-        None if text_at(disk, "/Device") == "cdrom" => "a CD-ROM",
-        None if is_object_at(disk, "/ReadOnly") => "read-only",
-        None if text_at(disk, "/Device") == "lun" => "a LUN, which the guest has without an image",
-        None => "its changes are not tracked",
+    if LOST.iter().any(|kind| has(kind)) {
+        "what the guest writes to it goes with its end"
+    } else if GENERATED.iter().any(|kind| has(kind)) {
+        "made from the manifest at each start"
+    } else if text_at(disk, "/Device") == "cdrom" {
+        "a CD-ROM"
+    } else {
+        "its changes are not tracked"
     }
 }
 
@@ -95,11 +83,11 @@ mod tests {
         let all = left_out(&domain, &vmi);
         let reasons: Vec<_> = all.iter().map(|it| (&*it.volume, it.reason)).collect();
         let expected = [
-            ("root", KINDS[0].1),
+            ("root", "what the guest writes to it goes with its end"),
             ("init", "made from the manifest at each start"),
             ("iso", "a CD-ROM"),
-            ("ro", "read-only"),
-            ("lun", "a LUN, which the guest has without an image"),
+            ("ro", "its changes are not tracked"),
+            ("lun", "its changes are not tracked"),
             ("plain", "its changes are not tracked"),
         ];
         assert_eq!(reasons, expected);

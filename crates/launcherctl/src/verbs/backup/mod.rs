@@ -17,17 +17,15 @@ mod report;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-use super::target::VmiTarget;
+use super::target::Target;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::files::FileError;
-use crate::host::registry::VmDir;
 use crate::host::vm_link::VmLink;
 use crate::json::{list_at, set, text_at};
 use crate::view::output::{Format, answer, say};
@@ -53,12 +51,12 @@ const NAME: &str = "backup";
     long_about = "Back up the disks of the running guest, in full or what has changed.
 
 QEMU writes a qcow2 file for each disk that tracks its changed blocks into DIR/VM/backup-DATE, beside backup.json, which \
-is written last: a directory without it is not complete. Zeros of the disk become holes of the file. In a VM of launcherctl run, disks are tracked with \
+is written last: a directory without it is not complete. In a VM of launcherctl run, disks are tracked with \
 launcherctl run --track-changes: claims, data volumes and host disks, not container disks, to which the guest does not write. An incremental backup \
 has only what was written since another one of the same launcher, and needs that one's files to be restored. After a new start of the VM, or a \
 migration, the first backup is a full one.
 
-A guest whose file systems are frozen already (launcherctl freeze) stays frozen. Ctrl-C ends the backup and removes its \
+A guest whose file systems are frozen already (by virt-freezer, say) stays frozen. Ctrl-C ends the backup and removes its \
 files. There is no mode in which a client reads the disks from QEMU (pull): \
 it would give the same files."
 )]
@@ -74,7 +72,7 @@ pub struct BackupArgs {
     #[arg(long)]
     skip_quiesce: bool,
     #[command(flatten)]
-    target: VmiTarget,
+    target: Target,
 }
 
 /// `backup`.
@@ -83,8 +81,7 @@ pub struct BackupArgs {
 /// If no guest runs, no disk is tracked, another job is in progress, or the backup fails or is
 /// cancelled. Then there is none.
 pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let vm_dir = args.target.target.resolve()?.into_dir("backup")?;
-    let (client, vmi) = args.target.connect_by_identity().await?;
+    let (vm_dir, client, vmi) = args.target.connect_to_vm().await?;
     let stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut changes = client.domain_changes().await?;
     let domain = changes.next().await?.flatten();
@@ -111,12 +108,18 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     let is_frozen = is_frozen(&domain);
     if is_frozen && !args.skip_quiesce {
         say(
-            "the guest's file systems are frozen already, and stay so; launcherctl unfreeze thaws them",
+            "the guest's file systems are frozen already, and stay so until who froze them thaws them",
         );
     }
-    let target = Target::open(&vm_dir, &args.dir)?;
-    let records = Records::read(&target.dir, text_at(&vmi, "/metadata/name"));
-    warn_of_incomplete(&records);
+    let dir = open(&args.dir)?;
+    // If the launcher has another root.
+    let link = match vm_dir.root() == Path::new("/") {
+        true => None,
+        false => Some(VmLink::make(&vm_dir, "backup", &dir)?),
+    };
+    let target = link.as_ref().map(VmLink::pod_path);
+    let target = target.unwrap_or_else(|| dir.display().to_string());
+    let records = Records::read(&dir, text_at(&vmi, "/metadata/name"));
     let checkpoint = args.incremental.as_deref();
     let parent = checkpoint.map(|checkpoint| records.parent(checkpoint, &volumes));
     let parent = parent.transpose()?;
@@ -130,7 +133,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         mode: "Push".into(),
         backup_start_time: Some(id.started.0.to_string()),
         incremental: parent.map(|parent| parent.checkpoint.clone()),
-        target_path: Some(target.pod_path()),
+        target_path: Some(target),
         // If the launcher froze the guest itself, its thaw would end somebody else's freeze.
         skip_quiesce: args.skip_quiesce || is_frozen,
         ..BackupOptions::default()
@@ -144,8 +147,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         stop,
         directory: directory.clone(),
     };
-    let ended = job.run(format).await?;
-    dig_holes(&directory).await?;
+    let ended = job.run().await?;
     let mut record = Record::of(&directory, &ended, parent)?;
     if is_frozen {
         record.quiesce_status = ALREADY_FROZEN.to_owned();
@@ -158,36 +160,6 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     answer(format, &json, || {
         report::text(&record, &directory, &left_out)
     })
-}
-
-/// Frees the blocks of zeros in the images, the only files there yet. Ends early at a signal: an
-/// image without it is as good, and larger.
-#[expect(clippy::disallowed_methods, reason = "its user can end it")]
-async fn dig_holes(directory: &Path) -> Result<(), CtlError> {
-    let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    for image in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let mut dig = Command::new("fallocate");
-        dig.arg("--dig-holes").arg(image.path());
-        dig.stderr(Stdio::null()).kill_on_drop(true);
-        tokio::select! {
-            dug = dig.status() => if let Err(error) = dug {
-                say(&format!("the images keep their blocks of zeros: cannot run fallocate: {error}"));
-                break;
-            },
-            _ = stop.next() => break,
-        }
-    }
-    Ok(())
-}
-
-/// By its name, such a directory may look like the last backup.
-fn warn_of_incomplete(records: &Records) {
-    for directory in &records.incomplete {
-        say(&format!(
-            "{} is not a complete backup (it has no backup.json), as if launcherctl was killed meanwhile; remove it",
-            directory.display()
-        ));
-    }
 }
 
 /// The start time of a backup in progress.
@@ -232,51 +204,16 @@ fn new_id(records: &Records, domain: &Value) -> Result<BackupId, TextError> {
     }
 }
 
-/// The directory for the backup.
-struct Target {
-    dir: PathBuf,
-    /// Whether it was made for this backup.
-    is_new: bool,
-    /// Used if the launcher has another root.
-    link: Option<VmLink>,
-}
-
-impl Target {
-    fn open(vm_dir: &VmDir, dir: &Path) -> Result<Self, CtlError> {
-        let is_new = match fs::create_dir(dir) {
-            Ok(()) => true,
-            Err(_) if dir.is_dir() => false,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                fail!("{} is not a directory", dir.display());
-            }
-            Err(error) => return Err(FileError::on("make the directory", dir)(error).into()),
-        };
-        let dir = dir.canonicalize().map_err(FileError::on("find", dir))?;
-        let mut target = Self {
-            dir,
-            is_new,
-            link: None,
-        };
-        if vm_dir.root() != Path::new("/") {
-            target.link = Some(VmLink::make(vm_dir, "backup", &target.dir)?);
+/// Makes the directory for the backup, if its parent is there.
+fn open(dir: &Path) -> Result<PathBuf, CtlError> {
+    match fs::create_dir(dir) {
+        Err(_) if dir.is_dir() => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fail!("{} is not a directory", dir.display());
         }
-        Ok(target)
+        made => made.map_err(FileError::on("make the directory", dir))?,
     }
-
-    /// The path for the launcher.
-    fn pod_path(&self) -> String {
-        let link = self.link.as_ref().map(VmLink::pod_path);
-        link.unwrap_or_else(|| self.dir.display().to_string())
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if self.is_new {
-            // Succeeds only if it is empty, without a backup.
-            let _ = fs::remove_dir(&self.dir);
-        }
-    }
+    Ok(dir.canonicalize().map_err(FileError::on("find", dir))?)
 }
 
 #[cfg(test)]
@@ -313,21 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_made_and_goes_if_there_is_no_backup() {
+    fn a_directory_that_is_not_there_is_made() {
         let home = tempfile::tempdir().unwrap();
-        let (dir, pod) = (home.path().join("new"), VmDir::at("/".into()));
-        drop(Target::open(&pod, &dir).unwrap());
-        assert!(!dir.exists());
-        let target = Target::open(&pod, &dir).unwrap();
-        fs::create_dir(dir.join("vm")).unwrap();
-        drop(target);
-        assert!(dir.join("vm").exists());
-        fs::remove_dir(dir.join("vm")).unwrap();
-        drop(Target::open(&pod, &dir).unwrap());
-        assert!(dir.exists(), "it was there before");
+        let dir = home.path().join("new");
+        for _ in 0..2 {
+            assert_eq!(open(&dir).unwrap(), dir.canonicalize().unwrap());
+        }
         let file = dir.join("file");
         fs::write(&file, "").unwrap();
-        let refusal = |dir: &Path| Target::open(&pod, dir).err().unwrap().to_string();
+        let refusal = |dir: &Path| open(dir).err().unwrap().to_string();
         assert!(refusal(&file).ends_with("file is not a directory"));
         let deep = dir.join("a/b");
         assert!(refusal(&deep).contains(deep.to_str().unwrap()));

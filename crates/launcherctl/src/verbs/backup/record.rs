@@ -18,9 +18,9 @@ use os::command::{self, Limits};
 /// The unit of `st_blocks`.
 const BYTES_PER_BLOCK: u64 = 512;
 /// Below a backup's directory.
-pub const RECORD_FILE: &str = "backup.json";
-/// For `qemu-img rebase`, which writes a header.
-const REBASE_LIMITS: Limits = Limits {
+const RECORD_FILE: &str = "backup.json";
+/// For `qemu-img`, which reads and writes headers.
+pub const QEMU_IMG_LIMITS: Limits = Limits {
     memory: 0,
     cpu: 60,
     wall: Duration::from_secs(120),
@@ -107,7 +107,7 @@ impl Record {
             let arguments = [
                 "rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", &below, &image,
             ];
-            command::run("qemu-img", arguments, &[], None, REBASE_LIMITS).map_err(|source| {
+            command::run("qemu-img", arguments, &[], None, QEMU_IMG_LIMITS).map_err(|source| {
                 text_error!("the incremental backup cannot be put on top of the last one")
                     .caused_by(source)
             })?;

@@ -12,12 +12,11 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::target::{VmArgs, connect};
 use super::timeline::{document, draw};
-use super::vm_args::VmArgs;
 use crate::error::CtlError;
 use crate::files::{FileError, read_tail};
-use crate::host::console_log::console_log_file;
-use crate::host::failure::Failure;
+use crate::host::failure::{self, Failure};
 use crate::host::registry::{SUPERVISOR_LOG, VmDir};
 use crate::host::status;
 use crate::json::{list_mut, text_at, text_or_dash};
@@ -49,22 +48,19 @@ pub struct DebugArgs {
 /// The launcher does not answer at all and no VM of `run` has left anything, or the archive cannot
 /// be written.
 pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let launcher = args.vm.target().resolve_any()?;
+    let dir = args.vm.target().resolve()?;
     let mut report = Report::default();
-    match (launcher.connect().await, &launcher.dir) {
-        (Ok(client), _) => report.ask(&client).await,
-        (Err(error), Some(dir)) if Failure::load(dir).is_some() || dir.is_of_run() => {
+    match connect(&dir).await {
+        Ok(client) => report.ask(&client).await,
+        Err(error) if Failure::load(&dir).is_some() || dir.is_of_run() => {
             report.lacks(&error.chain());
-            report.add_what_is_left(dir).await;
+            report.add_what_is_left(&dir).await;
         }
-        (Err(error), _) => return Err(error),
+        Err(error) => return Err(error),
     }
-    if let Some(dir) = &launcher.dir {
-        report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
-    }
-    let of_run = launcher.dir.as_ref().map(VmDir::log_file);
-    let log = args.log.clone();
-    match log.or_else(|| of_run.filter(|log| log.exists())) {
+    report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
+    let of_run = Some(dir.log_file()).filter(|log| log.exists());
+    match args.log.clone().or(of_run) {
         Some(log) => {
             let text = without_secrets(&log).map_err(FileError::on("read", &log))?;
             report.add("launcher.log", text);
@@ -167,7 +163,7 @@ impl Report {
         self.add_json("status.json", json!(status));
         // A failed VM has it elsewhere.
         let console = dir.path(&PodPaths::default().serial_log(&status.uid));
-        match without_secrets(&console_log_file(dir)).or_else(|_| without_secrets(&console)) {
+        match without_secrets(&failure::console_log(dir)).or_else(|_| without_secrets(&console)) {
             Ok(text) => self.add("console.log", text),
             Err(error) => self.lacks(&format!("no log of a serial console: {error}")),
         }

@@ -10,7 +10,7 @@ use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::until_signal;
+use super::{temporary_dir, until_signal};
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
@@ -52,15 +52,15 @@ pub struct CheckArgs {
 /// The program is missing, or the VMI is unreadable.
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     let program = SidecarProgram::new(&args.program)?;
-    let dirs = Directories::make()?;
-    let mut command = program.command(&dirs.sockets(), &dirs.links())?;
+    let (sockets, links) = (temporary_dir()?, temporary_dir()?);
+    let mut command = program.command(sockets.path(), links.path())?;
     if !args.verbose {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
     let (vmi_json, domain_xml) = inputs_of(args.vmi.as_deref())?;
     let subject = Subject {
         command,
-        socket_dir: dirs.sockets(),
+        socket_dir: sockets.path().to_owned(),
         vmi_json,
         domain_xml,
     };
@@ -94,35 +94,6 @@ fn inputs_of(file: Option<&Path>) -> Result<(Bytes, String), CtlError> {
     Ok((Bytes::from(value.to_string()), xml))
 }
 
-/// For the sidecar's socket and the shim's links; removed on drop. In the directory for temporary
-/// files, as a socket's path is limited to 107 bytes.
-pub(super) struct Directories(PathBuf);
-
-impl Directories {
-    pub(super) fn make() -> Result<Self, FileError> {
-        let root = std::env::temp_dir().join(format!("hooks-check-{}", std::process::id()));
-        let dirs = Self(root);
-        for dir in [dirs.sockets(), dirs.links()] {
-            fs::create_dir_all(&dir).map_err(FileError::on("make", &dir))?;
-        }
-        Ok(dirs)
-    }
-
-    pub(super) fn sockets(&self) -> PathBuf {
-        self.0.join("sockets")
-    }
-
-    pub(super) fn links(&self) -> PathBuf {
-        self.0.join("links")
-    }
-}
-
-impl Drop for Directories {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The check's name, with its protocol version.
 fn name(result: &CheckResult) -> String {
     let check = json!(result.check);
@@ -133,32 +104,24 @@ fn name(result: &CheckResult) -> String {
     }
 }
 
-/// The JUnit element of a check that failed or was skipped, with the reason.
-fn not_passed(result: &CheckResult) -> Option<(&'static str, &str)> {
-    match &result.outcome {
-        Outcome::Passed => None,
-        Outcome::Failed(why) => Some(("failure", why)),
-        Outcome::Skipped(why) => Some(("skipped", why)),
-    }
-}
-
-fn count(conformance: &Conformance, element: &str) -> usize {
-    let elements = conformance.results.iter().filter_map(not_passed);
-    elements.filter(|(other, _)| *other == element).count()
+fn failures(conformance: &Conformance) -> usize {
+    let results = conformance.results.iter();
+    let failed = results.filter(|it| matches!(it.outcome, Outcome::Failed(_)));
+    failed.count()
 }
 
 fn text(conformance: &Conformance) -> Vec<String> {
     let line = |result: &CheckResult| {
-        let (word, why) = match not_passed(result) {
-            None => ("ok", ""),
-            Some(("failure", why)) => ("FAILED", why),
-            Some(skipped) => skipped,
+        let (word, why) = match &result.outcome {
+            Outcome::Passed => ("ok", ""),
+            Outcome::Failed(why) => ("FAILED", why.as_str()),
+            Outcome::Skipped(why) => ("skipped", &**why),
         };
         let (name, time) = (name(result), result.milliseconds);
         let line = format!("{word:<8} {name:<28} {time:>6} ms  {why}");
         line.trim_end().to_owned()
     };
-    let summary = match count(conformance, "failure") {
+    let summary = match failures(conformance) {
         0 => "the sidecar passes".to_owned(),
         failed => format!("{} failed", counted(failed, "check")),
     };
@@ -168,37 +131,36 @@ fn text(conformance: &Conformance) -> Vec<String> {
     lines
 }
 
-/// The results in JUnit's format.
 fn junit(conformance: &Conformance) -> String {
-    let count = |element| count(conformance, element).to_string();
     let mut suite = Element::new("testsuite")
         .with_attribute("name", "hook sidecar")
         .with_attribute("tests", conformance.results.len().to_string())
-        .with_attribute("failures", count("failure"))
-        .with_attribute("skipped", count("skipped"));
+        .with_attribute("failures", failures(conformance).to_string());
     for result in &conformance.results {
-        let seconds = result.milliseconds / 1000;
-        let time = format!("{seconds}.{:03}", result.milliseconds % 1000);
-        let case = Element::new("testcase")
+        let seconds = Duration::from_millis(result.milliseconds).as_secs_f64();
+        let mut case = Element::new("testcase")
             .with_attribute("classname", "sidecar")
             .with_attribute("name", name(result))
-            .with_attribute("time", time);
-        suite.push(match not_passed(result) {
-            Some((element, why)) => {
-                case.with_child(Element::new(element).with_attribute("message", why))
-            }
-            None => case,
-        });
+            .with_attribute("time", format!("{seconds:.3}"));
+        let because = |element, why: &str| Element::new(element).with_attribute("message", why);
+        match &result.outcome {
+            Outcome::Passed => {}
+            Outcome::Failed(why) => case.push(because("failure", why)),
+            Outcome::Skipped(why) => case.push(because("skipped", why)),
+        }
+        suite.push(case);
     }
-    let suites = Element::new("testsuites").with_child(suite).to_xml();
-    let suites = suites.trim_end();
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{suites}\n")
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}",
+        suite.to_xml()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use domain::xml::tree::Element;
     use hooks::conformance::Check;
 
     fn conformance() -> Conformance {
@@ -234,8 +196,7 @@ mod tests {
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(text.ends_with("1 check failed"), "{text}");
         let xml = junit(&conformance());
-        let suites = Element::parse(xml.split_once('\n').unwrap().1).unwrap();
-        let suite = suites.children().next().unwrap();
+        let suite = Element::parse(xml.split_once('\n').unwrap().1).unwrap();
         assert_eq!(suite.attribute("failures"), Some("1"));
         let cases: Vec<&Element> = suite.children().collect();
         assert_eq!(cases[0].attribute("time"), Some("1.200"));

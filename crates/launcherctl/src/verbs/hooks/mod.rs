@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, InFile};
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
-use client::refusal::NETWORK_SIDECAR;
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
 
@@ -51,17 +51,21 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
 }
 
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
-    let launcher = target.resolve()?;
     // A report left by an ended launcher is out of date.
-    launcher.connect().await?;
-    let dir = launcher.into_dir("hooks")?;
-    let (file, is_of_run) = (dir.path(HOOKS_REPORT), dir.is_of_run());
+    let (dir, _) = target.connect().await?;
+    let file = dir.path(HOOKS_REPORT);
     let report: Report = match std::fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
-    answer(format, &json!(report), || table(&report, is_of_run))
+    answer(format, &json!(report), || table(&report))
+}
+
+/// For the sidecar's socket or the shim's links, removed on drop: a socket's path is limited to 107
+/// bytes.
+fn temporary_dir() -> Result<TempDir, FileError> {
+    tempfile::tempdir().map_err(FileError::on("make", std::env::temp_dir()))
 }
 
 /// Stops at Ctrl-C and other signals, so that the sidecar and its files do not outlive this
@@ -74,20 +78,14 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     }
 }
 
-/// `is_of_run`: includes the sidecar by which `run` adds its network interfaces.
-fn table(report: &Report, is_of_run: bool) -> Vec<String> {
+fn table(report: &Report) -> Vec<String> {
     if report.sidecars.is_empty() {
         return vec!["no sidecars".into()];
     }
     let mut lines = Vec::new();
     for sidecar in &report.sidecars {
-        let own = if is_of_run && sidecar.name == NETWORK_SIDECAR {
-            "  (launcherctl's own, for the VM's network)"
-        } else {
-            ""
-        };
         lines.push(format!(
-            "{}  {}  {}{own}",
+            "{}  {}  {}",
             sidecar.name, sidecar.version, sidecar.socket
         ));
         for point in &sidecar.points {
@@ -124,18 +122,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sidecar_of_run_itself_is_marked() {
-        let sidecar = |name: &str| json!({"name": name, "socket": "a.sock", "version": "v1alpha3", "points": []});
-        let report = json!({"sidecars": [sidecar("watchdog"), sidecar(NETWORK_SIDECAR)]});
-        let report: Report = serde_json::from_value(report).unwrap();
-        let lines = table(&report, true);
-        assert_eq!(lines[0], "watchdog  v1alpha3  a.sock");
-        assert!(lines[1].contains("launcherctl's own"), "{}", lines[1]);
-        // In a pod it would be somebody else's.
-        assert!(
-            !table(&report, false)
-                .join("\n")
-                .contains("launcherctl's own")
-        );
+    fn a_sidecar_has_its_version_and_socket() {
+        let sidecar =
+            json!({"name": "watchdog", "socket": "a.sock", "version": "v1alpha3", "points": []});
+        let report: Report = serde_json::from_value(json!({"sidecars": [sidecar]})).unwrap();
+        assert_eq!(table(&report), ["watchdog  v1alpha3  a.sock"]);
     }
 }

@@ -1,7 +1,7 @@
 //! `hooks try`: calls one sidecar with a VMI, without a launcher.
 
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -9,11 +9,10 @@ use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::check::Directories;
-use super::until_signal;
+use super::{temporary_dir, until_signal};
 use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
-use crate::verbs::convert::Inputs;
+use crate::verbs::convert::read;
 use crate::view::output::{Format, print};
 use api::vmi::Vmi;
 use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
@@ -25,8 +24,12 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Arguments of `hooks try`.
 #[derive(Debug, Args)]
 pub struct TryArgs {
-    #[command(flatten)]
-    inputs: Inputs,
+    /// VMI or VM manifest that the sidecar gets, YAML or JSON; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    vmi: PathBuf,
+    /// What the pod adds, as JSON, as for convert
+    #[arg(long)]
+    context: Option<PathBuf>,
     /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a
     /// program or directory with onDefineDomain or preCloudInitIso, or "./watchdog {}", which
     /// serves gRPC itself on a socket in the directory {}
@@ -42,9 +45,9 @@ pub struct TryArgs {
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, value, vmi, context) = args.inputs.read()?;
-    let dirs = Directories::make()?;
-    let (cloud_init, why_not_called) = cloud_init(&vmi, &dirs.links())?;
+    let (_, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
+    let (sockets, links) = (temporary_dir()?, temporary_dir()?);
+    let (cloud_init, why_not_called) = cloud_init(&vmi, links.path())?;
     let input = DryRunInput {
         domain_xml: convert::domain(&vmi, &context)?.to_xml(),
         vmi_json: Bytes::from(value.to_string()),
@@ -55,13 +58,13 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         until_signal(dry_run(Path::new(&args.sidecar), input, deadline)).await??
     } else {
         let program = SidecarProgram::parse(&args.sidecar)?;
-        let mut command = program.command(&dirs.sockets(), &dirs.links())?;
+        let mut command = program.command(sockets.path(), links.path())?;
         // Standard output is for the result.
         command.stdout(Stdio::null());
         if !args.verbose {
             command.stderr(Stdio::null());
         }
-        let trial = dry_run_program(command, dirs.sockets(), input, HOOK_TIMEOUT);
+        let trial = dry_run_program(command, sockets.path().to_owned(), input, HOOK_TIMEOUT);
         until_signal(trial).await??
     };
     let new = tried.cloud_init.as_ref().map(|tried| &tried.data);

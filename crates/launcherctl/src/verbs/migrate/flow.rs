@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::cancel::Cancel;
-use super::error::MigrateError;
+use super::error::{CANCELLED, NotArrived};
 use super::output::Output;
 use super::proxies::Proxies;
 use super::record::Record;
@@ -57,12 +56,11 @@ impl<'a> Migration<'a> {
     ) -> Result<Self, CtlError> {
         check_match(source, target)?;
         let domain = source.guest().await?;
-        vmi::check_copies(&args.copied, &target.dir)?;
         let is_paused = status(&domain) == "Paused";
-        let mut vmi = vmi::migrating(sent, &target.setup.pod_name, is_paused, &args.copied);
+        let mut vmi = vmi::migrating(sent, &target.setup.pod_name, is_paused);
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
-        let options = last.map_or_else(|| vmi::target_options(&vmi), |last| last.options);
+        let options = last.map(|last| last.options).unwrap_or_default();
         Ok(Self {
             source,
             target,
@@ -77,13 +75,12 @@ impl<'a> Migration<'a> {
     /// Moves the VM. Returns the duration, in a sentence.
     ///
     /// # Errors
-    /// It fails, with the guest's place; [`MigrateError::NotArrived`].
+    /// It fails, with the guest's place; [`NotArrived`].
     pub async fn run(&self, stop: &mut EndSignals) -> Result<String, CtlError> {
         let transferred = self.transfer(stop).await;
-        self.output.end_line();
         let reason = match &transferred {
             Err(error) => error.chain(),
-            Ok((_, record)) => match record.ended() {
+            Ok((_, record)) => match &record.ended {
                 Some((_, ended)) if !ended.failure.is_empty() => refusal::plain(&ended.failure),
                 // As virt-handler does.
                 _ if self.target.reports(ARRIVAL_TIMEOUT, has_arrived).await => {
@@ -94,7 +91,7 @@ impl<'a> Migration<'a> {
                 }
                 _ => {
                     let root = self.target.dir.root().to_owned();
-                    return Err(MigrateError::NotArrived(root, ARRIVAL_TIMEOUT.as_secs()).into());
+                    return Err(NotArrived(root, ARRIVAL_TIMEOUT.as_secs()).into());
                 }
             },
         };
@@ -111,7 +108,7 @@ impl<'a> Migration<'a> {
         let prepared = target.prepare_migration_target(&self.vmi, self.options.clone());
         tokio::select! {
             prepared = prepared => prepared?,
-            _ = stop.next() => return Err(MigrateError::Cancelled.into()),
+            _ = stop.next() => fail!("{CANCELLED}"),
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
         let uid = text_at(&self.vmi, "/metadata/uid");
@@ -145,25 +142,22 @@ impl<'a> Migration<'a> {
         let mut limit = self.args.timeout;
         let late = sleep(Duration::from_secs(limit.unwrap_or_default()));
         tokio::pin!(late);
-        let mut cancelled: Option<Cancel> = None;
+        let mut cancelled: Option<String> = None;
         let mut record = Record::default();
         loop {
             let cause = tokio::select! {
                 event = events.message() => match event {
-                    Ok(Some(mut event)) => {
-                        if let Some(cause) = cancelled {
-                            cause.explain(&mut event);
-                        }
+                    Ok(Some(event)) => {
                         record.add(&event);
                         self.output.event(&event);
                         continue;
                     }
                     // It or its launcher has ended.
-                    Ok(None) | Err(_) => return Ok(record),
+                    Ok(None) | Err(_) => return Ok(record.cancelled_by(cancelled)),
                 },
-                _ = stop.next() => Cancel::Signal,
+                _ = stop.next() => "by Ctrl-C or another signal".to_owned(),
                 () = &mut late, if limit.is_some() && cancelled.is_none() => {
-                    Cancel::Timeout(limit.take().unwrap_or_default())
+                    format!("as it was not complete after --timeout {} s", limit.take().unwrap_or_default())
                 }
             };
             if cancelled.is_some() {
@@ -172,10 +166,10 @@ impl<'a> Migration<'a> {
                 );
                 continue;
             }
-            cancelled = Some(cause);
             self.output.note(&format!(
-                "cancelling the migration: {cause}; the guest stays where it is, unless it has just moved"
+                "the migration is cancelled {cause}; the guest stays where it is, unless it has just moved"
             ));
+            cancelled = Some(cause);
             if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {
                 cancelled = None;
                 let error = chain(&error);
@@ -186,7 +180,7 @@ impl<'a> Migration<'a> {
 
     /// Does virt-handler's part once the guest is on the target.
     async fn finish(&self, record: &Record) -> String {
-        let kept = self.keep(record);
+        let kept = self.keep();
         let target = &self.target.client;
         let finalized = target.finalize_migration(&self.vmi).await;
         let mut vmi = self.sent.clone();
@@ -207,7 +201,7 @@ impl<'a> Migration<'a> {
         }
         // This ends its launcher, unless whoever started it already has.
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
-        match record.ended() {
+        match record.ended {
             Some(_) => record.summary(),
             None => "migrated; the source's launcher has ended before it said how long that took"
                 .to_owned(),
@@ -215,13 +209,12 @@ impl<'a> Migration<'a> {
     }
 
     /// Updates the VM's name, for other verbs, to lead to the target below its own root.
-    fn keep(&self, record: &Record) -> Result<(), CtlError> {
+    fn keep(&self) -> Result<(), CtlError> {
         if self.target.is_pod() {
             return Ok(());
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
         target.store_vmi(self.sent)?;
-        record.store(target)?;
         let name = text_at(self.sent, "/metadata/name");
         Ok(registry::follow(name, source, target)?)
     }

@@ -9,7 +9,6 @@
 //!
 //! libvirt and QEMU decide where the guest runs; whatever is interrupted here, it runs on one side.
 
-mod cancel;
 pub mod error;
 mod flow;
 mod options;
@@ -26,14 +25,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::run::{Incoming, receive};
-use super::target::NamedVmiTarget;
-use super::vm_args::VmArgs;
-use crate::error::{CtlError, RuntimeError, TextError, fail};
+use super::target::VmArgs;
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::console::is_terminal;
 use crate::host::registry::VmDir;
-use crate::json::{list_at, text_at};
+use crate::json::text_at;
 use crate::reports::guest_state::is_migrating;
-use crate::similar::known_names;
 use crate::view::output::{Format, print};
 
 use flow::Migration;
@@ -47,11 +44,10 @@ use side::Side;
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
     #[command(flatten)]
-    source: NamedVmiTarget,
-    /// The launcher that is to get the VM: its root directory (of a pod: /proc/PID/root), or its
-    /// cmd socket. Without it, a new launcher is started here, and a terminal then has the VM's
+    source: VmArgs,
+    /// The launcher that is to get the VM: its root directory (of a pod: /proc/PID/root). Without it, a new launcher is started here, and a terminal then has the VM's
     /// console, as with `run`; without a terminal it is as with --detach
-    #[arg(long, value_name = "ROOT|SOCKET")]
+    #[arg(long, value_name = "ROOT")]
     to: Option<PathBuf>,
     /// The launcher to start, if not the one beside this program
     #[arg(long, value_name = "FILE", conflicts_with = "to")]
@@ -59,9 +55,6 @@ pub struct MigrateArgs {
     /// Return once the VM has moved, and leave it running, without its console
     #[arg(short, long, conflicts_with = "to")]
     detach: bool,
-    /// Copy the data of claim NAME too: the target has a file of its own for it
-    #[arg(long = "copy-volume", value_name = "NAME", requires = "to")]
-    copied: Vec<String>,
     /// Cancel the migration after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
@@ -86,8 +79,7 @@ pub struct MigrationArgs {
 pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
     // From here on a signal cancels the migration instead of abandoning it.
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    let (source, vmi) = Side::source(args.source.target()).await?;
-    check_copied(&args.copied, &vmi)?;
+    let (source, vmi) = Side::source(&args.source.target()).await?;
     if is_migrating(source.client.domain().await?.as_ref()) {
         fail!(
             "a migration of this VM is in progress; launcherctl migration --follow shows it to its end"
@@ -133,14 +125,13 @@ async fn move_to(
     Ok(())
 }
 
-/// `migration`: prints the last migration from the launcher, or the one by which its VM arrived.
+/// `migration`: prints the last migration from the launcher.
 /// The exit status is 1 if it failed.
 ///
 /// # Errors
 /// There was none, or the launcher does not answer.
 pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let launcher = args.vm.target().resolve()?;
-    let client = launcher.connect().await?;
+    let (_, client) = args.vm.target().connect().await?;
     let (mut record, output) = (Record::default(), Output::new(format));
     let mut add = |event| {
         record.add(&event);
@@ -154,35 +145,17 @@ pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode,
             }
         }
         Err(error) if error.is_not_found() => {
-            let Some(stored) = launcher.dir.as_ref().and_then(record::load) else {
-                fail!(
-                    "no migration from here has begun since this launcher was started; one that brought the VM here is known to the launcher that it came from"
-                );
-            };
-            stored.into_iter().for_each(add);
+            fail!(
+                "no migration from here has begun since this launcher was started; one that brought the VM here is known to the launcher that it came from"
+            );
         }
         Err(error) => return Err(error.into()),
     }
-    drop(output);
     let summary = record.summary();
     let success = record.has_succeeded();
     let json = json!({"message": summary, "success": success});
     print(format, &json, || [summary.clone()]);
     Ok(ExitCode::from(u8::from(success == Some(false))))
-}
-
-/// Checks that the VM has the claims of `--copy-volume`.
-fn check_copied(copied: &[String], vmi: &Value) -> Result<(), TextError> {
-    let volumes = list_at(vmi, "/spec/volumes").iter();
-    let claims = volumes.filter(|volume| vmi::is_claim(volume));
-    let claims: Vec<&str> = claims.map(|volume| text_at(volume, "/name")).collect();
-    match copied.iter().find(|name| !claims.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => fail!(
-            "--copy-volume {name}: the VM has no such claim or data volume; it has {}",
-            known_names(name, claims)
-        ),
-    }
 }
 
 #[cfg(test)]
@@ -194,18 +167,6 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: MigrateArgs,
-    }
-
-    #[test]
-    fn a_volume_to_copy_is_one_of_the_vms() {
-        let vmi = json!({"spec": {"volumes": [{"name": "root", "containerDisk": {}},
-            {"name": "logs", "dataVolume": {}}, {"name": "data", "persistentVolumeClaim": {}}]}});
-        let check = |name: &str| check_copied(&[name.to_owned()], &vmi);
-        assert!(check("data").is_ok() && check("logs").is_ok());
-        assert!(check("root").is_err());
-        let error = check("dta").err().map(|error| error.to_string());
-        let text = "--copy-volume dta: the VM has no such claim or data volume; it has logs, data; did you mean data?";
-        assert_eq!(error.as_deref(), Some(text));
     }
 
     #[test]

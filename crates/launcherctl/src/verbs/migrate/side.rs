@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use crate::error::{CtlError, TextError, fail};
 use crate::host::registry::VmDir;
 use crate::json::text_at;
-use crate::verbs::target::{TargetError, VmiTarget};
-use api::pod_paths::{COMMAND_SOCKET, PodPaths, VIRTQEMUD_SOCKET};
+use crate::verbs::target::{Target, TargetError, last_vmi};
+use api::pod_paths::VIRTQEMUD_SOCKET;
 use api::proto::inspect::v1::SetupResponse;
 use client::Client;
 
@@ -31,13 +31,10 @@ impl Side {
     ///
     /// # Errors
     /// There is no launcher, or its VMI is unknown.
-    pub async fn source(mut target: VmiTarget) -> Result<(Self, Value), CtlError> {
-        if let Some(socket) = target.target.socket.take() {
-            let root = root_of_socket(&socket).ok_or(TargetError::NeedsRoot("migrate"))?;
-            target.target.root = Some(root.to_owned());
-        }
-        let dir = target.target.resolve()?.into_dir("migrate")?;
-        let (_, client, vmi) = target.connect().await?;
+    pub async fn source(target: &Target) -> Result<(Self, Value), CtlError> {
+        let (dir, client) = target.connect().await?;
+        let sent = last_vmi(&dir, &client).await?;
+        let vmi = sent.ok_or(TargetError::NeedsVmi)?;
         let Some(setup) = client.setup().await? else {
             fail!(
                 "the source's launcher does not say what a migration does (KubeVirt's does not): it can only be a target"
@@ -46,24 +43,20 @@ impl Side {
         Ok((Self { dir, client, setup }, vmi))
     }
 
-    /// The launcher that should receive it. `path` is its root, or its socket.
+    /// The launcher that should receive it. `path` is its root.
     ///
     /// # Errors
     /// There is no launcher, or it cannot receive a VM.
     pub async fn target(path: &Path) -> Result<Self, CtlError> {
         // The canonical path does not work: that of /proc/PID/root is another root.
         let absolute = std::path::absolute(path).unwrap_or_default();
-        let root = match absolute.is_dir() {
-            true => Some(absolute.as_path()),
-            false => root_of_socket(&absolute),
-        };
-        let Some(root) = root else {
+        if !absolute.is_dir() {
             let path = path.display();
             fail!(
-                "--to {path}: neither a launcher's root directory nor its cmd socket below one; for a pod, give /proc/PID/root of its launcher"
+                "--to {path}: not a launcher's root directory; for a pod, give /proc/PID/root of its launcher"
             );
-        };
-        let dir = VmDir::at(root.to_owned());
+        }
+        let dir = VmDir::at(absolute);
         let client = Client::connect(&dir.cmd_socket()).await?;
         let in_pod = || SetupResponse {
             root: POD_ROOT.to_owned(),
@@ -139,12 +132,8 @@ pub fn status(domain: &Value) -> &str {
 /// Checks that source and target are two pods, or two launchers with roots of their own.
 ///
 /// # Errors
-/// One is in a pod and the other is not, or they are the same launcher.
+/// One is in a pod and the other is not.
 pub fn check_match(source: &Side, target: &Side) -> Result<(), TextError> {
-    if source.dir.root() == target.dir.root() {
-        let root = source.dir.root().display();
-        fail!("source and target are the same launcher, in {root}");
-    }
     if source.is_pod() == target.is_pod() {
         return Ok(());
     }
@@ -153,30 +142,4 @@ pub fn check_match(source: &Side, target: &Side) -> Result<(), TextError> {
         source.setup.root,
         target.setup.root
     );
-}
-
-/// The root above a cmd socket at its usual path.
-fn root_of_socket(socket: &Path) -> Option<&Path> {
-    let below = PodPaths::default().shared(COMMAND_SOCKET);
-    let below = Path::new(below.trim_start_matches('/'));
-    socket
-        .ends_with(below)
-        .then(|| socket.ancestors().nth(below.components().count()))?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sockets_root_is_what_is_before_its_usual_path() {
-        let root = |path| root_of_socket(Path::new(path));
-        let socket = "/tmp/vm/var/run/kubevirt/sockets/launcher-sock";
-        assert_eq!(root(socket), Some(Path::new("/tmp/vm")));
-        assert_eq!(
-            root("/var/run/kubevirt/sockets/launcher-sock"),
-            Some(Path::new("/"))
-        );
-        assert_eq!(root("/tmp/launcher-sock"), None);
-    }
 }

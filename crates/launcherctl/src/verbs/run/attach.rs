@@ -6,7 +6,6 @@ use crate::error::{CtlError, RuntimeError};
 use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
 use crate::host::control::{ControlClient, Phase, Request, Update};
-use crate::host::log_follower::LogFollower;
 use crate::host::network::Network;
 use crate::host::registry::VmDir;
 use crate::verbs::screen::Screen;
@@ -41,16 +40,6 @@ pub enum Outcome {
     Detached,
 }
 
-/// How to attach, and when to detach.
-#[derive(Debug, Clone, Copy)]
-pub struct AttachOptions {
-    /// Leaves the VM once it has reached this phase. Without a phase, shows the console, and
-    /// forwards the input.
-    pub detach_at: Option<Phase>,
-    /// Shows the launcher's log.
-    pub log: bool,
-}
-
 /// A terminal attached to a VM.
 pub struct Attachment<'a> {
     name: &'a str,
@@ -59,7 +48,6 @@ pub struct Attachment<'a> {
     screen: &'a Screen,
     console: Option<Console>,
     terminal: Option<Terminal>,
-    log: Option<LogFollower>,
     /// The guest was started.
     is_running: bool,
     /// The VM is being stopped: this terminal's next request forces it off.
@@ -76,29 +64,26 @@ impl<'a> Attachment<'a> {
             screen,
             console: None,
             terminal: None,
-            log: None,
             is_running: false,
             is_stopping: false,
         }
     }
 
-    /// Stays attached until the VM has ended or the terminal leaves it. A signal stops the VM.
+    /// Stays attached until the VM has ended or the terminal leaves it: once the VM has reached the
+    /// phase `detach_at`; without one, shows the console, and forwards the input. A signal stops
+    /// the VM.
     ///
     /// # Errors
     /// The VM could not be started, or was lost.
     pub async fn attend(
         mut self,
-        options: AttachOptions,
+        detach_at: Option<Phase>,
         signals: &mut EndSignals,
     ) -> Result<Outcome, CtlError> {
-        if options.log {
-            self.log = Some(LogFollower::open(&self.dir.log_file())?);
-        }
         loop {
             tokio::select! {
                 update = self.control.next() => {
-                    self.show_log();
-                    if let Some(outcome) = self.handle(update, options).await? {
+                    if let Some(outcome) = self.handle(update, detach_at).await? {
                         return Ok(outcome);
                     }
                 }
@@ -110,7 +95,6 @@ impl<'a> Attachment<'a> {
                     ConsoleEvent::Closed => self.terminal = None,
                 },
                 () = continued(&mut self.terminal) => self.read_input(),
-                () = or_never(self.log.as_ref().map(LogFollower::changed)) => self.show_log(),
                 _ = signals.next() => self.stop().await,
             }
         }
@@ -120,7 +104,7 @@ impl<'a> Attachment<'a> {
     async fn handle(
         &mut self,
         update: Option<Update>,
-        options: AttachOptions,
+        detach_at: Option<Phase>,
     ) -> Result<Option<Outcome>, CtlError> {
         let update = update.ok_or_else(|| SupervisorError::Lost(self.name.to_owned()))?;
         self.screen.show(&update);
@@ -134,11 +118,11 @@ impl<'a> Attachment<'a> {
             }
             Update::Phase { phase, .. } => {
                 self.note_phase(phase);
-                if options.detach_at == Some(phase) {
+                if detach_at == Some(phase) {
                     return Ok(Some(self.detach().await));
                 }
             }
-            Update::Console(is_there) if options.detach_at.is_none() => {
+            Update::Console(is_there) if detach_at.is_none() => {
                 self.open_console(is_there).await?;
             }
             _ => {}
@@ -207,12 +191,6 @@ impl<'a> Attachment<'a> {
             "{name} runs on: launcherctl console {name} shows its console, launcherctl stop {name} ends it"
         ));
         Outcome::Detached
-    }
-
-    fn show_log(&mut self) {
-        if let Some(log) = &mut self.log {
-            self.screen.log(&log.read_new());
-        }
     }
 }
 

@@ -9,7 +9,6 @@
 //! The second launcher runs libvirt with a daemon: the driver in the launcher's own process can
 //! send a VM, but not receive one.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,16 +18,17 @@ use serde_json::Value;
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::attach::{AttachOptions, Attachment, SupervisorError};
-use crate::error::CtlError;
+use super::attach::{Attachment, SupervisorError};
+use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
+use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::host::{config_data, images, vm_dir};
 use crate::json::is_object_at;
 use crate::manifest::{Manifest, in_manifest};
-use crate::verbs::migrate::error::MigrateError;
+use crate::verbs::migrate::error::{CANCELLED, NotArrived};
 use crate::verbs::screen::Screen;
 use crate::view::output::Format;
 use api::pod_paths::{PodPaths, cbt_dir};
@@ -49,19 +49,6 @@ pub struct Incoming<'a> {
     pub launcher: Option<PathBuf>,
     /// Return once the VM has arrived, and leave it running.
     pub detach: bool,
-}
-
-impl Incoming<'_> {
-    fn to_arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec![OsString::from("--incoming")];
-        if self.emulate {
-            arguments.push("--emulate".into());
-        }
-        if let Some(launcher) = &self.launcher {
-            arguments.extend(["--launcher".into(), launcher.clone().into_os_string()]);
-        }
-        arguments
-    }
 }
 
 /// Starts a launcher, lets `migrate` move the VM to it, and stays at its console until it ends or
@@ -90,7 +77,7 @@ pub async fn receive(
     match moved.await {
         Ok(()) => {}
         // The guest may be here, and must then not be ended.
-        Err(error) if matches!(error.of(), Some(MigrateError::NotArrived(..))) => {
+        Err(error) if error.of::<NotArrived>().is_some() => {
             screen.note(&error.chain());
         }
         // It has removed everything but the log.
@@ -102,12 +89,9 @@ pub async fn receive(
             return Err(error);
         }
     }
-    let options = AttachOptions {
-        detach_at: incoming.detach.then_some(Phase::GuestArrived),
-        log: false,
-    };
+    let detach_at = incoming.detach.then_some(Phase::GuestArrived);
     let attachment = Attachment::new(&name, &dir, control, &screen);
-    super::has_ended(supervisor, attachment.attend(options, stop).await).await
+    super::has_ended(supervisor, attachment.attend(detach_at, stop).await).await
 }
 
 /// Places the VM's files and starts the supervisor of its new launcher.
@@ -121,7 +105,17 @@ fn prepare(
     link_overlays(incoming.source, dir)?;
     config_data::copy(incoming.source, dir)?;
     dir.store_vmi(manifest.value())?;
-    super::start_supervisor(dir, &incoming.to_arguments())
+    let supervise = SuperviseArgs {
+        incoming: true,
+        start: StartArgs {
+            emulate: incoming.emulate,
+            launcher: incoming.launcher.clone(),
+            ..StartArgs::default()
+        },
+        ..SuperviseArgs::default()
+    };
+    supervise.store(dir)?;
+    super::start_supervisor(dir)
 }
 
 /// Shows the supervisor's reports until its launcher is ready.
@@ -135,7 +129,7 @@ async fn wait_until_ready(
     loop {
         let update = tokio::select! {
             update = control.next() => update.ok_or_else(lost)?,
-            _ = stop.next() => return Err(MigrateError::Cancelled.into()),
+            _ = stop.next() => fail!("{CANCELLED}"),
         };
         screen.show(&update);
         match update {

@@ -13,7 +13,6 @@
 pub mod attach;
 mod incoming;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
@@ -24,23 +23,23 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::screen::Screen;
-use super::target::read_manifest_in;
+use super::target::read_manifest;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
 use crate::host::control::{ControlClient, Phase};
-pub use crate::host::launcher::grace;
 use crate::host::network::{Network, NetworkArgs};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::processes::{find_on_path, tool};
 use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::remains::{Earlier, forget};
 use crate::host::sidecar_program::SidecarProgram;
-use crate::host::start_args::StartArgs;
+use crate::host::start_args::{StartArgs, SuperviseArgs};
+use crate::manifest::config_data::NamedPath;
 use crate::manifest::{Manifest, host_architecture, in_conversion};
 use crate::view::output::Format;
-use attach::{AttachOptions, Attachment, Outcome, SupervisorError};
+use attach::{Attachment, Outcome, SupervisorError};
 pub use incoming::{Incoming, receive};
 use os::signals::EndSignals;
 
@@ -54,13 +53,10 @@ pub struct RunArgs {
     manifest: PathBuf,
     /// Use FILE as the image of volume NAME (container disks are read from it, claims live in it)
     #[arg(long = "disk", value_name = "NAME=FILE")]
-    disks: Vec<String>,
+    disks: Vec<NamedPath>,
     /// Keep the VM's files in DIR instead of a directory that goes with the VM
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// The VM's namespace, where its manifest has none
-    #[arg(short = 'n', long, help_heading = "Which VM")]
-    namespace: Option<String>,
     /// Return once the VM runs (with --until: once the guest is up), and leave it running
     #[arg(short, long)]
     detach: bool,
@@ -74,9 +70,6 @@ pub struct RunArgs {
     network: NetworkArgs,
     #[command(flatten)]
     start: StartArgs,
-    /// Show the launcher's log on standard error
-    #[arg(short, long)]
-    verbose: bool,
 }
 
 /// Runs the VM until it ends, or until the terminal leaves it.
@@ -84,7 +77,7 @@ pub struct RunArgs {
 /// # Errors
 /// It cannot be started, or the launcher ends on its own.
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut manifest = read_manifest_in(&args.manifest, args.namespace.as_deref())?;
+    let mut manifest = read_manifest(&args.manifest)?;
     let screen = Screen::new(format);
     check_emulator(manifest.text("/spec/architecture"))?;
     let mut notes = manifest.leave_out_node_parts();
@@ -108,8 +101,8 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let earlier = Earlier::find(&name)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
-    let arguments = match prepare(args, &manifest, &sidecars, network.as_ref(), &dir, &screen) {
-        Ok(arguments) => arguments,
+    match prepare(args, &manifest, &sidecars, network.as_ref(), &dir, &screen) {
+        Ok(()) => {}
         Err(error) => {
             discard(args, &name, &dir);
             if let Some(earlier) = earlier {
@@ -117,7 +110,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
             }
             return Err(error);
         }
-    };
+    }
     if let Some(earlier) = earlier {
         earlier.remove(&dir).await;
     }
@@ -127,14 +120,11 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         Some(_) => Phase::GuestUp,
         None => Phase::DomainRunning,
     };
-    let options = AttachOptions {
-        detach_at: args.detach.then_some(is_up),
-        log: args.verbose,
-    };
+    let detach_at = args.detach.then_some(is_up);
     let ran = async {
-        let (supervisor, control) = start_supervisor(&dir, &arguments)?;
+        let (supervisor, control) = start_supervisor(&dir)?;
         let attachment = Attachment::new(&name, &dir, control, &screen);
-        let outcome = attachment.attend(options, &mut signals);
+        let outcome = attachment.attend(detach_at, &mut signals);
         has_ended(supervisor, outcome.await).await
     };
     let result = ran.await;
@@ -167,7 +157,7 @@ fn check_emulator(architecture: &str) -> Result<(), CtlError> {
     );
 }
 
-/// Places the VM's files. Returns the arguments of its supervisor.
+/// Places the VM's files, with the arguments of its supervisor.
 fn prepare(
     args: &RunArgs,
     manifest: &Manifest,
@@ -175,7 +165,7 @@ fn prepare(
     network: Option<&Network>,
     dir: &VmDir,
     screen: &Screen,
-) -> Result<Vec<OsString>, CtlError> {
+) -> Result<(), CtlError> {
     if args.root.is_none() {
         mark_temporary(dir)?;
     } else {
@@ -194,11 +184,12 @@ fn prepare(
         // A directory of --root may have an earlier VM's.
         None => Network::remove(dir),
     }
-    let mut arguments = args.start.to_arguments();
-    if !args.detach && !is_terminal() {
-        arguments.push("--stop-when-up".into());
-    }
-    Ok(arguments)
+    let supervise = SuperviseArgs {
+        stop_when_up: !args.detach && !is_terminal(),
+        incoming: false,
+        start: args.start.clone(),
+    };
+    Ok(supervise.store(dir)?)
 }
 
 /// Marks the directory to be removed with the VM.
@@ -208,10 +199,7 @@ fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
 }
 
 /// Starts the supervisor of the VM in this directory; the connection's owner owns the VM.
-fn start_supervisor(
-    dir: &VmDir,
-    arguments: &[OsString],
-) -> Result<(Child, ControlClient), CtlError> {
+fn start_supervisor(dir: &VmDir) -> Result<(Child, ControlClient), CtlError> {
     let (ours, theirs) = UnixStream::pair().map_err(RuntimeError)?;
     let theirs = theirs.into_std().map_err(RuntimeError)?;
     let log = dir.path(SUPERVISOR_LOG);
@@ -219,7 +207,6 @@ fn start_supervisor(
     let mut command = Command::from(tool("launcherctl").map_err(RuntimeError)?);
     command
         .arg("supervise")
-        .args(arguments)
         .arg("--")
         .arg(dir.root())
         .stdin(std::os::fd::OwnedFd::from(theirs))
