@@ -43,53 +43,48 @@ impl Update {
         };
         let (dir, client) = args.target.connect().await?;
         let sent = last_vmi(&dir, &client).await;
-        let mut update = Self {
+        let (vmi, restart) = match given {
+            None => (sent?.ok_or(TargetError::NeedsVmi)?, dir.load_restart()),
+            Some((file, manifest)) => match sent.ok().flatten() {
+                Some(sent) => as_update(manifest, &sent, &dir).map_err(in_manifest(file))?,
+                None => (manifest.into_value(), Vec::new()),
+            },
+        };
+        Ok(Self {
             dir,
             client,
-            vmi: Value::Null,
-            restart: Vec::new(),
-        };
-        match given {
-            Some((file, manifest)) => {
-                let sent = sent.ok().flatten();
-                let taken = update.take(manifest, sent.as_ref());
-                taken.map_err(in_manifest(file))?;
-            }
-            None => {
-                update.vmi = sent?.ok_or(TargetError::NeedsVmi)?;
-                update.restart = update.dir.load_restart();
-            }
-        }
-        Ok(update)
+            vmi,
+            restart,
+        })
     }
+}
 
-    /// Takes a manifest's VMI, as a later version of the sent one, if there is one.
-    fn take(&mut self, manifest: Manifest, sent: Option<&Value>) -> Result<(), ManifestError> {
-        let Some(sent) = sent else {
-            self.vmi = manifest.into_value();
-            return Ok(());
-        };
-        let mut update = manifest.into_update_of(sent)?;
-        // In a pod virt-handler does both.
-        if self.dir.is_of_run() {
-            update.network_as_in(sent);
-            notes_of_links(&update).for_each(|note| say(&note));
-            for name in update.keep_volumes(sent) {
-                let why = ": the guest keeps the one of its start as long as it runs";
-                self.restart.push(restart_of_volume(&name, why));
-            }
-            for name in update.leave_out_new_volumes(sent) {
-                self.restart.push(restart_of_volume(&name, " is new"));
-            }
-            for name in update.leave_out_volumes(sent) {
-                say(&format!(
-                    "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
-                ));
-            }
+/// A manifest's VMI as a later version of the sent one, and [`Update::restart`].
+fn as_update(
+    manifest: Manifest,
+    sent: &Value,
+    dir: &VmDir,
+) -> Result<(Value, Vec<Value>), ManifestError> {
+    let mut update = manifest.into_update_of(sent)?;
+    let mut restart = Vec::new();
+    // In a pod virt-handler does both.
+    if dir.is_of_run() {
+        update.network_as_in(sent);
+        notes_of_links(&update).for_each(|note| say(&note));
+        for name in update.keep_volumes(sent) {
+            let why = ": the guest keeps the one of its start as long as it runs";
+            restart.push(restart_of_volume(&name, why));
         }
-        self.vmi = update.into_value();
-        Ok(())
+        for name in update.leave_out_new_volumes(sent) {
+            restart.push(restart_of_volume(&name, " is new"));
+        }
+        for name in update.leave_out_volumes(sent) {
+            say(&format!(
+                "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
+            ));
+        }
     }
+    Ok((update.into_value(), restart))
 }
 
 /// In a plan's format.
@@ -142,26 +137,22 @@ fn table(plan: &Value) -> Vec<String> {
 /// # Errors
 /// There is no launcher, or it refuses the VMI.
 pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let Update {
-        dir,
-        client,
-        vmi,
-        restart,
-    } = Update::new(args).await?;
+    let update = Update::new(args).await?;
+    let (client, vmi) = (&update.client, &update.vmi);
     let options = client.last_sync().await?.map(|sync| sync.options);
     // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
-    let planned = client.plan(&vmi).await.unwrap_or_default();
-    let synced = client.sync(&vmi, options.unwrap_or_default());
+    let planned = client.plan(vmi).await.unwrap_or_default();
+    let synced = client.sync(vmi, options.unwrap_or_default());
     with_progress("the launcher to sync the VM", synced).await?;
-    if dir.is_of_run() {
-        dir.store_vmi(&vmi)?;
+    if update.dir.is_of_run() {
+        update.dir.store_vmi(vmi)?;
         // For a later plan.
-        dir.store_restart(&restart)?;
+        update.dir.store_restart(&update.restart)?;
     }
-    let after = client.plan(&vmi).await.unwrap_or_default();
+    let after = client.plan(vmi).await.unwrap_or_default();
     let steps = list_at(&planned, "/steps");
-    let restart = [&restart, list_at(&after, "/restart")].concat();
-    let vm = vm_name(&vmi);
+    let restart = [&update.restart, list_at(&after, "/restart")].concat();
+    let vm = vm_name(vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
     answer(format, &json, || synced_lines(&vm, steps, &restart))
 }
