@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::host::console::ConsoleOutput;
 use crate::host::control::{Phase, Update};
@@ -36,11 +36,7 @@ impl Screen {
     pub fn show(&self, update: &Update) {
         match (self.format, update) {
             (Format::Json, Update::Phase { phase, seconds }) => {
-                print(
-                    self.format,
-                    &json!({"phase": phase.text(), "seconds": seconds}),
-                    || None,
-                );
+                print_json(&json!({"phase": phase.text(), "seconds": seconds}));
             }
             // `migrate` prints its result.
             (_, Update::Phase { phase, .. }) if *phase == Phase::GuestArrived => {}
@@ -50,11 +46,8 @@ impl Screen {
             (format, Update::Event { event, seconds }) => match event {
                 LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
                 LauncherEvent::Domain { kind, .. } if format == Format::Json => {
-                    print(
-                        self.format,
-                        &json!({"eventType": kind, "status": event.state(), "seconds": seconds}),
-                        || None,
-                    );
+                    let status = event.state();
+                    print_json(&json!({"eventType": kind, "status": status, "seconds": seconds}));
                 }
                 // They are for programs only.
                 LauncherEvent::Domain { .. } => {}
@@ -66,7 +59,7 @@ impl Screen {
 
     pub fn note(&self, text: &str) {
         match self.format {
-            Format::Json => print(self.format, &json!({"note": text}), || None),
+            Format::Json => print_json(&json!({"note": text})),
             Format::Text => {
                 let lines = text.lines().map(str::trim_start);
                 lines.for_each(|line| self.line(&format!("            {line}")));
@@ -95,4 +88,8 @@ impl Screen {
         let text = visible::line(text);
         let _ = write!(std::io::stderr(), "{before}{text}{end}");
     }
+}
+
+fn print_json(value: &Value) {
+    print(Format::Json, value, || None);
 }
