@@ -250,7 +250,7 @@ pub fn no_connection(socket: &Path, cause: &ConnectError) -> String {
             "there is no such socket: the launcher has ended, or has not started yet; launcherctl list shows the VMs of run".to_owned()
         }
         ErrorKind::ConnectionRefused if is_other_file(socket) => {
-            "it is not a socket; --socket takes the launcher's cmd socket, --root its directory".to_owned()
+            "it is not a socket; --root takes a launcher's directory".to_owned()
         }
         ErrorKind::ConnectionRefused => {
             "no process serves the socket: the launcher was killed; launcherctl list shows the VMs of run, and launcherctl stop NAME removes what is left of one".to_owned()
