@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  QEMU's socket ──► history ──► every client of console.sock
-//!                └─────────────► every client of console-new.sock
+//!                ├─────────────► every client of console-new.sock
+//!                └─────────────► the console's log (`console_log`)
 //!                ◄────────────── each client's input
 //! ```
 
@@ -17,7 +18,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
 
-use super::console_log::{QemuLog, start_of_stream};
+use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
 use super::registry::VmDir;
 use crate::files::{FileError, listen};
 use api::pod_paths::PodPaths;
@@ -61,6 +62,7 @@ pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> 
     tokio::spawn(write_to_guest(to_guest, typed));
     let mut hub = Hub {
         history: VecDeque::new(),
+        log: ConsoleLog::create(dir),
         output,
         input,
     };
@@ -86,6 +88,7 @@ pub async fn connect(socket: &Path) -> Result<UnixStream, FileError> {
 
 struct Hub {
     history: VecDeque<u8>,
+    log: ConsoleLog,
     output: broadcast::Sender<Vec<u8>>,
     input: mpsc::Sender<Vec<u8>>,
 }
@@ -133,6 +136,7 @@ impl Hub {
         if bytes.is_empty() {
             return;
         }
+        self.log.write(bytes);
         self.history.extend(bytes);
         let excess = self.history.len().saturating_sub(HISTORY_BYTES);
         self.history.drain(..excess);
@@ -180,6 +184,7 @@ async fn read_from_client(mut client: OwnedReadHalf, input: mpsc::Sender<Vec<u8>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::console_log::console_log_file;
     use super::*;
 
     async fn read(stream: &mut UnixStream, length: usize) -> String {
@@ -233,14 +238,18 @@ mod tests {
         assert!(output.recv().await.is_ok_and(|bytes| bytes == b"$ "));
         assert!(output.recv().await.is_err());
         assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
+        let log = std::fs::read_to_string(console_log_file(&vm)).unwrap();
+        assert_eq!(log, "BIOS\r\nLinux\r\nlogin: $ ");
     }
 
     #[test]
     fn the_history_has_a_limit() {
         let (output, _) = broadcast::channel(1);
         let (input, _) = mpsc::channel(1);
+        let dir = tempfile::tempdir().unwrap();
         let mut hub = Hub {
             history: VecDeque::new(),
+            log: ConsoleLog::create(&VmDir::at(dir.path().to_owned())),
             output,
             input,
         };

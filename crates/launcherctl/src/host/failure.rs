@@ -1,12 +1,13 @@
 //! What a failed VM leaves: the reason, its launcher's log and the end of its console's log, in its
 //! directory and under its name, until it is started again or `stop` removes them.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::console_log::{self, console_log_file, console_log_files};
 use super::registry::{TEMPORARY, VmDir};
 use super::vm_dir;
 use crate::files::read_tail;
@@ -15,8 +16,6 @@ use api::pod_paths::PodPaths;
 
 /// Below the VM's directory.
 const FAILURE_FILE: &str = "/failure.json";
-/// The end of the console's log, below the VM's directory.
-const CONSOLE_LOG: &str = "/console.log";
 /// How much of the end of QEMU's log is kept.
 const MAX_CONSOLE_LOG_BYTES: u64 = 1 << 20;
 
@@ -53,7 +52,8 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     };
     keep_console_log(dir, &failure.uid);
     if dir.is_temporary() {
-        vm_dir::remove(dir, &[log, dir.path(TEMPORARY), console_log(dir)]);
+        let [older, newer] = console_log_files(dir);
+        vm_dir::remove(dir, &[log, dir.path(TEMPORARY), older, newer]);
     } else {
         vm_dir::remove_secrets(dir);
     }
@@ -61,25 +61,28 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     dir.store(FAILURE_FILE, &failure).is_ok()
 }
 
-/// What a failed VM has left of its console's log.
-pub fn console_log(dir: &VmDir) -> PathBuf {
-    dir.path(CONSOLE_LOG)
-}
-
-/// Keeps the end of QEMU's log of the console, with a newline, as only whole lines are printed.
+/// If the VM failed before its console was served, makes a console log from the end of QEMU's. Ends
+/// the guest's last line, as only whole lines are printed; a full file system skips that.
 fn keep_console_log(dir: &VmDir, uid: &str) {
+    let log = console_log_file(dir);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
-    if let Ok(mut text) = read_tail(&of_qemu, MAX_CONSOLE_LOG_BYTES) {
-        text.push(b'\n');
-        // A full file system has no room for it.
-        let _ = fs::write(console_log(dir), text);
+    if !log.exists()
+        && let Ok(text) = read_tail(&of_qemu, MAX_CONSOLE_LOG_BYTES)
+    {
+        let _ = fs::write(&log, text);
+    }
+    let last = read_tail(&log, 1).unwrap_or_default();
+    if last.first().is_some_and(|last| *last != b'\n')
+        && let Ok(mut log) = File::options().append(true).open(&log)
+    {
+        let _ = log.write_all(b"\n");
     }
 }
 
 /// Removes the failure of an earlier VM in a directory of `--root`.
 pub fn clear(dir: &VmDir) {
     remove_reason(dir);
-    let _ = fs::remove_file(console_log(dir));
+    console_log::remove(dir);
 }
 
 /// Removes the reason, and leaves the logs in a directory that stays.
@@ -90,6 +93,7 @@ pub fn remove_reason(dir: &VmDir) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::console_log::ConsoleLog;
     use super::*;
     use serde_json::json;
 
@@ -110,7 +114,7 @@ mod tests {
         let boot = "boot\r\n".repeat(1 << 18);
         fs::write(&console, boot + "Kernel panic").unwrap();
         assert!(leave());
-        let kept = fs::read(console_log(&dir)).unwrap();
+        let kept = fs::read(console_log_file(&dir)).unwrap();
         assert!(kept.ends_with(b"boot\r\nKernel panic\n"));
         assert_eq!(
             u64::try_from(kept.len()).unwrap(),
@@ -121,6 +125,11 @@ mod tests {
             (&*failure.name, &*failure.reason),
             ("web", "it has crashed")
         );
+        // Kept in place of QEMU's log.
+        let mut log = ConsoleLog::create(&dir);
+        log.write(b"login: ");
+        assert!(leave());
+        assert_eq!(fs::read(console_log_file(&dir)).unwrap(), b"login: \n");
         assert!(dir.log_file().exists() && dir.is_temporary());
         assert!(!dir.path("/var").exists());
     }
@@ -145,8 +154,8 @@ mod tests {
             dir.path("var/run/kubevirt-private/vmi-disks/claim")
                 .exists()
         );
-        fs::write(console_log(&dir), "boot").unwrap();
+        fs::write(console_log_file(&dir), "boot").unwrap();
         clear(&dir);
-        assert!(Failure::load(&dir).is_none() && !console_log(&dir).exists());
+        assert!(Failure::load(&dir).is_none() && !console_log_file(&dir).exists());
     }
 }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
-use super::failure::{self, Failure};
+use super::failure::Failure;
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::remains;
@@ -115,7 +116,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
             reason: Some(failure.reason),
             root: absolute(dir.root()),
             log: Some(absolute(&dir.log_file())),
-            console_log: existing(&failure::console_log(dir)),
+            console_log: existing(&console_log_file(dir)),
             supervised: Some(false),
             ..VmStatus::default()
         };

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::target::{RunningVm, Target, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
+use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
-use crate::host::failure::{self, Failure};
+use crate::host::failure::Failure;
 use crate::host::log_follower::LogFollower;
 use crate::host::registry::VmDir;
 use crate::json::text_at;
@@ -90,11 +91,12 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of the VM's serial console: QEMU's own, or what a failed VM has left of it. In a pod, the
-/// launcher knows the VM's UID.
+/// The log of the VM's serial console, also of a VM that no longer runs. In a pod, the launcher
+/// knows the VM's UID. There, and if no supervisor serves the console, it is QEMU's own log.
 async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
-    if Failure::load(dir).is_some() {
-        return Ok(failure::console_log(dir));
+    let of_supervisor = console_log_file(dir);
+    if Failure::load(dir).is_some() || (dir.is_supervised() && of_supervisor.exists()) {
+        return Ok(of_supervisor);
     }
     let uid = if dir.is_of_run() {
         text_at(&dir.load_vmi()?, "/metadata/uid").to_owned()

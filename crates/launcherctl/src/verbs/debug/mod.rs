@@ -16,7 +16,8 @@ use super::target::{VmArgs, connect};
 use super::timeline::{document, draw};
 use crate::error::CtlError;
 use crate::files::{FileError, read_tail};
-use crate::host::failure::{self, Failure};
+use crate::host::console_log::console_log_file;
+use crate::host::failure::Failure;
 use crate::host::registry::{SUPERVISOR_LOG, VmDir};
 use crate::host::status;
 use crate::json::{list_mut, text_at, text_or_dash};
@@ -163,7 +164,7 @@ impl Report {
         self.add_json("status.json", json!(status));
         // A failed VM has it elsewhere.
         let console = dir.path(&PodPaths::default().serial_log(&status.uid));
-        match without_secrets(&failure::console_log(dir)).or_else(|_| without_secrets(&console)) {
+        match without_secrets(&console_log_file(dir)).or_else(|_| without_secrets(&console)) {
             Ok(text) => self.add("console.log", text),
             Err(error) => self.lacks(&format!("no log of a serial console: {error}")),
         }
