@@ -36,7 +36,7 @@ pub async fn guest_info_until(pod: &mut Pod, what: &str, wanted: impl Fn(&Value)
 /// Ends the guest's agent for good, once it has come.
 pub async fn end_agent(pod: &Pod, guest: &mut Guest) {
     pod.domain_until("with an agent", has_agent).await;
-    // Not by SIGTERM, which it may leave unanswered while it answers a command.
+    // After a SIGTERM its channel has stayed open once.
     guest.run("touch /run/no-agent; killall -9 qemu-ga").await;
     pod.domain_until("without an agent", |domain| !has_agent(domain))
         .await;
@@ -173,7 +173,7 @@ async fn without_an_agent_reads_are_empty_and_succeed() {
     let nothing = serde_json::json!({"os": {}, "fsInfo": {"disks": []}});
     assert_eq!(guest_info(&pod).await, nothing);
     let mut guest = pod.boot(&vmi).await;
-    // Not by SIGTERM, which it may leave unanswered while it answers a command.
+    // After a SIGTERM its channel has stayed open once.
     guest.run("touch /run/no-agent; killall -9 qemu-ga").await;
     assert_eq!(users(&pod).await, serde_json::json!([]));
     pod.end(&vmi).await;

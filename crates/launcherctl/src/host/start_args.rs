@@ -54,7 +54,7 @@ impl SuperviseArgs {
     /// Loads what [`Self::store`] has stored.
     ///
     /// # Errors
-    /// There is nothing.
+    /// The file is missing or unreadable.
     pub fn load(dir: &VmDir) -> Result<Self, RegistryError> {
         dir.load(START_FILE)
     }

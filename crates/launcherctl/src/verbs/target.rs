@@ -123,8 +123,6 @@ pub struct RunningVm {
 }
 
 impl RunningVm {
-    /// Finds it.
-    ///
     /// # Errors
     /// There is no such VM, or it has no domain.
     pub async fn find(target: &Target) -> Result<Self, CtlError> {

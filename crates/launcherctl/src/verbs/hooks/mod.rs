@@ -62,8 +62,8 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     answer(format, &json!(report), || table(&report))
 }
 
-/// For the sidecar's socket or the shim's links, removed on drop: a socket's path is limited to 107
-/// bytes.
+/// Makes a directory for the sidecar's socket or the shim's links, which is removed on drop. It is
+/// below `TMPDIR`, as a socket's path is limited to 107 bytes.
 fn temporary_dir() -> Result<TempDir, FileError> {
     tempfile::tempdir().map_err(FileError::on("make", std::env::temp_dir()))
 }
