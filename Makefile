@@ -22,7 +22,7 @@ build programs cel-evaluator microbench: export RUSTFLAGS := $(RUSTFLAGS) $(REMA
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench picture compat compat-cluster programs cel-evaluator install image image-tree release release-check clean
+.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench compat compat-cluster programs cel-evaluator install image image-tree release release-check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -90,9 +90,6 @@ microbench: setup guest ## the conversion alone, sidecars' part of a start, an i
 	$(CARGO) bench --locked
 	@scripts/measure-sidecars
 	@scripts/measure-idle
-
-picture: setup build guest ## the picture of a start in README.md, from a run here (KVM=1 uses /dev/kvm)
-	scripts/picture $(if $(KVM),,--emulate)
 
 # HANDLER_BIN names the folder with virt-handler and virt-chroot; without it, or on a machine that lacks something else,
 # this says what is missing.

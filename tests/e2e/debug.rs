@@ -65,7 +65,6 @@ fn a_bug_report_has_everything_but_secrets() {
             "versions.json",
             "launcher.json",
             "timeline.json",
-            "timeline.svg",
             "metrics.txt",
             "domain.json",
             "domain.xml",

@@ -153,7 +153,7 @@ Exit status:
     /// Print what the guest uses: CPU, memory, disks, network interfaces
     Stats(VmArgs),
     /// Print the steps of the start, with their times
-    Timeline(verbs::timeline::TimelineArgs),
+    Timeline(VmArgs),
     /// What the guest agent knows, and commands in the guest
     #[command(subcommand)]
     Guest(verbs::guest::GuestVerb),
@@ -307,7 +307,7 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::MemoryDump(args) => block_on(verbs::memory_dump::memory_dump(args, format)),
         Verb::Backup(args) => block_on(verbs::backup::backup(args, format)),
         Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
-        Verb::Timeline(args) => block_on(verbs::timeline::timeline(args, format)),
+        Verb::Timeline(args) => block_on(verbs::timeline::timeline(&args.target(), format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
         Verb::Upgrade(args) => block_on(verbs::upgrade::upgrade(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),

@@ -1,43 +1,25 @@
-//! `timeline`: prints the steps of a launcher's start with their times, as text, JSON or a picture.
+//! `timeline`: prints the steps of a launcher's start with their times.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::target::VmArgs;
+use super::target::Target;
 use crate::error::CtlError;
-use crate::files::FileError;
 use crate::json::set;
 use crate::reports::events::has_arrived;
-use crate::view::output::{Format, answer, say};
-use crate::view::picture::{Bar, Picture};
+use crate::view::output::{Format, answer};
 use api::proto::inspect::v1::{Step, TimelineResponse};
-
-/// Arguments of `timeline`.
-#[derive(Debug, Args)]
-pub struct TimelineArgs {
-    #[command(flatten)]
-    vm: VmArgs,
-    /// Draw the timeline into this file too
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-}
 
 /// `timeline`.
 ///
 /// # Errors
-/// The launcher does not answer, or the picture cannot be written.
-pub async fn timeline(args: &TimelineArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client) = args.vm.target().connect().await?;
+/// The launcher does not answer.
+pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
+    let (_, client) = target.connect().await?;
     let timeline = client.timeline().await?;
     let note = missing_start(&timeline, client.domain().await?.as_ref());
-    if let Some(file) = &args.svg {
-        std::fs::write(file, draw(&timeline)).map_err(FileError::on("write", file))?;
-        say(&format!("the picture is in {}", file.display()));
-    }
     let mut document = document(&timeline);
     set(&mut document, "/note", json!(note));
     let note = note.map(str::to_owned);
@@ -88,40 +70,6 @@ fn took(step: &Step) -> String {
         None => "...".to_owned(),
         Some(0) => String::new(),
         Some(took) => format!("{:.1}", milliseconds(took)),
-    }
-}
-
-/// As a picture: a panel with its own scale for each part of the start, since a pod takes
-/// milliseconds and a guest seconds.
-pub fn draw(timeline: &TimelineResponse) -> String {
-    let mut picture = Picture::default();
-    for part in ["pod", "domain", "guest"] {
-        let steps = timeline.steps.iter().filter(|step| step.part == part);
-        let bars: Vec<Bar<'_>> = steps.map(bar).collect();
-        if bars.is_empty() {
-            continue;
-        }
-        let began = bars.iter().map(|bar| bar.from).fold(f64::MAX, f64::min);
-        let ended = bars.iter().map(|bar| bar.to).fold(began, f64::max);
-        let took = ended - began;
-        let title =
-            format!("{part}: {took:.1} ms, from {began:.1} ms after the launcher's beginning");
-        picture.panel(&title, began..ended, &bars);
-    }
-    picture.finish()
-}
-
-fn bar(step: &Step) -> Bar<'_> {
-    let from = milliseconds(step.began_micros);
-    let took_micros = step.took_micros.unwrap_or_default();
-    Bar {
-        name: &step.name,
-        from,
-        to: milliseconds(step.began_micros.saturating_add(took_micros)),
-        label: match step.took_micros {
-            Some(0) => format!("{from:.1} ms"),
-            _ => format!("{} ms", took(step)),
-        },
     }
 }
 
@@ -199,32 +147,5 @@ the domain's steps are those of attempt 2";
             json!({"part": "pod", "name": "connect", "beganMicros": 300, "tookMicros": 45_250})
         );
         assert!(document["steps"][2]["tookMicros"].is_null());
-    }
-
-    #[test]
-    fn each_part_has_a_panel_and_each_step_a_bar() {
-        let mut timeline = example();
-        timeline
-            .steps
-            .push(step("domain", "a<b", 3_050_000, Some(1000)));
-        let svg = draw(&timeline);
-        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        // One is the background.
-        assert_eq!(svg.matches("<rect ").count(), 1 + timeline.steps.len());
-        for part in [
-            "pod: 45.7 ms",
-            "domain: 5.0 ms, from 3046.0 ms",
-            ">connect<",
-            "a&lt;b",
-        ] {
-            assert!(svg.contains(part), "{part} in {svg}");
-        }
-        assert!(!svg.contains("guest"));
-    }
-
-    #[test]
-    fn nothing_is_no_reason_to_fail() {
-        let svg = draw(&TimelineResponse::default());
-        assert!(!svg.contains("NaN") && svg.contains("</svg>"));
     }
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::target::{VmArgs, connect};
-use super::timeline::{document, draw};
+use super::timeline::document;
 use crate::error::CtlError;
 use crate::files::{FileError, read_tail};
 use crate::host::console_log::console_log_file;
@@ -132,7 +132,6 @@ impl Report {
         }
         if let Some(timeline) = self.found(client.timeline().await) {
             self.add_json("timeline.json", document(&timeline));
-            self.add("timeline.svg", draw(&timeline));
         }
         if let Some(metrics) = self.found(client.metrics().await) {
             self.add("metrics.txt", metrics);
