@@ -161,7 +161,7 @@ impl Cmd for Service {
     // Answered from memory without failure: virt-handler abandons a VMI's whole status update if
     // GetGuestInfo fails.
     async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
-        let json = self.launcher.guest.known.info().await.to_json();
+        let json = serde_json::to_string(&self.launcher.guest.known.info().await.document());
         answer(v1::GuestInfoResponse {
             response: Some(response(&json)),
             guest_info_response: json.unwrap_or_default(),

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::sleep;
 use tonic::Streaming;
 
 use crate::{CallError, Client, MAX_MESSAGE_BYTES};
 use api::proto::inspect::v1::{DomainChange, WatchDomainRequest};
+use domain::Domain;
 
 /// Interval of polling a launcher that does not stream changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ pub struct DomainChanges(Source);
 enum Source {
     Stream(Streaming<DomainChange>),
     /// With the last domain it yielded, if any.
-    Poll(Client, Option<Option<Value>>),
+    Poll(Client, Box<Option<Option<Domain>>>),
 }
 
 impl DomainChanges {
@@ -32,15 +32,15 @@ impl DomainChanges {
 
     /// Polls the launcher.
     pub fn polled(client: Client) -> Self {
-        Self(Source::Poll(client, None))
+        Self(Source::Poll(client, Box::default()))
     }
 
     /// Waits for the next state: `Some(None)` if there is no domain, `None` if the launcher has
     /// ended.
     ///
     /// # Errors
-    /// An answer is not valid JSON, or the launcher refuses.
-    pub async fn next(&mut self) -> Result<Option<Option<Value>>, CallError> {
+    /// An answer is no Domain JSON, or the launcher refuses.
+    pub async fn next(&mut self) -> Result<Option<Option<Domain>>, CallError> {
         match &mut self.0 {
             Source::Stream(stream) => match stream.message().await {
                 Ok(Some(change)) if change.domain_json.is_empty() => Ok(Some(None)),
@@ -63,8 +63,8 @@ impl DomainChanges {
                     }
                     domain => domain?,
                 };
-                if last.as_ref() != Some(&domain) {
-                    *last = Some(domain.clone());
+                if (**last).as_ref() != Some(&domain) {
+                    **last = Some(domain.clone());
                     return Ok(Some(domain));
                 }
             },
@@ -102,7 +102,6 @@ fn is_disconnected(status: &tonic::Status) -> bool {
 
 /// Whether the domain has no running guest.
 #[must_use]
-pub fn is_down(domain: Option<&Value>) -> bool {
-    let status = domain.and_then(|domain| domain.pointer("/Status/Status")?.as_str());
-    domain.is_none() || matches!(status, Some("Shutoff" | "Crashed"))
+pub fn is_down(domain: Option<&Domain>) -> bool {
+    domain.is_none_or(|domain| domain.status.status.is_down())
 }

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT, accepted, message, request, with_timeout,
 };
 use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
+use domain::guest_agent::{Filesystem, GuestDocument};
 
 /// virt-handler's timeout of a freeze.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,7 +22,7 @@ impl Client {
     ///
     /// # Errors
     /// The call fails.
-    pub async fn guest_info(&self) -> Result<Value, CallError> {
+    pub async fn guest_info(&self) -> Result<GuestDocument, CallError> {
         let call = "GetGuestInfo";
         let asked = self.cmd().get_guest_info(read()).await;
         let answer = message(call, asked)?;
@@ -31,11 +33,12 @@ impl Client {
     ///
     /// # Errors
     /// The call fails.
-    pub async fn filesystems(&self) -> Result<Value, CallError> {
+    pub async fn filesystems(&self) -> Result<Vec<Filesystem>, CallError> {
         let call = "GetFilesystems";
         let asked = self.cmd().get_filesystems(read()).await;
         let answer = message(call, asked)?;
-        document(call, answer.response, &answer.guest_filesystems_response)
+        let list: Option<_> = document(call, answer.response, &answer.guest_filesystems_response)?;
+        Ok(list.unwrap_or_default())
     }
 
     /// Runs a command in the guest. Returns its exit status and its output.
@@ -97,11 +100,11 @@ fn timeout(seconds: i32) -> Duration {
     Duration::from_secs(seconds).saturating_add(EXEC_TIMEOUT)
 }
 
-fn document(
+fn document<T: DeserializeOwned>(
     call: &'static str,
     response: Option<Response>,
     json: &str,
-) -> Result<Value, CallError> {
+) -> Result<T, CallError> {
     accepted(call, response.unwrap_or_default())?;
     serde_json::from_str(json).map_err(|source| CallError::Answer { call, source })
 }

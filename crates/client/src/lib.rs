@@ -31,6 +31,8 @@ use api::proto::preview::v1::preview_client::PreviewClient;
 use api::proto::upgrade::v1::upgrade_client::UpgradeClient;
 use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
 use api::{Action, STILL_IN_PROGRESS};
+use domain::Domain;
+use domain::stats::DomainStats;
 
 /// virt-handler's timeout of calls that only read.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +62,7 @@ pub enum CallError {
     #[error("{asked}: {why}", asked = refusal::asked(call), why = refusal::plain(message))]
     Refused { call: &'static str, message: String },
     /// The answer cannot be read.
-    #[error("{asked}: the answer is not valid JSON", asked = refusal::asked(call))]
+    #[error("{asked}: the answer is not the JSON that it should be", asked = refusal::asked(call))]
     Answer {
         call: &'static str,
         source: serde_json::Error,
@@ -167,11 +169,11 @@ impl Client {
         Ok(answer.version)
     }
 
-    /// The Domain JSON, if there is a domain.
+    /// The domain, if there is one.
     ///
     /// # Errors
     /// The call fails.
-    pub async fn domain(&self) -> Result<Option<Value>, CallError> {
+    pub async fn domain(&self) -> Result<Option<Domain>, CallError> {
         let call = "GetDomain";
         let answer = self
             .cmd()
@@ -290,7 +292,7 @@ impl Client {
     ///
     /// # Errors
     /// The launcher has none.
-    pub async fn domain_stats(&self) -> Result<Value, CallError> {
+    pub async fn domain_stats(&self) -> Result<DomainStats, CallError> {
         let call = "GetDomainStats";
         let request = with_timeout(EmptyRequest {}, READ_TIMEOUT);
         let answer = message(call, self.cmd().get_domain_stats(request).await)?;

@@ -3,8 +3,8 @@
 use super::{ConvertError, Draft, Input};
 use domain::OnOff;
 use domain::character::{
-    Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial, SerialLog, SerialSource,
-    SerialTarget,
+    AGENT_CHANNEL, Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial,
+    SerialLog, SerialSource, SerialTarget,
 };
 
 /// The guest agent's channel (libvirt chooses its path), and the channel for metrics of the host.
@@ -19,7 +19,7 @@ pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
         }),
     };
     let channels = &mut draft.domain.devices.channels;
-    channels.push(channel("org.qemu.guest_agent.0", None));
+    channels.push(channel(AGENT_CHANNEL, None));
     if input.vmi.spec.domain.devices.downward_metrics.is_some() {
         let source = ChannelSource {
             mode: String::from("bind"),

@@ -1,7 +1,7 @@
 //! `<alias>`: the name by which a device is known. Names given by the user carry the prefix `ua-`
 //! in XML (a rule of libvirt's) and not in JSON, where a flag says it instead.
 
-use super::xml::{Json, Out, ValueError, XmlElement};
+use super::xml::{Json, Out, ValueError, XmlElement, member};
 use serde::Serializer;
 use serde::ser::SerializeStruct;
 
@@ -67,6 +67,12 @@ impl XmlElement for Alias {
 }
 
 impl Json for Alias {
+    fn from_json(value: &serde_json::Value) -> Option<Self> {
+        Some(Self {
+            name: member(value, "Name")?,
+            user_defined: member(value, "UserDefined")?,
+        })
+    }
     fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut out = s.serialize_struct("Alias", 2)?;
         out.serialize_field("Name", self.name.as_str())?;

@@ -66,3 +66,14 @@ ChannelSource {
     attr "path" "Path" path: String,
 }
 }
+
+/// The name of the guest agent's channel.
+pub const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
+
+impl ChannelTarget {
+    /// Whether it is the guest agent's, and an agent is connected.
+    #[must_use]
+    pub fn is_connected_agent(&self) -> bool {
+        self.name == AGENT_CHANNEL && self.state == "connected"
+    }
+}

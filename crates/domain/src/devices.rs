@@ -3,7 +3,7 @@
 //! libvirt: [devices](https://libvirt.org/formatdomain.html#devices)
 use super::address::Address;
 use super::alias::Alias;
-use super::character::{Channel, Console, Serial};
+use super::character::{Channel, ChannelTarget, Console, Serial};
 use super::controllers::Controller;
 use super::disks::Disk;
 use super::display::{Graphics, Video};
@@ -197,4 +197,16 @@ IommuDriver {
     attr? "ssidSize" "SSIDSize" ssid_size: String,
     attr? "oas" "OAS" oas: String,
 }
+}
+
+impl Devices {
+    /// Whether a guest agent is connected.
+    #[must_use]
+    pub fn has_agent(&self) -> bool {
+        let mut targets = self
+            .channels
+            .iter()
+            .filter_map(|channel| channel.target.as_ref());
+        targets.any(ChannelTarget::is_connected_agent)
+    }
 }

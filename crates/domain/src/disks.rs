@@ -206,6 +206,18 @@ SourceReservations {
 }
 
 impl Disk {
+    /// The volume's name in the VMI; empty for a disk that no volume is behind.
+    #[must_use]
+    pub fn volume(&self) -> &str {
+        self.alias.as_ref().map_or("", |alias| &alias.name)
+    }
+
+    /// Whether it is a CD-ROM drive without a medium.
+    #[must_use]
+    pub fn is_empty_drive(&self) -> bool {
+        self.device == DiskDevice::CdRom && self.source.path().is_none()
+    }
+
     /// The disk as a document of its own, which is what libvirt's device calls take.
     #[must_use]
     pub fn to_xml(&self) -> String {
@@ -280,5 +292,22 @@ mod tests {
         assert_eq!(without_a_path.backend(), backend("/overlay", false));
         assert_eq!(behind(None).backend(), backend("/overlay", false));
         assert_eq!(DiskSource::default().backend(), None);
+    }
+
+    #[test]
+    fn a_drive_with_a_file_or_device_is_not_empty() {
+        let disk = |device, file: &str, dev: &str| Disk {
+            device,
+            source: DiskSource {
+                file: file.into(),
+                dev: dev.into(),
+                ..DiskSource::default()
+            },
+            ..Disk::default()
+        };
+        assert!(disk(DiskDevice::CdRom, "", "").is_empty_drive());
+        assert!(!disk(DiskDevice::CdRom, "/a.iso", "").is_empty_drive());
+        assert!(!disk(DiskDevice::CdRom, "", "/dev/loop0").is_empty_drive());
+        assert!(!disk(DiskDevice::Disk, "", "").is_empty_drive());
     }
 }

@@ -57,6 +57,12 @@ impl DomainSpec {
         Ok(domain)
     }
 
+    /// Whether QEMU emulates the processor, without KVM or Hyper-V.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.r#type == "qemu"
+    }
+
     /// The document as virt-handler decodes it, with Go's names: the `Spec` of a Domain document.
     #[must_use]
     pub fn to_json(&self) -> String {

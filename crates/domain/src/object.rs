@@ -2,14 +2,14 @@
 //! null and empty stand where Go's encoder puts them (docs/contract.md §6). `Spec` is the same
 //! schema as the XML.
 
-use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::DomainSpec;
 use super::alias::Alias;
 use super::guest_agent::FreezeStatus;
 use super::metadata::Time;
 use super::status::{LifeCycle, StateChangeReason};
-use super::xml::Go;
+use super::xml::{go, or_default};
 
 /// `kind` of every document.
 pub const KIND: &str = "Domain";
@@ -17,41 +17,57 @@ pub const KIND: &str = "Domain";
 pub const API_VERSION: &str = "1.2.2";
 
 /// A domain as virt-handler decodes it. The default is the empty document, without even a kind.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct Domain {
     /// [`KIND`].
+    #[serde(rename = "kind", skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// [`API_VERSION`].
+    #[serde(rename = "apiVersion", skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     /// Whose domain it is.
+    #[serde(rename = "ObjectMeta")]
     pub meta: ObjectMeta,
+    #[serde(with = "go")]
     pub spec: DomainSpec,
     pub status: DomainStatus,
 }
 
 /// `ObjectMeta`: the VMI's identity.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
     /// Name of the VMI.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Namespace of the VMI.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// UID of the VMI.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Present once libvirt does not know the domain any more: for virt-handler it is then gone.
+    #[serde(with = "go", skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Time>,
 }
 
 /// `Status`: how the domain is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct DomainStatus {
+    #[serde(with = "go")]
     pub status: LifeCycle,
+    #[serde(with = "go")]
     pub reason: StateChangeReason,
     /// Addresses, as the guest agent has them.
+    #[serde(serialize_with = "list", deserialize_with = "or_default")]
     pub interfaces: Vec<InterfaceStatus>,
     /// The guest's operating system, as the guest agent has it.
+    #[serde(rename = "OSInfo")]
     pub os_info: GuestOsInfo,
     /// Whether the guest's file systems are frozen, if that is known.
+    #[serde(rename = "FSFreezeStatus", with = "freeze")]
     pub fs_freeze_status: Option<FreezeStatus>,
     pub guest_panic_info: Option<GuestPanicInfo>,
     /// Panics so far; never goes backwards.
@@ -59,18 +75,25 @@ pub struct DomainStatus {
 }
 
 /// An interface inside the guest.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct InterfaceStatus {
     /// Hardware address.
     pub mac: String,
     pub ip: String,
+    #[serde(
+        rename = "IPs",
+        serialize_with = "list",
+        deserialize_with = "or_default"
+    )]
     pub ips: Vec<String>,
     /// Name in the guest.
     pub interface_name: String,
 }
 
 /// The guest's operating system.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct GuestOsInfo {
     pub name: String,
     pub kernel_release: String,
@@ -83,12 +106,17 @@ pub struct GuestOsInfo {
 }
 
 /// What QEMU logged about a panic. The arguments are Windows' bug check code and parameters.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct GuestPanicInfo {
     /// `hyper-v`, `unknown`, …
+    #[serde(rename = "Type")]
     pub kind: String,
-    /// `arg1` to `arg5`.
-    pub args: [u64; 5],
+    pub arg1: u64,
+    pub arg2: u64,
+    pub arg3: u64,
+    pub arg4: u64,
+    pub arg5: u64,
 }
 
 impl Domain {
@@ -141,113 +169,32 @@ impl Domain {
     }
 }
 
-impl Serialize for Domain {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_map(None)?;
-        entries(
-            &mut out,
-            &[("kind", &self.kind), ("apiVersion", &self.api_version)],
-        )?;
-        out.serialize_entry("ObjectMeta", &self.meta)?;
-        out.serialize_entry("Spec", &Go(&self.spec))?;
-        out.serialize_entry("Status", &self.status)?;
-        out.end()
-    }
-}
-
-/// Entries that are left out when empty, as Go does it with `omitempty`.
-fn entries<M: SerializeMap>(out: &mut M, fields: &[(&str, &String)]) -> Result<(), M::Error> {
-    fields
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .try_for_each(|(name, value)| out.serialize_entry(*name, value.as_str()))
-}
-
-impl Serialize for ObjectMeta {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_map(None)?;
-        entries(
-            &mut out,
-            &[
-                ("name", &self.name),
-                ("namespace", &self.namespace),
-                ("uid", &self.uid),
-            ],
-        )?;
-        if let Some(time) = &self.deletion_timestamp {
-            out.serialize_entry("deletionTimestamp", &Go(time))?;
-        }
-        out.end()
-    }
-}
-
-impl Serialize for DomainStatus {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_struct("DomainStatus", 7)?;
-        out.serialize_field("Status", self.status.as_str())?;
-        out.serialize_field("Reason", self.reason.as_str())?;
-        out.serialize_field("Interfaces", &list(&self.interfaces))?;
-        out.serialize_field("OSInfo", &self.os_info)?;
-        out.serialize_field("FSFreezeStatus", &FsFreeze(self.fs_freeze_status))?;
-        out.serialize_field("GuestPanicInfo", &self.guest_panic_info)?;
-        out.serialize_field("PanicCount", &self.panic_count)?;
-        out.end()
-    }
-}
-
 /// Go writes a list without elements as null.
-fn list<T>(items: &[T]) -> Option<&[T]> {
-    (!items.is_empty()).then_some(items)
+fn list<T: Serialize, S: Serializer>(items: &[T], s: S) -> Result<S::Ok, S::Error> {
+    (!items.is_empty()).then_some(items).serialize(s)
 }
 
-struct FsFreeze(Option<FreezeStatus>);
+/// `{"Status": "frozen"}`, with an empty text for what is not known.
+mod freeze {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-impl Serialize for FsFreeze {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_struct("FSFreeze", 1)?;
-        let status = self.0.map(FreezeStatus::as_str).unwrap_or_default();
-        out.serialize_field("Status", status)?;
-        out.end()
+    use crate::guest_agent::FreezeStatus;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Freeze<T> {
+        status: T,
     }
-}
 
-impl Serialize for InterfaceStatus {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_struct("InterfaceStatus", 4)?;
-        out.serialize_field("Mac", self.mac.as_str())?;
-        out.serialize_field("Ip", self.ip.as_str())?;
-        out.serialize_field("IPs", &list(&self.ips))?;
-        out.serialize_field("InterfaceName", self.interface_name.as_str())?;
-        out.end()
+    pub fn serialize<S: Serializer>(known: &Option<FreezeStatus>, s: S) -> Result<S::Ok, S::Error> {
+        let status = known.map(FreezeStatus::as_str).unwrap_or_default();
+        Freeze { status }.serialize(s)
     }
-}
 
-impl Serialize for GuestOsInfo {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_struct("GuestOSInfo", 8)?;
-        out.serialize_field("Name", self.name.as_str())?;
-        out.serialize_field("KernelRelease", self.kernel_release.as_str())?;
-        out.serialize_field("Version", self.version.as_str())?;
-        out.serialize_field("PrettyName", self.pretty_name.as_str())?;
-        out.serialize_field("VersionId", self.version_id.as_str())?;
-        out.serialize_field("KernelVersion", self.kernel_version.as_str())?;
-        out.serialize_field("Machine", self.machine.as_str())?;
-        out.serialize_field("Id", self.id.as_str())?;
-        out.end()
-    }
-}
-
-impl Serialize for GuestPanicInfo {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out = s.serialize_struct("GuestPanicInfo", 6)?;
-        out.serialize_field("Type", self.kind.as_str())?;
-        for (name, value) in ["Arg1", "Arg2", "Arg3", "Arg4", "Arg5"]
-            .into_iter()
-            .zip(&self.args)
-        {
-            out.serialize_field(name, value)?;
-        }
-        out.end()
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<FreezeStatus>, D::Error> {
+        let words = [FreezeStatus::Frozen, FreezeStatus::Thawed];
+        let read = Freeze::<String>::deserialize(d)?;
+        Ok(words.into_iter().find(|word| word.as_str() == read.status))
     }
 }
 
@@ -303,7 +250,9 @@ mod tests {
         }];
         document.status.guest_panic_info = Some(GuestPanicInfo {
             kind: "hyper-v".into(),
-            args: [0x5a, 1, 0, 0, 0],
+            arg1: 0x5a,
+            arg2: 1,
+            ..GuestPanicInfo::default()
         });
         let status = &json(&document)["Status"];
         assert_eq!(
@@ -329,6 +278,8 @@ mod tests {
         )
         .unwrap();
         document.fill_required_fields();
+        let read: Domain = serde_json::from_str(&document.to_json().unwrap()).unwrap();
+        assert_eq!(read, document);
         let devices = &json(&document)["Spec"]["Devices"];
         assert_eq!(
             devices["Disks"][0]["Alias"],

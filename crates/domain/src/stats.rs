@@ -7,7 +7,11 @@
 
 use std::collections::HashMap;
 
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::Map;
+
+use crate::xml::or_default;
 
 pub use crate::guest_agent::params::Value;
 
@@ -41,6 +45,14 @@ macro_rules! from_value {
 }
 from_value!(i32: Signed, i64: Signed, u32: Unsigned, u64: Unsigned, f64: Double, String: Text);
 
+/// The value of this name in the JSON, if its flag says that there is one.
+fn flagged<T: DeserializeOwned>(json: &Map<String, serde_json::Value>, name: &str) -> Option<T> {
+    json.get(&format!("{name}Set"))?
+        .as_bool()
+        .filter(|is_set| *is_set)?;
+    T::deserialize(json.get(name)?).ok()
+}
+
 fn get<T: FromValue>(parameters: &Parameters, name: &str) -> Option<T> {
     parameters.get(name).and_then(T::from_value)
 }
@@ -68,6 +80,16 @@ macro_rules! stats {
                 )*
                 $($(map.serialize_entry($plain_go, &self.$plain.clone().unwrap_or_default())?;)*)?
                 map.end()
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let json = Map::deserialize(deserializer)?;
+                Ok(Self {
+                    $($field: flagged(&json, $go),)*
+                    $($($plain: json.get($plain_go).and_then(|it| <$plain_type>::deserialize(it).ok()),)*)?
+                })
             }
         }
 
@@ -278,29 +300,36 @@ impl Memory {
 }
 
 /// All statistics of a domain, as `GetDomainStats` returns them.
-#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct DomainStats {
     pub name: String,
     #[serde(rename = "UUID")]
     pub uuid: String,
+    #[serde(deserialize_with = "or_default")]
     pub cpu: Cpu,
+    #[serde(deserialize_with = "or_default")]
     pub memory: Memory,
     /// A migration's progress; empty where there is none.
-    #[serde(rename = "MigrateDomainJobInfo")]
+    #[serde(rename = "MigrateDomainJobInfo", deserialize_with = "or_default")]
     pub migration_job: MigrationJob,
     /// The vCPUs, also those that are not plugged in.
+    #[serde(deserialize_with = "or_default")]
     pub vcpu: Vec<Vcpu>,
+    #[serde(deserialize_with = "or_default")]
     pub net: Vec<Interface>,
+    #[serde(deserialize_with = "or_default")]
     pub block: Vec<Disk>,
     /// `cpu_map` is known.
     #[serde(rename = "CPUMapSet")]
     pub cpu_map_set: bool,
     /// For each vCPU, on which of the host's CPUs it may run.
-    #[serde(rename = "CPUMap")]
+    #[serde(rename = "CPUMap", deserialize_with = "or_default")]
     pub cpu_map: Vec<Vec<bool>>,
     /// The last measurement of the dirty rate.
+    #[serde(deserialize_with = "or_default")]
     pub dirty_rate: DirtyRate,
+    #[serde(deserialize_with = "or_default")]
     pub load: Load,
 }
 

@@ -65,6 +65,9 @@ macro_rules! vocabulary {
         }
 
         impl $crate::xml::Json for $name {
+            fn from_json(value: &serde_json::Value) -> Option<Self> {
+                value.as_str().map(Self::from)
+            }
             fn json<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 s.serialize_str(self.as_str())
             }

@@ -107,6 +107,12 @@ fn field_mut<'v>(value: &'v mut Value, pointer: &str) -> &'v mut Value {
     })
 }
 
+/// A domain from the parts of its JSON that a test needs.
+#[cfg(test)]
+pub fn domain(json: Value) -> domain::Domain {
+    serde_json::from_value(json).unwrap_or_else(|error| panic!("{error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,25 +39,22 @@ fn parse(line: &str) -> Option<GuestPanicInfo> {
     if kind.is_empty() || kind.contains(char::is_whitespace) {
         return None;
     }
-    let mut info = GuestPanicInfo {
-        kind: kind.into(),
-        ..GuestPanicInfo::default()
-    };
-    for (index, value) in info.args.iter_mut().enumerate() {
-        let name = format!("arg{}=", index + 1);
-        let Some((_, text)) = rest.split_once(name.as_str()) else {
-            continue;
-        };
+    let arg = |name: &str| {
+        let (_, text) = rest.split_once(name)?;
         let digits = text
             .trim_start_matches(['\'', '"'])
             .trim_start_matches("0x");
-        let digits = digits
-            .split(|c: char| !c.is_ascii_hexdigit())
-            .next()
-            .unwrap_or_default();
-        *value = u64::from_str_radix(digits, 16).unwrap_or(0);
-    }
-    Some(info)
+        let digits = digits.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    Some(GuestPanicInfo {
+        kind: kind.into(),
+        arg1: arg("arg1=").unwrap_or_default(),
+        arg2: arg("arg2=").unwrap_or_default(),
+        arg3: arg("arg3=").unwrap_or_default(),
+        arg4: arg("arg4=").unwrap_or_default(),
+        arg5: arg("arg5=").unwrap_or_default(),
+    })
 }
 
 /// The event's text, and the document's.
@@ -71,11 +68,18 @@ pub(super) fn describe(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo)
             },
         ),
         Some(info) if info.kind == "hyper-v" => {
-            let [a, b, c, d, e] = info.args;
-            (
-                format!("GuestPanicked: '{a:#x}', '{b:#x}', '{c:#x}', '{d:#x}', '{e:#x}'"),
-                info,
-            )
+            let GuestPanicInfo {
+                arg1,
+                arg2,
+                arg3,
+                arg4,
+                arg5,
+                ..
+            } = &info;
+            let text = format!(
+                "GuestPanicked: '{arg1:#x}', '{arg2:#x}', '{arg3:#x}', '{arg4:#x}', '{arg5:#x}'"
+            );
+            (text, info)
         }
         Some(info) => (format!("GuestPanicked: type={}", info.kind), info),
     }
@@ -96,8 +100,8 @@ mod tests {
         std::fs::write(&log, text).unwrap();
         let info = last_panic(&log).unwrap();
         assert_eq!(
-            (info.kind.as_str(), info.args),
-            ("hyper-v", [0x5a, 1, 0xffff_f803, 0, 0])
+            (info.kind.as_str(), info.arg1, info.arg2, info.arg3),
+            ("hyper-v", 0x5a, 1, 0xffff_f803)
         );
         assert_eq!(
             describe(Some(info)).0,

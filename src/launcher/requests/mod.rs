@@ -13,7 +13,7 @@ use super::guest_agent::poll;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
-use super::vm::{Refusal, Request, Vm, is_connected};
+use super::vm::{Refusal, Request, Vm};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
@@ -157,7 +157,7 @@ impl Requests {
             let domain = domain.ok_or(not_found)?;
             let live = domain.xml(XmlKind::Live)?;
             let live = DomainSpec::from_xml(&live).map_err(LauncherError::Xml)?;
-            let has_agent = is_connected(&live) && answers(&domain);
+            let has_agent = live.devices.has_agent() && answers(&domain);
             let mode = match (has_agent, acpi) {
                 (true, _) => Reboot::Agent,
                 (false, true) => Reboot::Acpi,

@@ -12,12 +12,8 @@
 //! arrive, and one document shows both.
 
 use domain::DomainSpec;
-use domain::character::ChannelTarget;
 
-/// The channel's name.
-const CHANNEL: &str = "org.qemu.guest_agent.0";
-/// libvirt's word for a connected channel.
-const CONNECTED: &str = "connected";
+/// libvirt's word for a channel that is not connected.
 const DISCONNECTED: &str = "disconnected";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,22 +29,12 @@ pub enum Agent {
 impl Agent {
     /// The next state, given libvirt's view of the domain.
     pub(super) fn after(self, domain: &DomainSpec) -> Self {
-        match (self, is_connected(domain)) {
+        match (self, domain.devices.has_agent()) {
             (_, false) => Self::Away,
             (Self::Away, true) => Self::New,
             (same, true) => same,
         }
     }
-}
-
-/// Whether a guest agent is connected to the domain.
-pub fn is_connected(domain: &DomainSpec) -> bool {
-    let mut targets = domain
-        .devices
-        .channels
-        .iter()
-        .filter_map(|channel| channel.target.as_ref());
-    targets.any(is_connected_agent)
 }
 
 /// Shows the agent's channel as not connected.
@@ -58,13 +44,9 @@ pub(super) fn hide(domain: &mut DomainSpec) {
         .channels
         .iter_mut()
         .filter_map(|channel| channel.target.as_mut());
-    for target in targets.filter(|target| is_connected_agent(target)) {
+    for target in targets.filter(|target| target.is_connected_agent()) {
         target.state = DISCONNECTED.into();
     }
-}
-
-fn is_connected_agent(target: &ChannelTarget) -> bool {
-    target.name == CHANNEL && target.state == CONNECTED
 }
 
 #[cfg(test)]
@@ -73,13 +55,16 @@ mod tests {
     use super::super::tests::{RUNNING, seen, vm};
     use super::super::{Observed, Vm};
     use super::*;
+    use domain::character::AGENT_CHANNEL;
+
+    const CONNECTED: &str = "connected";
 
     /// libvirt's view: the agent's channel, and another, connected one.
     fn with_channel(state: &str) -> Observed {
         let xml = format!(
             "<domain type='kvm'><devices>\
              <channel type='unix'><target type='virtio' name='other' state='connected'/></channel>\
-             <channel type='unix'><target type='virtio' name='{CHANNEL}' state='{state}'/></channel>\
+             <channel type='unix'><target type='virtio' name='{AGENT_CHANNEL}' state='{state}'/></channel>\
              </devices></domain>"
         );
         let mut observed = seen(RUNNING);
@@ -89,7 +74,11 @@ mod tests {
 
     /// Whether the document shows an agent.
     fn shows(vm: &Vm, state: &str) -> bool {
-        is_connected(&vm.observe(with_channel(state)).unwrap().spec)
+        vm.observe(with_channel(state))
+            .unwrap()
+            .spec
+            .devices
+            .has_agent()
     }
 
     #[test]
@@ -99,7 +88,7 @@ mod tests {
         assert!(!shows(&vm, DISCONNECTED));
         // A read before the event.
         let read = vm.describe(with_channel(CONNECTED)).unwrap();
-        assert!(!is_connected(&read.spec));
+        assert!(!read.spec.devices.has_agent());
         assert!(!shows(&vm, CONNECTED));
         assert_eq!(vm.snapshot().agent, Agent::New, "it is there to be asked");
         vm.agent_is_known();

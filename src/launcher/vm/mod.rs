@@ -31,7 +31,7 @@ use os::lock::lock;
 
 use admission::Standing;
 pub use admission::{Admission, Refusal, Request};
-pub use agent::{Agent, is_connected};
+pub use agent::Agent;
 pub use job::{Job, JobKind};
 pub use permit::Permit;
 use permit::Turns;
@@ -554,7 +554,7 @@ impl Inner {
     // D-agent-13 (docs/differences.md).
     fn hides_agent(&self, seen: &DomainSpec) -> bool {
         let last = self.document.as_ref();
-        let was_hidden = last.is_some_and(|last| !is_connected(&last.spec));
+        let was_hidden = last.is_some_and(|last| !last.spec.devices.has_agent());
         was_hidden && self.agent.after(seen) == Agent::New
     }
 

@@ -55,7 +55,7 @@ pub fn backup_plan(
     let mut volumes = Vec::new();
     for disk in disks.iter().filter(|disk| !disk.target.device.is_empty()) {
         let target = &disk.target.device;
-        let volume = disk.alias.as_ref().map_or("", |alias| alias.name.as_str());
+        let volume = disk.volume();
         let is_tracked = disk.source.data_store.is_some();
         let kind = if is_tracked {
             backup_disks.push(tracked(start, target, volume, dir, &checkpoint_name));

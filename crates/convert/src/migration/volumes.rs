@@ -62,7 +62,7 @@ fn place_of(vmi: &Vmi, volume: &Volume) -> Place {
 #[must_use]
 pub fn disks_to_copy(live: &DomainSpec, vmi: &Vmi) -> Vec<String> {
     let is_copied = |disk: &&Disk| {
-        let volume = disk.alias.as_ref().map_or("", |alias| alias.name.as_str());
+        let volume = disk.volume();
         let place = place(vmi, volume);
         disk.device != DiskDevice::CdRom
             && (disk.read_only.is_none() || place == Place::Generated)

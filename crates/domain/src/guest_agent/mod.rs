@@ -13,9 +13,9 @@ pub mod limits;
 pub mod params;
 pub mod report;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-pub use report::GuestAgentInfo;
+pub use report::{GuestAgentInfo, GuestDocument};
 
 /// `guest-info`: the agent itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,7 +27,8 @@ pub struct AgentInfo {
 }
 
 /// A command of the agent's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Command {
     /// Its name, such as `guest-ping`.
     pub name: String,
@@ -37,7 +38,8 @@ pub struct Command {
 }
 
 /// A user who is logged in.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct User {
     /// Name of the account.
     #[serde(rename = "userName")]
@@ -51,8 +53,8 @@ pub struct User {
 }
 
 /// A mounted file system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Filesystem {
     /// Name of its device, such as `sda1`.
     #[serde(rename = "diskName")]
@@ -71,7 +73,8 @@ pub struct Filesystem {
 }
 
 /// A disk of a file system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FilesystemDisk {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub serial: String,

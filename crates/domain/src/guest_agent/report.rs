@@ -1,10 +1,11 @@
 //! KubeVirt's documents about a guest, as `GetGuestInfo`, `GetUsers` and `GetFilesystems` answer
 //! them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{AgentInfo, Filesystem, FreezeStatus, Timezone, User};
+use super::{AgentInfo, Command, Filesystem, FreezeStatus, Timezone, User};
 use crate::object::GuestOsInfo;
+use crate::xml::or_default;
 
 /// Users and file systems in the document of `GetGuestInfo`; their own calls have all.
 pub const MAX_LISTED: usize = 10;
@@ -28,94 +29,99 @@ pub struct GuestAgentInfo {
 }
 
 impl GuestAgentInfo {
-    /// The document as JSON.
-    ///
-    /// # Errors
-    /// None that a guest could cause; the serializer's own.
+    /// The document.
     // D-agent-4 (docs/differences.md).
-    pub fn to_json(&self) -> serde_json::Result<String> {
-        let timezone = self.timezone.as_ref();
-        serde_json::to_string(&Document {
-            guest_agent_version: &self.agent.version,
-            // By these (`supportedCommands`) virt-handler decides whether the agent is supported.
-            supported_commands: &self.agent.commands,
-            hostname: &self.hostname,
-            os: Os::of(&self.os),
+    #[must_use]
+    pub fn document(self) -> GuestDocument {
+        let timezone = self.timezone;
+        GuestDocument {
+            guest_agent_version: self.agent.version,
+            supported_commands: self.agent.commands,
+            hostname: self.hostname,
+            os: self.os.into(),
             timezone: timezone
                 .map(|zone| format!("{}, {}", zone.name, zone.offset))
                 .unwrap_or_default(),
-            user_list: first(&self.users),
+            user_list: first(self.users),
             fs_info: FsInfo {
-                disks: first(&self.filesystems),
+                disks: first(self.filesystems),
             },
             fs_freeze_status: self
                 .freeze_status
-                .map(FreezeStatus::as_str)
+                .map(|status| status.as_str().to_owned())
                 .unwrap_or_default(),
-        })
+        }
     }
 }
 
-fn first<T>(all: &[T]) -> &[T] {
-    all.get(..MAX_LISTED).unwrap_or(all)
+fn first<T>(mut all: Vec<T>) -> Vec<T> {
+    all.truncate(MAX_LISTED);
+    all
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    guest_agent_version: &'a str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    supported_commands: &'a [super::Command],
-    #[serde(skip_serializing_if = "str::is_empty")]
-    hostname: &'a str,
-    os: Os<'a>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    timezone: String,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    user_list: &'a [User],
-    fs_info: FsInfo<'a>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    fs_freeze_status: &'a str,
+/// `GetGuestInfo`'s answer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GuestDocument {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub guest_agent_version: String,
+    /// By these virt-handler decides whether the agent is supported.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supported_commands: Vec<Command>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hostname: String,
+    pub os: Os,
+    /// Name, and seconds east of UTC: `CET, 3600`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub timezone: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub user_list: Vec<User>,
+    pub fs_info: FsInfo,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fs_freeze_status: String,
 }
 
-#[derive(Serialize)]
-struct FsInfo<'a> {
-    disks: &'a [Filesystem],
+/// The file systems of a [`GuestDocument`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FsInfo {
+    #[serde(deserialize_with = "or_default")]
+    pub disks: Vec<Filesystem>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Os<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    kernel_release: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    version: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pretty_name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    version_id: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    kernel_version: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    machine: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    id: &'a str,
+/// [`GuestOsInfo`] under the names of a [`GuestDocument`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Os {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kernel_release: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pretty_name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kernel_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
 }
 
-impl<'a> Os<'a> {
-    fn of(os: &'a GuestOsInfo) -> Self {
+impl From<GuestOsInfo> for Os {
+    fn from(os: GuestOsInfo) -> Self {
         Self {
-            name: &os.name,
-            kernel_release: &os.kernel_release,
-            version: &os.version,
-            pretty_name: &os.pretty_name,
-            version_id: &os.version_id,
-            kernel_version: &os.kernel_version,
-            machine: &os.machine,
-            id: &os.id,
+            name: os.name,
+            kernel_release: os.kernel_release,
+            version: os.version,
+            pretty_name: os.pretty_name,
+            version_id: os.version_id,
+            kernel_version: os.kernel_version,
+            machine: os.machine,
+            id: os.id,
         }
     }
 }
@@ -131,7 +137,7 @@ mod tests {
     #[test]
     fn a_guest_without_an_agent_has_an_empty_document() {
         assert_eq!(
-            GuestAgentInfo::default().to_json().unwrap(),
+            serde_json::to_string(&GuestAgentInfo::default().document()).unwrap(),
             r#"{"os":{},"fsInfo":{"disks":[]}}"#
         );
     }
@@ -161,7 +167,7 @@ mod tests {
             freeze_status: Some(FreezeStatus::Thawed),
             ..GuestAgentInfo::default()
         };
-        let json: Value = serde_json::from_str(&info.to_json().unwrap()).unwrap();
+        let json: Value = serde_json::to_value(info.document()).unwrap();
         assert_eq!(json["userList"].as_array().unwrap().len(), MAX_LISTED);
         assert_eq!(json["userList"][0], json!({"userName": "root"}));
         assert_eq!(json["timezone"], "UTC, 0");

@@ -63,6 +63,9 @@ impl Value for Time {
 }
 
 impl Json for Time {
+    fn from_json(value: &serde_json::Value) -> Option<Self> {
+        value.as_str()?.parse().ok()
+    }
     fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match strtime::format("%Y-%m-%dT%H:%M:%SZ", self.0) {
             Ok(text) => s.serialize_str(&text),

@@ -3,8 +3,8 @@
 //! the three forms follow from the declaration and cannot drift apart.
 //!
 //! ```text
-//!            write            read
-//!  Domain ─────────► XML text ─────► Domain ─────► Domain JSON (serde)
+//!            write            read          serde
+//!  Domain ─────────► XML text ─────► Domain ◄────► Domain JSON
 //! ```
 //!
 //! Reading skips what the schema does not know, in any order, and is bounded: a document that is
@@ -33,6 +33,7 @@ pub(crate) use error::quoted;
 pub use error::{ReadError, ValueError};
 pub use input::{In, Tag};
 pub use json::{Go, Json, XmlName};
+pub(crate) use json::{go, member, or_default};
 pub use namespace::Namespace;
 pub use read::from_str;
 pub(crate) use schema::elements;

@@ -76,6 +76,11 @@ macro_rules! elements {
 
         #[allow(unused_mut, reason = "an element may have no fields")]
         impl $crate::xml::Json for $name {
+            fn from_json(value: &serde_json::Value) -> Option<Self> {
+                let mut read = Self::default();
+                $($crate::xml::elements!(@from_json $j read.$f, value);)*
+                value.is_object().then_some(read)
+            }
             fn json<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeStruct as _;
                 let mut out = s.serialize_struct(
@@ -155,6 +160,9 @@ macro_rules! elements {
 
     (@read_text text $s:ident.$f:ident, $value:ident) => { $s.$f = $crate::xml::Value::parse($value)? };
     (@read_text $kind:ident $s:ident.$f:ident, $value:ident) => {};
+
+    (@from_json (always $j:literal $v:expr) $s:ident.$f:ident, $value:ident) => {};
+    (@from_json $j:literal $s:ident.$f:ident, $value:ident) => { $s.$f = $crate::xml::member($value, $j)? };
 
     (@json (always $j:literal $v:expr) $s:ident.$f:ident, $out:ident) => { $out.serialize_field($j, &$v)? };
     (@json $j:literal $s:ident.$f:ident, $out:ident) => { $out.serialize_field($j, &$crate::xml::Go(&$s.$f))? };

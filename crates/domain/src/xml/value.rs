@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
 use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
 
 use super::error::{ValueError, quoted};
 use super::escape::escape;
@@ -57,6 +57,9 @@ macro_rules! number {
             }
         }
         impl Json for $t {
+            fn from_json(value: &serde_json::Value) -> Option<Self> {
+                Self::deserialize(value).ok()
+            }
             fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 self.serialize(s)
             }
@@ -82,6 +85,9 @@ impl Value for bool {
     }
 }
 impl Json for bool {
+    fn from_json(value: &serde_json::Value) -> Option<Self> {
+        value.as_bool()
+    }
     fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_bool(*self)
     }

@@ -18,7 +18,8 @@ use crate::reports::events::{LauncherEvent, has_arrived};
 use crate::reports::guest_state::GuestState;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use client::{CallError, Client};
+use client::{CallError, Client, is_down};
+use domain::Domain;
 use os::inotify;
 
 /// Interval of shutdown requests: a booting guest misses the first, some guests react only to the
@@ -162,7 +163,7 @@ impl<'a> LauncherProcess<'a> {
                 if event.has_left() && !self.is_down {
                     self.vm.progress.note("the VM has migrated to another launcher");
                 }
-                self.is_down |= event.is_final() || matches!(event.state(), Some("Shutoff" | "Crashed"));
+                self.is_down |= event.is_final() || event.domain().is_some_and(|it| is_down(Some(it)));
                 self.has_crashed |= event.is_crash();
                 self.has_panicked |= event.is_panic();
                 Ok(Some(event))
@@ -325,7 +326,7 @@ impl<'a> LauncherProcess<'a> {
         Ok(())
     }
 
-    async fn domain(&self) -> Option<Value> {
+    async fn domain(&self) -> Option<Domain> {
         self.client.as_ref()?.domain().await.ok().flatten()
     }
 

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
@@ -18,11 +17,13 @@ use super::failure::Failure;
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::remains;
-use crate::json::{list_at, text_at};
 use crate::reports::guest_state::{is_starting, known_reason};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use client::Client;
+use domain::Domain;
+use domain::object::InterfaceStatus;
+use domain::status::LifeCycle;
 
 /// The state of a VM whose launcher has ended without its supervisor.
 pub const LOST: &str = "lost";
@@ -123,6 +124,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
     }
     let vmi = last_vmi(dir).await;
     let (state, domain) = domain(dir).await;
+    let status = &domain.status;
     let wanted = &vmi.spec.domain;
     let wanted_memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
     let network = Network::load(dir).ok().flatten();
@@ -132,12 +134,11 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
         namespace: vmi.metadata.namespace,
         uid: vmi.metadata.uid,
         state,
-        reason: known_reason(&domain).map(str::to_owned),
+        reason: known_reason(status).map(str::to_owned),
         cpus: Some(wanted.cpu.as_ref().map_or(1, cpus)),
         memory: wanted_memory.map(|memory| memory.0.clone()),
-        guest_os: Some(text_at(&domain, "/Status/OSInfo/PrettyName").to_owned())
-            .filter(|name| !name.is_empty()),
-        addresses: addresses(&domain),
+        guest_os: Some(status.os_info.pretty_name.clone()).filter(|name| !name.is_empty()),
+        addresses: addresses(&status.interfaces),
         ports: network.map_or_else(Vec::new, |network| network.forwards().to_vec()),
         root: absolute(dir.root()),
         // In a pod the container has the log.
@@ -182,7 +183,7 @@ fn is_started_by_hand(dir: &VmDir) -> bool {
 }
 
 /// The VM's state, and its domain if it has one.
-async fn domain(dir: &VmDir) -> (String, Value) {
+async fn domain(dir: &VmDir) -> (String, Domain) {
     let supervisor = ControlClient::current(dir).await;
     let is_ending = supervisor.is_some_and(Current::is_ending);
     let Ok(client) = Client::connect(&dir.cmd_socket()).await else {
@@ -191,7 +192,7 @@ async fn domain(dir: &VmDir) -> (String, Value) {
             Some(current) if is_ending || current.phase.is_some() => STOPPING,
             Some(_) => STARTING,
         };
-        return (state.to_owned(), Value::Null);
+        return (state.to_owned(), Domain::default());
     };
     let state = match client.domain().await {
         Ok(Some(domain)) => return (of_domain(&domain, is_ending), domain),
@@ -200,22 +201,27 @@ async fn domain(dir: &VmDir) -> (String, Value) {
         Ok(None) => "no domain",
         Err(_) => "not answering",
     };
-    (state.to_owned(), Value::Null)
+    (state.to_owned(), Domain::default())
 }
 
 /// The guest's state: its domain's, unless it is ending. A paused guest does not see a shutdown
 /// request, which matters more.
-fn of_domain(domain: &Value, is_ending: bool) -> String {
-    let requested = "/Spec/Metadata/KubeVirt/GracePeriod/DeletionTimestamp";
-    let is_requested = domain.pointer(requested).is_some_and(|at| !at.is_null());
-    let state = text_at(domain, "/Status/Status");
+fn of_domain(domain: &Domain, is_ending: bool) -> String {
+    let grace = domain.spec.metadata.kube_virt.grace_period.as_ref();
+    let is_requested = grace.is_some_and(|it| it.deletion_timestamp.is_some());
+    let state = &domain.status.status;
     let is_stopping = match state {
-        "Paused" => false,
-        "Running" | "ShuttingDown" => is_ending || is_requested,
+        LifeCycle::Paused => false,
+        LifeCycle::Running | LifeCycle::ShuttingDown => is_ending || is_requested,
         // In a pod it waits for virt-handler.
         _ => is_ending,
     };
-    if is_stopping { STOPPING } else { state }.to_owned()
+    if is_stopping {
+        STOPPING
+    } else {
+        state.as_str()
+    }
+    .to_owned()
 }
 
 /// The vCPUs of the VMI.
@@ -225,17 +231,18 @@ fn cpus(cpu: &Cpu) -> u64 {
 }
 
 /// As the guest agent reports them.
-fn addresses(domain: &Value) -> Vec<String> {
-    let interfaces = list_at(domain, "/Status/Interfaces").iter();
-    let addresses = interfaces.map(|interface| text_at(interface, "/Ip"));
-    let known = addresses.filter(|address| !address.is_empty());
-    known.map(str::to_owned).collect()
+fn addresses(interfaces: &[InterfaceStatus]) -> Vec<String> {
+    let addresses = interfaces.iter().map(|interface| &interface.ip);
+    addresses
+        .filter(|address| !address.is_empty())
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::control::{Control, Phase};
     use super::*;
@@ -272,8 +279,8 @@ mod tests {
     #[test]
     fn a_guest_that_is_asked_to_shut_down_is_stopping() {
         let domain = |status: &str, requested: Value| {
-            json!({"Status": {"Status": status}, "Spec": {"Metadata": {"KubeVirt": {
-                "GracePeriod": {"DeletionTimestamp": requested}}}}})
+            crate::json::domain(json!({"Status": {"Status": status}, "Spec": {"Metadata":
+                {"KubeVirt": {"GracePeriod": {"DeletionTimestamp": requested}}}}}))
         };
         let asked = || json!("2026-01-01T00:00:00Z");
         assert_eq!(of_domain(&domain("Running", Value::Null), false), "Running");
@@ -304,7 +311,8 @@ mod tests {
 
     #[test]
     fn what_the_guest_agent_reports_is_read_as_it_is_written() {
-        let domain = json!({"Status": {"Interfaces": [{"Ip": "10.0.2.2"}, {"Ip": ""}]}});
-        assert_eq!(addresses(&domain), ["10.0.2.2"]);
+        let status = json!({"Status": {"Interfaces": [{"Ip": "10.0.2.2"}, {"Ip": ""}]}});
+        let domain = crate::json::domain(status);
+        assert_eq!(addresses(&domain.status.interfaces), ["10.0.2.2"]);
     }
 }

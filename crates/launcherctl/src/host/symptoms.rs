@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::error::RunError;
-use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use crate::reports::guest_state::remedy;
+use domain::Domain;
+use domain::status::{LifeCycle, StateChangeReason as Reason};
 
 /// A console that stays blank for so long is explained.
 pub const SILENCE: Duration = Duration::from_secs(20);
@@ -22,21 +23,24 @@ pub fn of_event(
     name: &str,
     after: Duration,
 ) -> Result<Option<String>, RunError> {
-    let LauncherEvent::Domain { domain, .. } = event else {
+    use LifeCycle::{Crashed, Paused, Shutoff};
+    let Some(Domain { spec, status, .. }) = event.domain() else {
         return Ok(None);
     };
-    let status = text_at(domain, "/Status/Status");
-    let is_kvm = text_at(domain, "/Spec/Type") == "kvm";
-    Ok(Some(match (status, text_at(domain, "/Status/Reason")) {
+    let is_early = spec.r#type == "kvm" && after < EARLY;
+    Ok(Some(match (&status.status, &status.reason) {
         // libvirt has no reason for QEMU's internal error.
-        ("Paused", "Unknown") if is_kvm && after < EARLY => return Err(RunError::KvmFailed),
-        ("Paused", "Unknown") => format!(
+        (Paused, Reason::Unknown) if is_early => return Err(RunError::KvmFailed),
+        (Paused, Reason::Unknown) => format!(
             "the guest is paused by QEMU with an internal error; QEMU's log says more (launcherctl debug --name {name} has it), launcherctl reset {name} starts the guest again"
         ),
-        ("Paused", reason @ ("User" | "IOError" | "Watchdog" | "Crashed")) => {
+        (
+            Paused,
+            reason @ (Reason::User | Reason::IoError | Reason::Watchdog | Reason::Crashed),
+        ) => {
             format!("the guest of {name} is paused: {}", remedy(reason))
         }
-        ("Crashed", "Panicked") | ("Shutoff", "Crashed") => format!(
+        (Crashed, Reason::Panicked) | (Shutoff, Reason::Crashed) => format!(
             "the guest has crashed; launcherctl logs {name} --console shows what it wrote last, launcherctl logs {name} the launcher's log"
         ),
         _ => return Ok(None),
@@ -87,7 +91,7 @@ mod tests {
             json!({"Spec": {"Type": kind}, "Status": {"Status": status, "Reason": reason}});
         let event = LauncherEvent::Domain {
             kind: "MODIFIED".to_owned(),
-            domain,
+            domain: Some(Box::new(crate::json::domain(domain))),
             status: Value::Null,
         };
         of_event(&event, "web", Duration::from_secs(after))

@@ -19,12 +19,6 @@ pub fn empty_drives(vmi: &Value) -> impl Iterator<Item = &str> {
     names.filter(|name| find_named(vmi, VOLUMES, name).is_none())
 }
 
-/// Whether a disk in Domain JSON is a CD-ROM drive without a medium.
-pub fn is_empty(disk: &Value) -> bool {
-    let sources = ["/Source/File", "/Source/Dev"];
-    text_at(disk, "/Device") == "cdrom" && sources.iter().all(|it| text_at(disk, it).is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,15 +34,5 @@ mod tests {
         assert!(is_drive(&vmi, "seed") && is_drive(&vmi, "cd2"));
         assert!(!is_drive(&vmi, "root") && !is_drive(&vmi, "cd3"));
         assert_eq!(empty_drives(&vmi).collect::<Vec<_>>(), ["cd2"]);
-    }
-
-    #[test]
-    fn a_drive_with_a_file_or_device_is_not_empty() {
-        let disk = |device: &str, source: Value| json!({"Device": device, "Source": source});
-        assert!(is_empty(&disk("cdrom", json!({"File": "", "Dev": ""}))));
-        assert!(is_empty(&disk("cdrom", Value::Null)));
-        assert!(!is_empty(&disk("cdrom", json!({"File": "/a.iso"}))));
-        assert!(!is_empty(&disk("cdrom", json!({"Dev": "/dev/loop0"}))));
-        assert!(!is_empty(&disk("disk", json!({"File": ""}))));
     }
 }

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json::text_at;
+use domain::Domain;
+use domain::object::DomainStatus;
+use domain::status::{LifeCycle, StateChangeReason};
 
 /// Limit of events waiting to be printed; beyond that the launcher waits and queues its own.
 pub const MAX_QUEUED: usize = 256;
@@ -17,8 +20,8 @@ pub enum LauncherEvent {
         /// `ADDED`, `MODIFIED`, …
         #[serde(rename = "eventType")]
         kind: String,
-        /// The Domain JSON; null if the event has none.
-        domain: Value,
+        /// `None` if the event has none.
+        domain: Option<Box<Domain>>,
         /// An error's status.
         status: Value,
     },
@@ -27,76 +30,73 @@ pub enum LauncherEvent {
 }
 
 impl LauncherEvent {
-    /// The Domain JSON; null if the event has none.
-    fn domain(&self) -> &Value {
+    /// The domain, if the event has one.
+    pub fn domain(&self) -> Option<&Domain> {
         match self {
-            Self::Domain { domain, .. } => domain,
-            Self::Kubernetes { .. } => &Value::Null,
+            Self::Domain { domain, .. } => domain.as_deref(),
+            Self::Kubernetes { .. } => None,
         }
     }
 
-    /// `Status.Status` of a domain event.
-    pub fn state(&self) -> Option<&str> {
-        self.domain().pointer("/Status/Status")?.as_str()
-    }
-
-    fn reason(&self) -> &str {
-        text_at(self.domain(), "/Status/Reason")
+    /// The status of the event's domain.
+    pub fn status(&self) -> Option<&DomainStatus> {
+        self.domain().map(|domain| &domain.status)
     }
 
     /// Whether the guest has left by a migration.
     pub fn has_left(&self) -> bool {
-        self.reason() == "Migrated"
+        let status = self.status();
+        status.is_some_and(|it| it.reason == StateChangeReason::Migrated)
     }
 
     /// Whether the guest has arrived by a migration.
     pub fn has_arrived(&self) -> bool {
-        has_arrived(self.domain())
+        self.domain().is_some_and(has_arrived)
     }
 
     /// Whether the guest ended without a shutdown: QEMU was killed or crashed, or the guest
     /// panicked.
     pub fn is_crash(&self) -> bool {
-        match self.state() {
-            Some("Crashed") => true,
-            Some("Shutoff") => matches!(self.reason(), "Crashed" | "Failed"),
+        use StateChangeReason::{Crashed, Failed};
+        self.status().is_some_and(|it| match it.status {
+            LifeCycle::Crashed => true,
+            LifeCycle::Shutoff => matches!(it.reason, Crashed | Failed),
             _ => false,
-        }
+        })
     }
 
     /// Whether the guest's kernel has panicked, now or before.
     pub fn is_panic(&self) -> bool {
         match self {
-            Self::Domain { domain, .. } => {
-                let count = domain.pointer("/Status/PanicCount");
-                self.state() == Some("Crashed") || count.and_then(Value::as_u64) > Some(0)
-            }
+            Self::Domain { .. } => self
+                .status()
+                .is_some_and(|it| it.status == LifeCycle::Crashed || it.panic_count > 0),
             Self::Kubernetes { event } => text_at(event, "/reason") == "GuestPanicked",
         }
     }
 
     /// Whether the guest runs without KVM.
     pub fn is_emulated(&self) -> bool {
-        text_at(self.domain(), "/Spec/Type") == "qemu"
+        self.domain().is_some_and(|it| it.spec.is_emulated())
     }
 
     /// Whether this is the last event: libvirt no longer knows the domain.
     pub fn is_final(&self) -> bool {
-        let deleted = self.domain().pointer("/ObjectMeta/deletionTimestamp");
-        deleted.is_some_and(|at| !at.is_null())
+        let domain = self.domain();
+        domain.is_some_and(|it| it.meta.deletion_timestamp.is_some())
     }
 }
 
 /// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
 /// its user has paused it, and libvirt is done.
-pub fn has_arrived(domain: &Value) -> bool {
-    let is_there = match text_at(domain, "/Status/Status") {
-        "Running" => true,
-        "Paused" => text_at(domain, "/Status/Reason") != "Migration",
+pub fn has_arrived(domain: &Domain) -> bool {
+    let is_there = match domain.status.status {
+        LifeCycle::Running => true,
+        LifeCycle::Paused => domain.status.reason != StateChangeReason::Migration,
         _ => false,
     };
-    let ended = domain.pointer("/Spec/Metadata/KubeVirt/Migration/EndTimestamp");
-    is_there && ended.is_some_and(|end| !end.is_null())
+    let migration = domain.spec.metadata.kube_virt.migration.as_ref();
+    is_there && migration.is_some_and(|it| it.end_timestamp.is_some())
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
     fn of_domain(domain: Value) -> LauncherEvent {
         LauncherEvent::Domain {
             kind: "MODIFIED".into(),
-            domain,
+            domain: Some(Box::new(crate::json::domain(domain))),
             status: Value::Null,
         }
     }

@@ -1,11 +1,12 @@
 //! A guest's state, from Domain JSON, and whether it can do what a verb asks.
 
-use serde_json::Value;
-
 use crate::error::{TextError, fail, text_error};
-use crate::json::{text_at, text_or_dash};
+use crate::view::output::or_dash;
 
 use client::Client;
+use domain::Domain;
+use domain::object::DomainStatus;
+use domain::status::{LifeCycle, StateChangeReason};
 
 /// The launcher has no domain.
 pub fn no_domain() -> TextError {
@@ -28,21 +29,26 @@ pub enum GuestState {
 }
 
 impl GuestState {
-    /// From Domain JSON.
-    pub fn of(domain: Option<&Value>) -> Self {
-        let Some(domain) = domain else {
+    pub fn of(domain: Option<&Domain>) -> Self {
+        use StateChangeReason as Reason;
+        let Some(status) = domain.map(|domain| &domain.status) else {
             return Self::Absent;
         };
-        let part = |pointer| text_at(domain, pointer);
-        match (part("/Status/Status"), part("/Status/Reason")) {
-            ("Shutoff" | "Crashed" | "NoState", _) => Self::Ended,
+        match (&status.status, &status.reason) {
+            (state, _) if state.is_down() => Self::Ended,
             // The launcher, libvirt or QEMU resumes the guest.
             (
-                "Paused",
-                "Migration" | "Save" | "Dump" | "FromSnapshot" | "ShuttingDown" | "Snapshot"
-                | "StartingUp" | "Postcopy",
+                LifeCycle::Paused,
+                Reason::Migration
+                | Reason::Save
+                | Reason::Dump
+                | Reason::FromSnapshot
+                | Reason::ShuttingDown
+                | Reason::Snapshot
+                | Reason::StartingUp
+                | Reason::Postcopy,
             ) => Self::Running,
-            ("Paused", _) => Self::Paused,
+            (LifeCycle::Paused, _) => Self::Paused,
             _ => Self::Running,
         }
     }
@@ -53,20 +59,20 @@ impl GuestState {
     }
 }
 
-/// Status and reason of Domain JSON, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
-pub fn status_text(domain: &Value) -> String {
-    let status = text_or_dash(domain, "/Status/Status");
-    match known_reason(domain) {
-        Some(reason) => format!("{status} ({reason})"),
-        None => status.to_owned(),
+/// Status and reason, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
+pub fn status_text(status: &DomainStatus) -> String {
+    let state = or_dash(status.status.as_str());
+    match known_reason(status) {
+        Some(reason) => format!("{state} ({reason})"),
+        None => state.to_owned(),
     }
 }
 
-/// The reason of the domain's status, if known.
-pub fn known_reason(domain: &Value) -> Option<&str> {
-    match text_at(domain, "/Status/Reason") {
-        "" | "Unknown" => None,
-        reason => Some(reason),
+/// The status's reason, if known.
+pub fn known_reason(status: &DomainStatus) -> Option<&str> {
+    match &status.reason {
+        StateChangeReason::Unset | StateChangeReason::Unknown => None,
+        reason => Some(reason.as_str()),
     }
 }
 
@@ -86,42 +92,42 @@ fn becomes_visible(phase: &str) -> bool {
 }
 
 /// Whether the domain is migrating, in or out.
-pub fn is_migrating(domain: Option<&Value>) -> bool {
-    let migration = domain.and_then(|it| it.pointer("/Spec/Metadata/KubeVirt/Migration"));
-    let has = |time| migration.is_some_and(|it| !text_at(it, time).is_empty());
-    has("/StartTimestamp") && !has("/EndTimestamp")
+pub fn is_migrating(domain: Option<&Domain>) -> bool {
+    let migration = domain.and_then(|it| it.spec.metadata.kube_virt.migration.as_ref());
+    migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
 }
 
 /// Refuses what only a running guest can do, with the remedy.
 ///
 /// # Errors
 /// There is no guest, or it is paused.
-pub fn check_runs(domain: Option<&Value>) -> Result<(), TextError> {
-    let part = |pointer| domain.map_or("", |domain| text_at(domain, pointer));
-    let name = ["/ObjectMeta/namespace", "/ObjectMeta/name"]
-        .map(part)
-        .join("/");
+pub fn check_runs(domain: Option<&Domain>) -> Result<(), TextError> {
+    let Some(Domain { meta, status, .. }) = domain else {
+        return Err(no_domain());
+    };
+    let name = format!("{}/{}", meta.namespace, meta.name);
     match GuestState::of(domain) {
-        GuestState::Running => Ok(()),
-        GuestState::Absent => Err(no_domain()),
+        GuestState::Absent | GuestState::Running => Ok(()),
         GuestState::Ended => {
             fail!("the guest of {name} has ended; only a new start of the VM brings it back")
         }
         GuestState::Paused => {
-            let remedy = remedy(part("/Status/Reason"));
+            let remedy = remedy(&status.reason);
             fail!("the guest of {name} is paused: {remedy}")
         }
     }
 }
 
 /// How to resume a paused guest.
-pub fn remedy(reason: &str) -> &'static str {
+pub fn remedy(reason: &StateChangeReason) -> &'static str {
     match reason {
-        "IOError" => {
+        StateChangeReason::IoError => {
             "one of its disks cannot be read or written, as when the file system of its image is full (df): make space, then launcherctl unpause"
         }
-        "Crashed" => "its kernel has crashed: launcherctl reset, then launcherctl unpause",
-        "Watchdog" => {
+        StateChangeReason::Crashed => {
+            "its kernel has crashed: launcherctl reset, then launcherctl unpause"
+        }
+        StateChangeReason::Watchdog => {
             "its watchdog was not reset in time: launcherctl reset, then launcherctl unpause"
         }
         _ => "launcherctl unpause first",
@@ -130,13 +136,15 @@ pub fn remedy(reason: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn domain(status: &str, reason: &str) -> Value {
-        json!({"ObjectMeta": {"namespace": "default", "name": "web"},
-            "Status": {"Status": status, "Reason": reason}})
+    fn domain(status: &str, reason: &str) -> Domain {
+        crate::json::domain(
+            json!({"ObjectMeta": {"namespace": "default", "name": "web"},
+            "Status": {"Status": status, "Reason": reason}}),
+        )
     }
 
     #[test]
@@ -151,10 +159,11 @@ mod tests {
 
     #[test]
     fn a_reason_that_says_nothing_is_left_out() {
-        assert_eq!(status_text(&domain("Paused", "User")), "Paused (User)");
-        assert_eq!(status_text(&domain("Running", "Unknown")), "Running");
-        assert_eq!(status_text(&domain("Running", "")), "Running");
-        assert_eq!(status_text(&Value::Null), "-");
+        let text = |state, reason| status_text(&domain(state, reason).status);
+        assert_eq!(text("Paused", "User"), "Paused (User)");
+        assert_eq!(text("Running", "Unknown"), "Running");
+        assert_eq!(text("Running", ""), "Running");
+        assert_eq!(text("", ""), "-");
     }
 
     #[test]
@@ -171,7 +180,7 @@ mod tests {
     fn a_migration_is_under_way_until_it_has_an_end() {
         let of = |migration: Value| {
             let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Migration": migration}}}});
-            is_migrating(Some(&domain))
+            is_migrating(Some(&crate::json::domain(domain)))
         };
         let start = "2026-01-01T00:00:00Z";
         assert!(of(json!({"StartTimestamp": start})));

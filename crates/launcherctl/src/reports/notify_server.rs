@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use prost::bytes::Bytes;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use tokio::sync::mpsc;
 use tonic::transport::Server;
@@ -91,10 +91,11 @@ impl Notify for Events {
     }
 }
 
-fn parse(json: &Bytes) -> Result<Value, Status> {
+/// The empty value for an empty text.
+fn parse<T: DeserializeOwned + Default>(json: &Bytes) -> Result<T, Status> {
     if json.is_empty() {
-        return Ok(Value::Null);
+        return Ok(T::default());
     }
     serde_json::from_slice(json)
-        .map_err(|e| Status::invalid_argument(format!("not valid JSON: {e}")))
+        .map_err(|e| Status::invalid_argument(format!("not the JSON of an event: {e}")))
 }

@@ -5,18 +5,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::target::VmArgs;
 use crate::error::{CtlError, fail};
-use crate::json::{list_at, text_at, text_or_dash};
 use crate::reports::guest_state::{GuestState, check_runs};
-use crate::view::output::{Format, answer, counted, print, print_bytes, say};
+use crate::view::output::{Format, answer, counted, or_dash, print, print_bytes, say};
 use crate::view::size::human_size;
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
 use client::{Client, exit_code};
+use domain::guest_agent::{Filesystem, GuestDocument, User};
 
 /// Interval of asking whether the agent answers: the cmd socket has no event for that.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
         GuestVerb::Info(args) => {
             let (_, client) = args.target().connect().await?;
             let info = agent_info(&client).await?;
-            answer(format, &info, || summary(&info))
+            answer(format, &json!(info), || summary(&info))
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
@@ -99,14 +99,14 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
 ///
 /// # Errors
 /// There is no guest, or its agent has not answered.
-async fn agent_info(client: &Client) -> Result<Value, CtlError> {
+async fn agent_info(client: &Client) -> Result<GuestDocument, CtlError> {
     let domain = client.domain().await?;
     // What is known of a paused guest is still known.
     if !GuestState::of(domain.as_ref()).has_process() {
         check_runs(domain.as_ref())?;
     }
     let info = client.guest_info().await?;
-    if text_at(&info, "/guestAgentVersion").is_empty() {
+    if info.guest_agent_version.is_empty() {
         fail!("the guest agent has not answered yet: {NO_AGENT}");
     }
     Ok(info)
@@ -119,7 +119,7 @@ async fn agent_info(client: &Client) -> Result<Value, CtlError> {
 async fn running_domain(client: &Client) -> Result<String, CtlError> {
     let domain = client.domain().await?;
     check_runs(domain.as_ref())?;
-    Ok(text_at(&domain.unwrap_or_default(), "/Spec/Name").to_owned())
+    Ok(domain.unwrap_or_default().spec.name)
 }
 
 /// Checks that the agent answers. For a paused guest, whose agent cannot, the launcher reports
@@ -160,44 +160,40 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(exit_code(code))
 }
 
-fn summary(info: &Value) -> Vec<String> {
-    let part = |pointer| text_or_dash(info, pointer);
-    let commands = list_at(info, "/supportedCommands").iter();
-    let enabled = commands.filter(|one| one.get("enabled").is_some());
+fn summary(info: &GuestDocument) -> Vec<String> {
+    let enabled = info.supported_commands.iter().filter(|one| one.enabled);
     let commands = counted(enabled.count(), "command");
     let mut lines = vec![
-        format!("os           {}", part("/os/prettyName")),
-        format!("kernel       {}", part("/os/kernelRelease")),
-        format!("host name    {}", part("/hostname")),
-        format!("time zone    {}", part("/timezone")),
-        format!("file systems {}", part("/fsFreezeStatus")),
-        format!("agent        {}, {commands}", part("/guestAgentVersion")),
+        format!("os           {}", or_dash(&info.os.pretty_name)),
+        format!("kernel       {}", or_dash(&info.os.kernel_release)),
+        format!("host name    {}", or_dash(&info.hostname)),
+        format!("time zone    {}", or_dash(&info.timezone)),
+        format!("file systems {}", or_dash(&info.fs_freeze_status)),
+        format!("agent        {}, {commands}", info.guest_agent_version),
     ];
-    let users = list_at(info, "/userList").iter().map(user);
+    let users = info.user_list.iter().map(user);
     lines.extend(users.map(|user| format!("user         {user}")));
-    let filesystems = list_at(info, "/fsInfo/disks").iter().map(filesystem);
+    let filesystems = info.fs_info.disks.iter().map(filesystem);
     lines.extend(filesystems.map(|one| format!("mounted      {one}")));
     lines
 }
 
-fn user(user: &Value) -> String {
-    let (domain, name) = (text_at(user, "/domain"), text_at(user, "/userName"));
-    let separator = if domain.is_empty() { "" } else { "\\" };
-    let account = format!("{domain}{separator}{name}");
-    match user.get("loginTime").and_then(Value::as_f64) {
-        Some(since) => format!("{account}  since {since:.0}"),
-        None => account,
+fn user(user: &User) -> String {
+    let separator = if user.domain.is_empty() { "" } else { "\\" };
+    let account = format!("{}{separator}{}", user.domain, user.name);
+    match user.login_time {
+        0.0 => account,
+        since => format!("{account}  since {since:.0}"),
     }
 }
 
-fn filesystem(one: &Value) -> String {
-    let [disk, directory, kind] =
-        ["/diskName", "/mountPoint", "/fileSystemType"].map(|part| text_at(one, part));
-    let [used, total] = ["usedBytes", "totalBytes"].map(|name| {
-        let bytes = one.get(name).and_then(Value::as_u64);
-        human_size(bytes.unwrap_or_default())
-    });
-    format!("{disk}  {directory}  {kind}  {used} of {total}")
+fn filesystem(one: &Filesystem) -> String {
+    let [used, total] =
+        [one.used_bytes, one.total_bytes].map(|bytes| human_size(bytes.unsigned_abs()));
+    format!(
+        "{}  {}  {}  {used} of {total}",
+        one.name, one.mount_point, one.kind
+    )
 }
 
 #[cfg(test)]
@@ -215,8 +211,12 @@ mod tests {
 
     #[test]
     fn a_user_of_a_domain_is_shown_with_it() {
-        let shown = user(&json!({"userName": "demo", "domain": "CORP", "loginTime": 1.5}));
-        assert_eq!(shown, "CORP\\demo  since 2");
-        assert_eq!(user(&json!({"userName": "root"})), "root");
+        let of = |domain: &str, login_time| User {
+            name: "demo".into(),
+            domain: domain.into(),
+            login_time,
+        };
+        assert_eq!(user(&of("CORP", 1.5)), "CORP\\demo  since 2");
+        assert_eq!(user(&of("", 0.0)), "demo");
     }
 }

@@ -3,13 +3,14 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::target::{Target, vm_name};
 use crate::error::{CtlError, TextError};
 use crate::reports::guest_state::{GuestState, check_runs, is_migrating, no_domain};
 use crate::view::output::{Format, answer};
 use api::Action;
+use domain::Domain;
 
 /// libvirt resumes the guest at the target, whatever was requested at the source meanwhile.
 const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then runs at the target. To keep it paused, pause it there, or cancel the migration first";
@@ -42,7 +43,7 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
 }
 
 /// Refuses what this guest cannot do, and what would lead to another state than the verb promises.
-fn check_possible(action: Action, domain: Option<&Value>) -> Result<(), TextError> {
+fn check_possible(action: Action, domain: Option<&Domain>) -> Result<(), TextError> {
     match (action, GuestState::of(domain)) {
         // It would see the request only once it is resumed.
         (Action::SoftReboot, GuestState::Paused) => check_runs(domain),
@@ -150,7 +151,8 @@ mod tests {
     #[test]
     fn what_the_guest_cannot_do_is_refused() {
         let possible = |action, status: &str| {
-            let domain = json!({"Status": {"Status": status, "Reason": "User"}});
+            let status = json!({"Status": {"Status": status, "Reason": "User"}});
+            let domain = crate::json::domain(status);
             check_possible(action, Some(&domain)).is_ok()
         };
         assert!(possible(Action::SoftReboot, "Running"));

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
@@ -27,11 +27,12 @@ use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
-use crate::json::{copy_at, is_true_at, text_at};
 use crate::new_file::{NewFile, check_overwrite};
 use crate::view::output::{Format, answer, say, with_progress};
 use crate::view::size::human_size;
 use client::{Client, DomainChanges, is_down, refusal};
+use domain::Domain;
+use domain::metadata::MemoryDumpMetadata;
 use os::signals::EndSignals;
 
 /// Bytes read at a time; also the pipe's size, if permitted.
@@ -162,12 +163,11 @@ async fn until_ended(changes: &mut DomainChanges, name: &str) -> Result<(), CtlE
         let Some(domain) = domain else {
             fail!("the guest or its launcher has ended during the memory dump");
         };
-        let dump = &metadata(&domain);
-        if text_at(dump, "/FileName") != name || !is_true_at(dump, "/Completed") {
+        let Some(dump) = of_file(domain, name).filter(|dump| dump.completed) else {
             continue;
-        }
-        if is_true_at(dump, "/Failed") {
-            let reason = refusal::plain(text_at(dump, "/FailureReason"));
+        };
+        if dump.failed {
+            let reason = refusal::plain(&dump.failure_reason);
             fail!("the memory dump has failed: {reason}");
         }
         return Ok(());
@@ -176,8 +176,8 @@ async fn until_ended(changes: &mut DomainChanges, name: &str) -> Result<(), CtlE
 
 /// The launcher's success does not mean that it has started.
 async fn check_begun(client: &Client, name: &str) -> Result<(), CtlError> {
-    let domain = client.domain().await?.unwrap_or_default();
-    if text_at(&metadata(&domain), "/FileName") == name {
+    let domain = client.domain().await?;
+    if domain.and_then(|domain| of_file(domain, name)).is_some() {
         return Ok(());
     }
     fail!(
@@ -185,8 +185,10 @@ async fn check_begun(client: &Client, name: &str) -> Result<(), CtlError> {
     );
 }
 
-fn metadata(domain: &Value) -> Value {
-    copy_at(domain, "/Spec/Metadata/KubeVirt/MemoryDump")
+/// The launcher's report on the dump into this file.
+fn of_file(domain: Domain, name: &str) -> Option<MemoryDumpMetadata> {
+    let dump = domain.spec.metadata.kube_virt.memory_dump;
+    dump.filter(|dump| dump.file_name == name)
 }
 
 fn new_pipe() -> std::io::Result<(Receiver, OwnedFd)> {

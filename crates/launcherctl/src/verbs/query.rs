@@ -25,7 +25,7 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// The launcher does not answer.
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
-    let domain = client.domain().await?.unwrap_or_default();
+    let domain = json!(client.domain().await?);
     let text = format!("{domain:#}");
     answer(format, &domain, || text.lines().map(str::to_owned))
 }

@@ -46,7 +46,7 @@ impl Screen {
             (format, Update::Event { event, seconds }) => match event {
                 LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
                 LauncherEvent::Domain { kind, .. } if format == Format::Json => {
-                    let status = event.state();
+                    let status = event.status().map(|status| status.status.as_str());
                     print_json(&json!({"eventType": kind, "status": status, "seconds": seconds}));
                 }
                 // They are for programs only.

@@ -15,6 +15,7 @@ use crate::reports::guest_state::{check_runs, is_starting};
 use crate::view::output::{Format, answer, with_progress};
 use api::Action;
 use client::{CallError, Client, DomainChanges, is_down};
+use domain::Domain;
 
 /// Limit for a start in progress, unless another limit is given: a launcher gives the hooks 20 s,
 /// and QEMU may be slow.
@@ -122,7 +123,7 @@ pub async fn shut_down(
 
 /// The domain of a running guest and its changes; of a starting one, once it has started. `None`
 /// without a guest.
-async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Value)>, CtlError> {
+async fn started_guest(client: &Client) -> Result<Option<(DomainChanges, Domain)>, CtlError> {
     loop {
         let mut changes = client.domain_changes().await?;
         match changes.next().await? {

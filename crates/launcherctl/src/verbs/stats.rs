@@ -1,27 +1,26 @@
 //! `stats`: the guest's resource usage as rates, under the VMI's names.
 
 use std::fmt::Write as _;
+use std::iter::repeat;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::target::VmArgs;
 use crate::error::CtlError;
-use crate::json::{list_at, text_at, text_or_dash};
 use crate::view::output::{Format, answer, counted};
 use crate::view::size::human_size;
+use domain::Domain;
+use domain::stats::{DomainStats, Memory};
 
 /// Over which rates are taken: longer than the launcher reuses statistics.
 const INTERVAL: Duration = Duration::from_secs(4);
 
-/// For a device that libvirt does not name.
-const NO_NAME: &str = "-";
-
 /// The statistics of one moment.
 struct Sample {
-    stats: Value,
+    stats: DomainStats,
     taken: Instant,
 }
 
@@ -38,50 +37,57 @@ pub async fn stats(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> 
     };
     let before = sample().await?;
     if format == Format::Json {
-        return answer(format, &before.stats, || None);
+        return answer(format, &json!(before.stats), || None);
     }
     let domain = launcher.domain().await?.unwrap_or_default();
     sleep(INTERVAL).await;
     let now = sample().await?;
-    answer(format, &now.stats, || text(&before, &now, &domain))
+    answer(format, &json!(now.stats), || text(&before, &now, &domain))
 }
 
 /// The changes between two samples of this domain.
-fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
+fn text(before: &Sample, now: &Sample, domain: &Domain) -> Vec<String> {
     let elapsed = now.taken.duration_since(before.taken);
-    let mut lines = vec![text_at(&now.stats, "/Name").to_owned()];
-    let cpu = rate(&before.stats, &now.stats, "/Cpu/Time", elapsed) as f64 / 1e7;
-    let vcpus = list_at(&now.stats, "/Vcpu").iter();
-    let online = vcpus.filter(|vcpu| value(vcpu, "/State") != Some(0));
+    let rate = |before, now| rate(before, now, elapsed);
+    let size = |before, now| human_size(rate(before, now));
+    let (before, now) = (&before.stats, &now.stats);
+    let mut lines = vec![now.name.clone()];
+    let cpu = rate(before.cpu.time, now.cpu.time) as f64 / 1e7;
+    let online = now.vcpu.iter().filter(|vcpu| vcpu.state != Some(0));
     let online = counted(online.count(), "vCPU");
     lines.push(format!("  cpu     {cpu:.1} % of one CPU, {online}"));
-    lines.push(format!("  memory  {}", memory(&now.stats)));
-    for (before, now) in devices(&before.stats, &now.stats, "/Block") {
-        let name = name(now);
-        let rate = |pointer| rate(before, now, pointer, elapsed);
-        let [read, written] = ["/RdBytes", "/WrBytes"].map(|it| human_size(rate(it)));
-        let [reads, writes] = ["/RdReqs", "/WrReqs"].map(rate);
+    lines.push(format!("  memory  {}", memory(&now.memory)));
+    for disk in &now.block {
+        let Some(before) = before.block.iter().find(|it| it.name == disk.name) else {
+            continue;
+        };
+        let name = name(&[&disk.alias, &disk.name]);
+        let read = size(before.read_bytes, disk.read_bytes);
+        let written = size(before.write_bytes, disk.write_bytes);
+        let reads = rate(before.read_requests, disk.read_requests);
+        let writes = rate(before.write_requests, disk.write_requests);
         lines.push(format!(
             "  disk    {name:<16} read {read:>10}/s {reads:>7} op/s   write {written:>10}/s {writes:>7} op/s"
         ));
     }
-    let interfaces = list_at(domain, "/Spec/Devices/Interfaces");
-    for (index, (before, now)) in devices(&before.stats, &now.stats, "/Net").enumerate() {
-        let name = match (name(now), interfaces.get(index)) {
-            // libvirt lists them in the domain's order; one without a device on the host has no
-            // name there.
-            (NO_NAME, Some(interface)) => text_or_dash(interface, "/Alias/Name"),
-            (name, _) => name,
+    // libvirt lists them in the domain's order; one without a device on the host has no name there.
+    let interfaces = domain.spec.devices.interfaces.iter();
+    let aliases = interfaces.map(|it| it.alias.as_ref().map(|alias| alias.name.clone()));
+    for (nic, alias) in now.net.iter().zip(aliases.chain(repeat(None))) {
+        let Some(before) = before.net.iter().find(|it| it.name == nic.name) else {
+            continue;
         };
-        if value(now, "/RxBytes").is_none() {
+        let name = name(&[&nic.alias, &nic.name, &alias]);
+        if nic.rx_bytes.is_none() {
             lines.push(format!(
                 "  nic     {name:<16} not counted: libvirt does not see the traffic of passt"
             ));
             continue;
         }
-        let rate = |pointer| rate(before, now, pointer, elapsed);
-        let [received, sent] = ["/RxBytes", "/TxBytes"].map(|it| human_size(rate(it)));
-        let [rx, tx] = ["/RxPkts", "/TxPkts"].map(rate);
+        let received = size(before.rx_bytes, nic.rx_bytes);
+        let sent = size(before.tx_bytes, nic.tx_bytes);
+        let rx = rate(before.rx_packets, nic.rx_packets);
+        let tx = rate(before.tx_packets, nic.tx_packets);
         lines.push(format!(
             "  nic     {name:<16} rx   {received:>10}/s {rx:>7} pkt/s  tx    {sent:>10}/s {tx:>7} pkt/s"
         ));
@@ -90,79 +96,63 @@ fn text(before: &Sample, now: &Sample, domain: &Value) -> Vec<String> {
 }
 
 /// The guest's memory, and how much is in use, as far as the guest's balloon driver tells.
-fn memory(stats: &Value) -> String {
-    let kibibytes = |pointer: &str| value(stats, pointer).map(|kib| human_size(kib << 10));
-    let mut text = format!("{} in all", kibibytes("/Memory/Total").unwrap_or_default());
-    for (pointer, what) in [
-        ("/Memory/Usable", "can be used"),
-        ("/Memory/Cached", "cached"),
-        ("/Memory/RSS", "taken from the host"),
+fn memory(memory: &Memory) -> String {
+    let size = |kibibytes: u64| human_size(kibibytes << 10);
+    let mut text = format!("{} in all", memory.total.map(size).unwrap_or_default());
+    for (amount, what) in [
+        (memory.usable, "can be used"),
+        (memory.cached, "cached"),
+        (memory.rss, "taken from the host"),
     ] {
-        if let Some(amount) = kibibytes(pointer) {
-            let _ = write!(text, ", {amount} {what}");
+        if let Some(amount) = amount {
+            let _ = write!(text, ", {} {what}", size(amount));
         }
     }
     text
 }
 
-/// The devices that are in both samples, before and now.
-fn devices<'a>(
-    before: &'a Value,
-    now: &'a Value,
-    list: &str,
-) -> impl Iterator<Item = (&'a Value, &'a Value)> {
-    let earlier = list_at(before, list);
-    list_at(now, list).iter().filter_map(move |device| {
-        let before = earlier.iter().find(|it| it["Name"] == device["Name"])?;
-        Some((before, device))
-    })
-}
-
-fn name(device: &Value) -> &str {
-    let names = ["/Alias", "/Name"].map(|name| text_at(device, name));
-    let name = names.into_iter().find(|name| !name.is_empty());
-    name.unwrap_or(NO_NAME)
-}
-
-/// A value, if its flag says that it exists.
-fn value(stats: &Value, pointer: &str) -> Option<u64> {
-    let is_set = stats.pointer(&format!("{pointer}Set"))?.as_bool()?;
-    stats.pointer(pointer)?.as_u64().filter(|_| is_set)
+/// The first name that there is.
+fn name<'a>(names: &[&'a Option<String>]) -> &'a str {
+    let mut known = names.iter().filter_map(|name| name.as_deref());
+    known.find(|name| !name.is_empty()).unwrap_or("-")
 }
 
 /// A counter's growth per second. One that was reset counts from zero.
-fn rate(before: &Value, now: &Value, pointer: &str, elapsed: Duration) -> u64 {
-    let now = value(now, pointer).unwrap_or(0);
-    let before = value(before, pointer).unwrap_or(now);
-    let grown = u128::from(now.saturating_sub(before)) * 1000 / elapsed.as_millis().max(1);
-    u64::try_from(grown).unwrap_or(u64::MAX)
+fn rate(before: Option<u64>, now: Option<u64>, elapsed: Duration) -> u64 {
+    let now = now.unwrap_or(0);
+    let grown = u128::from(now.saturating_sub(before.unwrap_or(now)));
+    u64::try_from(grown * 1000 / elapsed.as_millis().max(1)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    fn sample(json: serde_json::Value, taken: Instant) -> Sample {
+        let stats = serde_json::from_value(json).unwrap_or_else(|error| panic!("{error}"));
+        Sample { stats, taken }
+    }
 
     #[test]
     fn two_samples_are_rates() {
         let taken = Instant::now();
-        let sample = |cpu: u64, read: u64, after: u64| Sample {
-            stats: json!({
+        let of = |cpu: u64, read: u64, after: u64| {
+            let stats = json!({
                 "Name": "default_demo",
                 "Cpu": {"Time": cpu, "TimeSet": true},
                 "Memory": {"Total": 262_144, "TotalSet": true, "RSS": 0, "RSSSet": false},
                 "Vcpu": [{"State": 1, "StateSet": true}, {"State": 0, "StateSet": true}],
                 "Block": [{"Name": "vda", "NameSet": true, "Alias": "rootdisk",
                     "RdBytes": read, "RdBytesSet": true, "RdReqs": read / 4096, "RdReqsSet": true}],
-                "Net": [{"Name": "tap0", "Alias": "default", "RxBytes": 5, "RxBytesSet": true}],
-            }),
-            taken: taken + Duration::from_secs(after),
+                "Net": [{"Name": "tap0", "NameSet": true, "Alias": "default", "AliasSet": true,
+                    "RxBytes": 5, "RxBytesSet": true}],
+            });
+            sample(stats, taken + Duration::from_secs(after))
         };
         let lines = text(
-            &sample(0, 0, 0),
-            &sample(1_000_000_000, 8 << 20, 4),
-            &Value::Null,
+            &of(0, 0, 0),
+            &of(1_000_000_000, 8 << 20, 4),
+            &Domain::default(),
         );
         assert_eq!(lines[0], "default_demo");
         assert_eq!(lines[1], "  cpu     25.0 % of one CPU, 1 vCPU");
@@ -181,12 +171,14 @@ mod tests {
     fn an_interface_without_a_device_on_the_host_has_its_name_of_the_vmi() {
         // As libvirt reports an interface of passt.
         let net = json!({"Name": "", "Alias": "", "RxBytes": 0, "RxBytesSet": false});
-        let sample = || Sample {
-            stats: json!({"Name": "default_demo", "Net": [net]}),
-            taken: Instant::now(),
+        let of = || {
+            sample(
+                json!({"Name": "default_demo", "Net": [net]}),
+                Instant::now(),
+            )
         };
-        let domain = json!({"Spec": {"Devices": {"Interfaces": [{"Alias": {"Name": "blue"}}]}}});
-        let lines = text(&sample(), &sample(), &domain);
+        let blue = json!({"Spec": {"Devices": {"Interfaces": [{"Alias": {"Name": "blue"}}]}}});
+        let lines = text(&of(), &of(), &crate::json::domain(blue));
         let line = lines.last().unwrap();
         assert!(
             line.starts_with("  nic     blue ") && line.contains("not counted"),
@@ -196,8 +188,6 @@ mod tests {
 
     #[test]
     fn a_counter_that_was_reset_has_no_negative_rate() {
-        let sample = |value: u64| json!({"Time": value, "TimeSet": true});
-        let second = Duration::from_secs(1);
-        assert_eq!(rate(&sample(9), &sample(3), "/Time", second), 0);
+        assert_eq!(rate(Some(9), Some(3), Duration::from_secs(1)), 0);
     }
 }

@@ -11,11 +11,12 @@ use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{display_name, read_text};
 use crate::host::failure::Failure;
 use crate::host::registry::{self, RegistryError, VmDir};
-use crate::json::{copy_at, text_at};
+use crate::json::text_at;
 use crate::manifest::{self, Manifest, in_manifest};
 use crate::reports::guest_state::no_domain;
 use crate::view::output::say;
 use client::Client;
+use domain::Domain;
 
 /// Why the launcher to call is not known.
 #[derive(Debug, thiserror::Error)]
@@ -130,8 +131,8 @@ impl RunningVm {
         let domain = client.domain().await?.ok_or_else(no_domain)?;
         Ok(Self {
             dir,
-            name: text_at(&domain, "/ObjectMeta/name").to_owned(),
-            uid: text_at(&domain, "/ObjectMeta/uid").to_owned(),
+            name: domain.meta.name,
+            uid: domain.meta.uid,
         })
     }
 }
@@ -167,9 +168,8 @@ pub fn vm_name(vmi: &Value) -> String {
 }
 
 /// A VMI with the VM's identity only, which is enough for all but a sync.
-fn identity(domain: &Value) -> Value {
-    let part = |name| copy_at(domain, &format!("/ObjectMeta/{name}"));
-    json!({"metadata": {"name": part("name"), "namespace": part("namespace"), "uid": part("uid")}})
+fn identity(Domain { meta, .. }: &Domain) -> Value {
+    json!({"metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}})
 }
 
 /// Reads a manifest; `-` is standard input.

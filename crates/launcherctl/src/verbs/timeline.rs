@@ -11,6 +11,7 @@ use crate::json::set;
 use crate::reports::events::has_arrived;
 use crate::view::output::{Format, answer};
 use api::proto::inspect::v1::{Step, TimelineResponse};
+use domain::Domain;
 
 /// `timeline`.
 ///
@@ -29,7 +30,7 @@ pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlEr
 }
 
 /// Why the steps of the guest's start are missing, if this launcher has not started the guest.
-fn missing_start(timeline: &TimelineResponse, domain: Option<&Value>) -> Option<&'static str> {
+fn missing_start(timeline: &TimelineResponse, domain: Option<&Domain>) -> Option<&'static str> {
     let domain = domain.filter(|_| timeline.attempts == 0)?;
     Some(if has_arrived(domain) {
         "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher. launcherctl migration shows how it came"
@@ -132,8 +133,9 @@ the domain's steps are those of attempt 2";
         };
         let arrived = json!({"Status": {"Status": "Running"},
             "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}});
+        let arrived = crate::json::domain(arrived);
         assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
-        let adopted = json!({"Status": {"Status": "Running"}});
+        let adopted = crate::json::domain(json!({"Status": {"Status": "Running"}}));
         assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("upgrade")));
         assert_eq!((note(1, Some(&arrived)), note(0, None)), (None, None));
     }

@@ -5,48 +5,44 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::Value;
 
-use crate::json::{list_at, text_at};
-use crate::manifest::drives;
 use crate::view::output::or_dash;
 use crate::view::size::human_size;
+use domain::Domain;
+use domain::disks::Disk;
 use pod::Root;
 
-/// Where a disk in Domain JSON names its files.
-const IMAGE_FILES: [&str; 3] = [
-    "/Source/File",
-    "/Source/DataStore/Source/File",
-    "/BackingStore/Source/File",
-];
-
-/// The disk of a volume in Domain JSON.
-fn find_disk<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
-    list_at(domain, "/Spec/Devices/Disks")
-        .iter()
-        .find(|disk| text_at(disk, "/Alias/Name") == name)
+/// The disk of a volume.
+fn find_disk<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
+    let mut disks = domain.spec.devices.disks.iter();
+    disks.find(|disk| disk.volume() == name)
 }
 
 /// Like [`find_disk`], except for a CD-ROM drive without a medium.
-pub fn find_attached<'a>(domain: &'a Value, name: &str) -> Option<&'a Value> {
-    find_disk(domain, name).filter(|disk| !drives::is_empty(disk))
+pub fn find_attached<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
+    find_disk(domain, name).filter(|disk| !disk.is_empty_drive())
 }
 
 /// The disk that uses this very file, under any name.
-pub fn find_disk_of_file<'a>(domain: &'a Value, file: &Path) -> Option<&'a Value> {
+pub fn find_disk_of_file<'a>(domain: &'a Domain, file: &Path) -> Option<&'a Disk> {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
         Some((metadata.dev(), metadata.ino()))
     };
     let wanted = identity(file)?;
-    let has_it = |disk: &&Value| {
-        IMAGE_FILES.iter().any(|pointer| {
-            let file = text_at(disk, pointer);
-            !file.is_empty() && identity(Path::new(file)) == Some(wanted)
-        })
+    let has_it = |disk: &&Disk| {
+        let below = disk
+            .backing_store
+            .as_ref()
+            .and_then(|it| it.source.as_ref()?.path());
+        let files = [disk.source.path(), disk.source.backend_path(), below];
+        let mut identities = files
+            .into_iter()
+            .flatten()
+            .map(|file| identity(Path::new(file)));
+        identities.any(|it| it == Some(wanted))
     };
-    let disks = list_at(domain, "/Spec/Devices/Disks");
-    disks.iter().find(has_it)
+    domain.spec.devices.disks.iter().find(has_it)
 }
 
 /// A volume, or an empty drive.
@@ -63,8 +59,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of the volume or drive `name` in Domain JSON.
-    pub fn new(root: &Root, domain: &Value, name: &str) -> Self {
+    /// Of the volume or drive `name`.
+    pub fn new(root: &Root, domain: &Domain, name: &str) -> Self {
         let mut row = Self {
             name: name.to_owned(),
             state: "not attached",
@@ -73,21 +69,21 @@ impl Row {
         let Some(disk) = find_disk(domain, name) else {
             return row;
         };
-        row.target = Some(text_at(disk, "/Target/Device").to_owned());
-        row.serial = Some(text_at(disk, "/Serial").to_owned());
-        if drives::is_empty(disk) {
+        row.target = Some(disk.target.device.clone());
+        row.serial = Some(disk.serial.clone());
+        if disk.is_empty_drive() {
             row.state = "empty drive";
             return row;
         }
         row.state = "attached";
         // A disk with tracked changes has its data below its overlay.
-        let (source, format) = match disk.pointer("/Source/DataStore/Source") {
-            Some(data) if data.is_object() => (data, "/Source/DataStore/Format/Type"),
-            _ => (disk.get("Source").unwrap_or(&Value::Null), "/Driver/Type"),
-        };
-        let source = [text_at(source, "/File"), text_at(source, "/Dev")].concat();
-        row.size = pod::virtual_size(root, &source, text_at(disk, format)).ok();
-        row.source = Some(source);
+        let data = disk.source.data_store.as_ref();
+        let of_data = data.and_then(|data| data.format.as_ref());
+        let of_driver = disk.driver.as_ref().map(|driver| &driver.r#type);
+        let format = of_data.map(|format| &format.r#type).or(of_driver);
+        let source = disk.source.backend_path().unwrap_or_default();
+        row.size = format.and_then(|format| pod::virtual_size(root, source, format).ok());
+        row.source = Some(source.to_owned());
         row
     }
 }
@@ -113,9 +109,14 @@ pub fn table(rows: &[Row]) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn row(root: &Root, domain: &Value, name: &str) -> Value {
+    /// A domain with this disk.
+    fn of(disk: Value) -> Domain {
+        crate::json::domain(json!({"Spec": {"Devices": {"Disks": [disk]}}}))
+    }
+
+    fn row(root: &Root, domain: &Domain, name: &str) -> Value {
         json!(Row::new(root, domain, name))
     }
 
@@ -130,11 +131,7 @@ mod tests {
         std::fs::write(&image, header).unwrap();
         let row_as = |format: &str| {
             let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": image}, "Driver": {"Type": format}});
-            Row::new(
-                &Root::new(dir.path()),
-                &json!({"Spec": {"Devices": {"Disks": [disk]}}}),
-                "a",
-            )
+            Row::new(&Root::new(dir.path()), &of(disk), "a")
         };
         assert_eq!(json!(row_as("qcow2"))["size"], 3_u64 << 29);
         assert!(table(&[row_as("qcow2")]).join("").contains(" 1.5 GiB "));
@@ -151,16 +148,15 @@ mod tests {
         let (file, link) = (dir.path().join("data.img"), dir.path().join("link.img"));
         std::fs::write(&file, "x").unwrap();
         std::fs::hard_link(&file, &link).unwrap();
-        let domain = |disk: Value| json!({"Spec": {"Devices": {"Disks": [disk]}}});
         let plain = json!({"Source": {"File": link}});
         let tracked =
             json!({"Source": {"File": "/nonexistent", "DataStore": {"Source": {"File": link}}}});
         let backed =
             json!({"Source": {"File": "/nonexistent"}, "BackingStore": {"Source": {"File": link}}});
         for disk in [plain, tracked, backed] {
-            assert!(find_disk_of_file(&domain(disk), &file).is_some());
+            assert!(find_disk_of_file(&of(disk), &file).is_some());
         }
-        let other = domain(json!({"Source": {"File": dir.path()}}));
+        let other = of(json!({"Source": {"File": dir.path()}}));
         assert!(find_disk_of_file(&other, &file).is_none());
         assert!(find_disk_of_file(&other, &dir.path().join("missing")).is_none());
     }
@@ -172,8 +168,7 @@ mod tests {
         std::fs::write(&data, [0; 1024]).unwrap();
         let disk = json!({"Alias": {"Name": "a"}, "Driver": {"Type": "qcow2"}, "Source": {"File": "/overlay.qcow2",
             "DataStore": {"Format": {"Type": "raw"}, "Source": {"File": data}}}});
-        let domain = json!({"Spec": {"Devices": {"Disks": [disk]}}});
-        let row = row(&Root::new(dir.path()), &domain, "a");
+        let row = row(&Root::new(dir.path()), &of(disk), "a");
         assert_eq!(row["size"], 1024);
         assert_eq!(row["source"], json!(data));
     }
@@ -181,7 +176,7 @@ mod tests {
     #[test]
     fn an_empty_drive_is_a_row_and_not_attached() {
         let drive = json!({"Alias": {"Name": "cd"}, "Device": "cdrom", "Target": {"Device": "sdb"}, "Source": {"File": ""}});
-        let domain = json!({"Spec": {"Devices": {"Disks": [drive]}}});
+        let domain = of(drive);
         let row = row(&Root::default(), &domain, "cd");
         assert_eq!(
             (&row["target"], &row["state"]),
@@ -192,7 +187,10 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_not_attached_says_so() {
-        let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "a"}, "Source": {"File": "/nonexistent"}, "Target": {"Device": "sda"}, "Serial": "S"}]}}});
+        let domain = of(
+            json!({"Alias": {"Name": "a"}, "Source": {"File": "/nonexistent"},
+            "Target": {"Device": "sda"}, "Serial": "S"}),
+        );
         let row = |name| row(&Root::default(), &domain, name);
         assert_eq!(row("a")["target"], "sda");
         assert_eq!(row("a")["size"], Value::Null);

@@ -27,6 +27,9 @@ use crate::view::output::{Format, answer, print, say, with_progress};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::Client;
+use domain::Domain;
+use domain::disks::Disk;
+use domain::guest_agent::Filesystem;
 
 /// Limit for a guest to release a disk.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -113,7 +116,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     };
     vm.store(&vmi)?;
-    let (name, target) = (&args.name, text_at(&attached, "/Target/Device"));
+    let (name, target) = (&args.name, attached.target.device.as_str());
     let text = if is_medium {
         format!("{name} is in its CD-ROM drive ({target})")
     } else {
@@ -129,7 +132,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
 }
 
 /// Sends the VMI. Returns the disk if the domain then has it.
-async fn attach(vm: &Vm, vmi: &Value, name: &str) -> Result<Option<Value>, CtlError> {
+async fn attach(vm: &Vm, vmi: &Value, name: &str) -> Result<Option<Disk>, CtlError> {
     vm.client.sync(vmi, vm.options.clone()).await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
     Ok(find_attached(&domain, name).cloned())
@@ -305,7 +308,7 @@ fn check_medium(args: &AddArgs, vmi: &Value) -> Result<(), TextError> {
 }
 
 /// Only a volume plugged in while the guest ran can be unplugged.
-fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(), TextError> {
+fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Domain>) -> Result<(), TextError> {
     match find_named(vmi, "/spec/volumes", name) {
         Some(volume)
             if is_true_at(volume, "/persistentVolumeClaim/hotpluggable")
@@ -329,7 +332,7 @@ fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Value>) -> Result<(
 }
 
 /// Two disks that write to one image damage it. QEMU's lock would blame another VM.
-fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result<(), TextError> {
+fn check_not_attached(name: &str, file: &Path, domain: Option<&Domain>) -> Result<(), TextError> {
     if domain.is_some_and(|domain| find_attached(domain, name).is_some()) {
         fail!(
             "the guest still has a disk of volume {name:?}, which was taken out of the VMI: it goes when the guest releases it, or with a restart; choose another name"
@@ -338,8 +341,7 @@ fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result
     match domain.and_then(|domain| find_disk_of_file(domain, file)) {
         None => Ok(()),
         Some(disk) => {
-            let [volume, target] = ["/Alias/Name", "/Target/Device"].map(|it| text_at(disk, it));
-            let file = file.display();
+            let (file, volume, target) = (file.display(), disk.volume(), &disk.target.device);
             fail!("{file} is attached already, as volume {volume} ({target})")
         }
     }
@@ -349,10 +351,10 @@ fn check_not_attached(name: &str, file: &Path, domain: Option<&Value>) -> Result
 async fn check_not_mounted(
     client: &Client,
     name: &str,
-    domain: Option<&Value>,
+    domain: Option<&Domain>,
 ) -> Result<(), CtlError> {
     let disk = domain.and_then(|domain| find_attached(domain, name));
-    let serial = disk.map_or("", |disk| text_at(disk, "/Serial"));
+    let serial = disk.map_or("", |disk| &disk.serial);
     // Without an agent, nobody knows.
     let filesystems = client.filesystems().await.unwrap_or_default();
     match mounted_at(&filesystems, serial) {
@@ -364,18 +366,18 @@ async fn check_not_mounted(
 }
 
 /// The guest's mount point of a file system on the disk with this serial.
-fn mounted_at<'a>(filesystems: &'a Value, serial: &str) -> Option<&'a str> {
-    let is_on_disk = |filesystem: &&Value| {
-        let mut disks = list_at(filesystem, "/disk").iter();
-        !serial.is_empty() && disks.any(|disk| text_at(disk, "/serial") == serial)
+fn mounted_at<'a>(filesystems: &'a [Filesystem], serial: &str) -> Option<&'a str> {
+    let is_on_disk = |filesystem: &&Filesystem| {
+        let mut disks = filesystem.disks.iter();
+        !serial.is_empty() && disks.any(|disk| disk.serial == serial)
     };
-    let mut all = list_at(filesystems, "").iter();
-    all.find(is_on_disk).map(|it| text_at(it, "/mountPoint"))
+    let found = filesystems.iter().find(is_on_disk);
+    found.map(|filesystem| filesystem.mount_point.as_str())
 }
 
 /// Polls, as only virt-handler gets events from the launcher.
 async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<(), CtlError> {
-    let is_attached = |domain: Value| find_attached(&domain, name).is_some();
+    let is_attached = |domain: Domain| find_attached(&domain, name).is_some();
     let released = async {
         while client.domain().await?.is_some_and(is_attached) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -412,7 +414,8 @@ mod tests {
             "{unknown}"
         );
         // The guest has not released it yet.
-        let domain = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "late"}}]}}});
+        let late = json!({"Spec": {"Devices": {"Disks": [{"Alias": {"Name": "late"}}]}}});
+        let domain = crate::json::domain(late);
         assert!(check_hotplugged("late", &vmi, Some(&domain)).is_ok());
     }
 
@@ -422,14 +425,11 @@ mod tests {
             {"mountPoint": "/", "disk": [{"busType": "virtio"}]},
             {"mountPoint": "/mnt", "disk": [{"busType": "scsi", "serial": "X1"}]},
         ]);
+        let filesystems: Vec<_> = serde_json::from_value(filesystems).unwrap();
         assert_eq!(mounted_at(&filesystems, "X1"), Some("/mnt"));
-        for (filesystems, serial) in [
-            (&filesystems, ""),
-            (&filesystems, "X2"),
-            (&Value::Null, "X1"),
-        ] {
-            assert_eq!(mounted_at(filesystems, serial), None);
-        }
+        assert_eq!(mounted_at(&filesystems, ""), None);
+        assert_eq!(mounted_at(&filesystems, "X2"), None);
+        assert_eq!(mounted_at(&[], "X1"), None);
     }
 
     #[test]
@@ -446,7 +446,7 @@ mod tests {
         assert!(refused("root").contains("already"));
         check_hotplugged("full", &vmi, None).unwrap();
         let drive = json!({"Alias": {"Name": "empty"}, "Device": "cdrom"});
-        let domain = json!({"Spec": {"Devices": {"Disks": [drive]}}});
+        let domain = crate::json::domain(json!({"Spec": {"Devices": {"Disks": [drive]}}}));
         let error = check_hotplugged("empty", &vmi, Some(&domain)).unwrap_err();
         assert!(error.to_string().contains("is empty"), "{error}");
     }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::error::{CtlError, fail, text_error};
-use crate::json::{copy_at, is_true_at, text_at};
 use crate::view::output::{Format, print_error, say, with_progress};
 use api::backup::BackupOptions;
 use client::{CallError, Client, DomainChanges};
+use domain::Domain;
+use domain::metadata::BackupMetadata;
 use os::signals::EndSignals;
 
 /// A backup that the launcher makes.
@@ -29,7 +30,7 @@ impl Job {
     ///
     /// # Errors
     /// It does not start, fails, or is cancelled.
-    pub async fn run(mut self) -> Result<Value, CtlError> {
+    pub async fn run(mut self) -> Result<BackupMetadata, CtlError> {
         if let Err(error) = self.client.backup(&self.vmi, &self.options).await {
             // A start that takes longer than the call continues.
             let domain = self.client.domain().await.ok().flatten();
@@ -40,7 +41,7 @@ impl Job {
         }
         let followed = with_progress("QEMU to write the backup", self.follow()).await;
         let (report, is_cancelled) = followed?;
-        if !is_true_at(&report, "/Failed") {
+        if !report.failed {
             return Ok(report);
         }
         // What QEMU has left is useless.
@@ -49,8 +50,10 @@ impl Job {
         if is_cancelled {
             fail!("the backup is cancelled, and its files are removed; the guest runs on");
         }
-        let reason = text_at(&report, "/BackupMsg");
-        fail!("the backup has failed, and its files are removed: {reason}");
+        fail!(
+            "the backup has failed, and its files are removed: {}",
+            report.backup_msg
+        );
     }
 
     fn not_begun(&self, error: CallError) -> CtlError {
@@ -65,7 +68,7 @@ impl Job {
     }
 
     /// Follows it to its end. Returns its last report, and whether it was cancelled.
-    async fn follow(&mut self) -> Result<(Value, bool), CtlError> {
+    async fn follow(&mut self) -> Result<(BackupMetadata, bool), CtlError> {
         let mut is_cancelled = false;
         loop {
             let report = tokio::select! {
@@ -90,14 +93,14 @@ impl Job {
                     self.abort().await?
                 }
             };
-            if let Some(ended) = report.filter(has_ended) {
+            if let Some(ended) = report.filter(|report| report.completed) {
                 return Ok((ended, is_cancelled));
             }
         }
     }
 
     /// Aborts it. Returns the report if that is refused: then it has ended, or ends by itself.
-    async fn abort(&self) -> Result<Option<Value>, CtlError> {
+    async fn abort(&self) -> Result<Option<BackupMetadata>, CtlError> {
         let abort = BackupOptions {
             cmd: "Abort".into(),
             ..self.options.clone()
@@ -109,18 +112,18 @@ impl Job {
         let Some(report) = domain.and_then(|domain| self.report(&domain)) else {
             return Err(error.into());
         };
-        if !has_ended(&report) {
+        if !report.completed {
             print_error(Format::Text, &os::logging::chain(&error), &[]);
         }
         Ok(Some(report))
     }
 
     /// The domain's report on this backup.
-    fn report(&self, domain: &Value) -> Option<Value> {
-        let report = copy_at(domain, "/Spec/Metadata/KubeVirt/Backup");
-        let is_ours = text_at(&report, "/Name") == self.options.backup_name
-            && Some(text_at(&report, "/StartTimestamp"))
-                == self.options.backup_start_time.as_deref();
+    fn report(&self, domain: &Domain) -> Option<BackupMetadata> {
+        let report = domain.spec.metadata.kube_virt.backup.clone()?;
+        let started = report.start_timestamp.map(|started| started.0.to_string());
+        let is_ours =
+            report.name == self.options.backup_name && started == self.options.backup_start_time;
         is_ours.then_some(report)
     }
 
@@ -129,8 +132,4 @@ impl Job {
     fn remove_empty_vm_directory(&self) {
         let _ = self.directory.parent().map(fs::remove_dir);
     }
-}
-
-fn has_ended(report: &Value) -> bool {
-    is_true_at(report, "/Completed")
 }

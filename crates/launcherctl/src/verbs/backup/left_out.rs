@@ -3,8 +3,10 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::json::{find_named, is_object_at, list_at, text_at};
+use crate::json::find_named;
 use crate::manifest::config_data::GENERATED;
+use domain::Domain;
+use domain::disks::{Disk, DiskDevice};
 
 /// The kinds of volumes whose data goes with the guest's end.
 const LOST: [&str; 3] = ["containerDisk", "ephemeral", "emptyDisk"];
@@ -20,33 +22,30 @@ pub struct LeftOut {
 }
 
 /// The disks of the domain without tracked changes, in its order. The VMI may lack its volumes.
-pub fn left_out(domain: &Value, vmi: &Value) -> Vec<LeftOut> {
-    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
+pub fn left_out(domain: &Domain, vmi: &Value) -> Vec<LeftOut> {
+    let disks = domain.spec.devices.disks.iter();
     let untracked = disks.filter(|disk| !is_tracked(disk));
-    let left_out = untracked.map(|disk| {
-        let volume = text_at(disk, "/Alias/Name");
-        LeftOut {
-            volume: volume.to_owned(),
-            target: text_at(disk, "/Target/Device").to_owned(),
-            reason: reason(disk, volume, vmi),
-        }
+    let left_out = untracked.map(|disk| LeftOut {
+        volume: disk.volume().to_owned(),
+        target: disk.target.device.clone(),
+        reason: reason(disk, vmi),
     });
     left_out.collect()
 }
 
 /// Whether its changed blocks are tracked: then it has an overlay.
-pub fn is_tracked(disk: &Value) -> bool {
-    is_object_at(disk, "/Source/DataStore")
+pub fn is_tracked(disk: &Disk) -> bool {
+    disk.source.data_store.is_some()
 }
 
-fn reason(disk: &Value, volume: &str, vmi: &Value) -> &'static str {
-    let volume = find_named(vmi, "/spec/volumes", volume);
+fn reason(disk: &Disk, vmi: &Value) -> &'static str {
+    let volume = find_named(vmi, "/spec/volumes", disk.volume());
     let has = |kind: &str| volume.is_some_and(|it| it.get(kind).is_some());
     if LOST.iter().any(|kind| has(kind)) {
         "what the guest writes to it goes with its end"
     } else if GENERATED.iter().any(|kind| has(kind)) {
         "made from the manifest at each start"
-    } else if text_at(disk, "/Device") == "cdrom" {
+    } else if disk.device == DiskDevice::CdRom {
         "a CD-ROM"
     } else {
         "its changes are not tracked"
@@ -68,7 +67,7 @@ mod tests {
             }
             disk
         };
-        let domain = json!({"Spec": {"Devices": {"Disks": [
+        let domain = crate::json::domain(json!({"Spec": {"Devices": {"Disks": [
             disk("root", "disk", json!({})),
             disk("data", "disk", json!({"Source": {"DataStore": {"Type": "file"}}})),
             disk("init", "disk", json!({})),
@@ -76,7 +75,7 @@ mod tests {
             disk("ro", "disk", json!({"ReadOnly": {}})),
             disk("lun", "lun", json!({})),
             disk("plain", "disk", json!({"ReadOnly": null})),
-        ]}}});
+        ]}}}));
         let vmi = json!({"spec": {"volumes": [
             {"name": "root", "containerDisk": {}}, {"name": "init", "cloudInitNoCloud": {}},
             {"name": "iso", "persistentVolumeClaim": {}}]}});

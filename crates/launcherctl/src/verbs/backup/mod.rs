@@ -21,17 +21,19 @@ use std::process::ExitCode;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
-use crate::json::{list_at, set, text_at};
+use crate::json::{set, text_at};
 use crate::view::output::{Format, answer, say};
 use api::backup::BackupOptions;
 use client::is_down;
 use convert::backup::BackupId;
+use domain::Domain;
+use domain::guest_agent::FreezeStatus;
 use domain::metadata::Time;
 
 use job::Job;
@@ -105,7 +107,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
             "another backup of this VM, begun at {began}, is in progress; make this one when that has ended (launcherctl domain shows it under Backup)"
         );
     }
-    let is_frozen = is_frozen(&domain);
+    let is_frozen = domain.status.fs_freeze_status == Some(FreezeStatus::Frozen);
     if is_frozen && !args.skip_quiesce {
         say(
             "the guest's file systems are frozen already, and stay so until who froze them thaws them",
@@ -148,7 +150,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
         directory: directory.clone(),
     };
     let ended = job.run().await?;
-    let mut record = Record::of(&directory, &ended, parent)?;
+    let mut record = Record::of(&directory, ended, parent)?;
     if is_frozen {
         record.quiesce_status = ALREADY_FROZEN.to_owned();
     }
@@ -163,30 +165,32 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
 }
 
 /// The start time of a backup in progress.
-fn in_progress(domain: &Value) -> Option<&str> {
-    let backup = domain.pointer("/Spec/Metadata/KubeVirt/Backup")?;
-    let began = text_at(backup, "/StartTimestamp");
-    (!began.is_empty() && text_at(backup, "/EndTimestamp").is_empty()).then_some(began)
-}
-
-/// Whether the guest's file systems are frozen.
-fn is_frozen(domain: &Value) -> bool {
-    text_at(domain, "/Status/FSFreezeStatus/Status") == "frozen"
+fn in_progress(domain: &Domain) -> Option<Timestamp> {
+    let backup = domain.spec.metadata.kube_virt.backup.as_ref()?;
+    let running = backup.end_timestamp.is_none();
+    backup
+        .start_timestamp
+        .filter(|_| running)
+        .map(|began| began.0)
 }
 
 /// The volumes with tracked changes.
-fn tracked_volumes(domain: &Value) -> Vec<String> {
-    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
-    let tracked = disks.filter(|disk| is_tracked(disk));
-    let names = tracked.map(|disk| text_at(disk, "/Alias/Name").to_owned());
-    names.collect()
+fn tracked_volumes(domain: &Domain) -> Vec<String> {
+    let tracked = domain
+        .spec
+        .devices
+        .disks
+        .iter()
+        .filter(|disk| is_tracked(disk));
+    tracked.map(|disk| disk.volume().to_owned()).collect()
 }
 
 /// An unused name and time for the backup, in whole seconds. The launcher takes a backup with its
 /// last one's time for that one.
-fn new_id(records: &Records, domain: &Value) -> Result<BackupId, TextError> {
-    let last = text_at(domain, "/Spec/Metadata/KubeVirt/Backup/StartTimestamp").parse();
-    let next = last.map_or(0, |last: Timestamp| last.as_second().saturating_add(1));
+fn new_id(records: &Records, domain: &Domain) -> Result<BackupId, TextError> {
+    let last = domain.spec.metadata.kube_virt.backup.as_ref();
+    let last = last.and_then(|backup| backup.start_timestamp);
+    let next = last.map_or(0, |last| last.as_second().saturating_add(1));
     let mut second = Timestamp::now().as_second().max(next);
     loop {
         let time = Timestamp::from_second(second).map_err(|source| {
@@ -220,33 +224,38 @@ fn open(dir: &Path) -> Result<PathBuf, CtlError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use domain::metadata::BackupMetadata;
 
     #[test]
     fn a_backup_is_later_than_the_last_one_to_any_directory() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::read(dir.path(), "vm");
         let last = Timestamp::from_second(Timestamp::now().as_second() + 100).unwrap();
-        let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Backup": {"StartTimestamp": last.to_string()}}}}});
+        let mut domain = Domain::default();
+        domain.spec.metadata.kube_virt.backup = Some(BackupMetadata {
+            start_timestamp: Some(Time(last)),
+            ..BackupMetadata::default()
+        });
         let id = new_id(&records, &domain).unwrap();
         assert_eq!(id.started.0.as_second(), last.as_second() + 1);
-        let id = new_id(&records, &Value::Null).unwrap();
+        let id = new_id(&records, &Domain::default()).unwrap();
         assert!(id.started.0 < last);
     }
 
     #[test]
-    fn a_backup_in_progress_and_a_frozen_guest_are_seen_in_the_domain() {
-        let mut domain = json!({"Spec": {"Metadata": {"KubeVirt": {}}}, "Status": {}});
-        assert_eq!((in_progress(&domain), is_frozen(&domain)), (None, false));
-        let began = "2026-01-02T03:04:05Z";
-        domain["Spec"]["Metadata"]["KubeVirt"]["Backup"] = json!({"StartTimestamp": began});
-        domain["Status"]["FSFreezeStatus"] = json!({"Status": "frozen"});
-        assert_eq!(
-            (in_progress(&domain), is_frozen(&domain)),
-            (Some(began), true)
-        );
-        domain["Spec"]["Metadata"]["KubeVirt"]["Backup"]["EndTimestamp"] = json!(began);
-        domain["Status"]["FSFreezeStatus"]["Status"] = json!("thawed");
-        assert_eq!((in_progress(&domain), is_frozen(&domain)), (None, false));
+    fn a_backup_is_in_progress_until_it_has_an_end() {
+        let mut domain = Domain::default();
+        assert_eq!(in_progress(&domain), None);
+        let began: Time = "2026-01-02T03:04:05Z".parse().unwrap();
+        let mut backup = BackupMetadata {
+            start_timestamp: Some(began),
+            ..BackupMetadata::default()
+        };
+        domain.spec.metadata.kube_virt.backup = Some(backup.clone());
+        assert_eq!(in_progress(&domain), Some(began.0));
+        backup.end_timestamp = Some(began);
+        domain.spec.metadata.kube_virt.backup = Some(backup);
+        assert_eq!(in_progress(&domain), None);
     }
 
     #[test]
@@ -266,10 +275,10 @@ mod tests {
 
     #[test]
     fn volumes_with_an_overlay_are_tracked() {
-        let domain = json!({"Spec": {"Devices": {"Disks": [
+        let domain = crate::json::domain(json!({"Spec": {"Devices": {"Disks": [
             {"Alias": {"Name": "root"}, "Source": {"File": "/a"}},
             {"Alias": {"Name": "data"}, "Source": {"File": "/b", "DataStore": {"Type": "file"}}},
-        ]}}});
+        ]}}}));
         assert_eq!(tracked_volumes(&domain), ["data"]);
     }
 }

@@ -6,13 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::error::{CtlError, TextError, text_error};
 use crate::files::{FileError, InFile};
-use crate::json::text_at;
 use crate::new_file::NewFile;
 use api::backup::BackupVolumeInfo;
+use domain::metadata::BackupMetadata;
 use os::command::{self, Limits};
 
 /// The unit of `st_blocks`.
@@ -63,14 +62,18 @@ impl Record {
     ///
     /// # Errors
     /// A file is missing.
-    pub fn of(directory: &Path, report: &Value, parent: Option<&Self>) -> Result<Self, CtlError> {
-        let volumes = serde_json::from_str(text_at(report, "/Volumes"));
+    pub fn of(
+        directory: &Path,
+        report: BackupMetadata,
+        parent: Option<&Self>,
+    ) -> Result<Self, CtlError> {
+        let volumes = serde_json::from_str(&report.volumes);
         let volumes: Vec<BackupVolumeInfo> = volumes.map_err(|source| {
             text_error!("the launcher's list of the backup's volumes is not valid JSON")
                 .caused_by(source)
         })?;
         let file = |volume: BackupVolumeInfo| {
-            let file = format!("{}-{}.qcow2", text_at(report, "/Name"), volume.volume_name);
+            let file = format!("{}-{}.qcow2", report.name, volume.volume_name);
             let path = directory.join(&file);
             let metadata = fs::metadata(&path).map_err(FileError::on("find", &path))?;
             Ok(RecordFile {
@@ -82,11 +85,13 @@ impl Record {
         };
         let files: Result<_, FileError> = volumes.into_iter().map(file).collect();
         Ok(Self {
-            checkpoint: text_at(report, "/CheckpointName").to_owned(),
-            started: text_at(report, "/StartTimestamp").to_owned(),
+            checkpoint: report.checkpoint_name,
+            started: report
+                .start_timestamp
+                .map_or_else(String::new, |it| it.0.to_string()),
             parent: parent.map(|parent| parent.checkpoint.clone()),
-            quiesce_status: text_at(report, "/QuiesceStatus").to_owned(),
-            message: text_at(report, "/BackupMsg").to_owned(),
+            quiesce_status: report.quiesce_status,
+            message: report.backup_msg,
             files: files?,
         })
     }

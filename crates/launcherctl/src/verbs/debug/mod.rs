@@ -20,7 +20,7 @@ use crate::host::console_log::console_log_file;
 use crate::host::failure::Failure;
 use crate::host::registry::{SUPERVISOR_LOG, VmDir};
 use crate::host::status;
-use crate::json::{list_mut, text_at, text_or_dash};
+use crate::json::{list_mut, text_at};
 use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::{CallError, Client};
@@ -126,9 +126,8 @@ impl Report {
         });
         self.add_json("versions.json", versions);
         if let Some(domain) = self.found(client.domain().await).flatten() {
-            let state = text_or_dash(&domain, "/Status/Status").to_owned();
-            self.add_json("domain.json", domain);
-            self.add("state.txt", format!("{state}\n"));
+            self.add("state.txt", format!("{}\n", domain.status.status));
+            self.add_json("domain.json", json!(domain));
         }
         if let Some(timeline) = self.found(client.timeline().await) {
             self.add_json("timeline.json", document(&timeline));

@@ -10,7 +10,7 @@ use super::error::{CANCELLED, NotArrived};
 use super::output::Output;
 use super::proxies::Proxies;
 use super::record::Record;
-use super::side::{Side, check_match, status};
+use super::side::{Side, check_match};
 use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::host::network::Network;
@@ -21,6 +21,8 @@ use crate::reports::guest_state::status_text;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::refusal;
+use domain::Domain;
+use domain::status::LifeCycle;
 use os::logging::chain;
 use os::signals::EndSignals;
 
@@ -56,7 +58,7 @@ impl<'a> Migration<'a> {
     ) -> Result<Self, CtlError> {
         check_match(source, target)?;
         let domain = source.guest().await?;
-        let is_paused = status(&domain) == "Paused";
+        let is_paused = domain.status.status == LifeCycle::Paused;
         let mut vmi = vmi::migrating(sent, &target.setup.pod_name, is_paused);
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
@@ -236,12 +238,12 @@ impl<'a> Migration<'a> {
             return format!("the guest runs on in {root}");
         }
         match self.source.domain().await {
-            Some(domain) => format!("the guest in {root} is {}", status_text(&domain)),
+            Some(domain) => format!("the guest in {root} is {}", status_text(&domain.status)),
             None => format!("the launcher in {root} does not answer"),
         }
     }
 }
 
-fn is_running(domain: &Value) -> bool {
-    status(domain) == "Running"
+fn is_running(domain: &Domain) -> bool {
+    domain.status.status == LifeCycle::Running
 }

@@ -29,7 +29,6 @@ use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::console::is_terminal;
 use crate::host::registry::VmDir;
-use crate::json::text_at;
 use crate::reports::guest_state::is_migrating;
 use crate::view::output::{Format, print};
 
@@ -96,7 +95,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     let incoming = Incoming {
         source: &source.dir,
         vmi: &vmi,
-        emulate: text_at(&guest, "/Spec/Type") == "qemu",
+        emulate: guest.spec.is_emulated(),
         launcher: args.launcher.clone(),
         // Nobody could leave a console that is not on a terminal.
         detach: args.detach || !is_terminal(),

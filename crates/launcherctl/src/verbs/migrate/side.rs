@@ -8,11 +8,12 @@ use tokio::time::timeout;
 
 use crate::error::{CtlError, TextError, fail};
 use crate::host::registry::VmDir;
-use crate::json::text_at;
 use crate::verbs::target::{Target, TargetError, last_vmi};
 use api::pod_paths::VIRTQEMUD_SOCKET;
 use api::proto::inspect::v1::SetupResponse;
 use client::Client;
+use domain::Domain;
+use domain::status::LifeCycle;
 
 /// A pod's root, as its launcher sees it.
 const POD_ROOT: &str = "/";
@@ -82,9 +83,10 @@ impl Side {
     ///
     /// # Errors
     /// No guest runs.
-    pub async fn guest(&self) -> Result<Value, CtlError> {
+    pub async fn guest(&self) -> Result<Domain, CtlError> {
+        let runs = |it: &Domain| matches!(it.status.status, LifeCycle::Running | LifeCycle::Paused);
         match self.client.domain().await? {
-            Some(domain) if matches!(status(&domain), "Running" | "Paused") => Ok(domain),
+            Some(domain) if runs(&domain) => Ok(domain),
             _ => fail!("the source's launcher has no running guest"),
         }
     }
@@ -104,13 +106,13 @@ impl Side {
     }
 
     /// Its domain, if it answers and has one.
-    pub async fn domain(&self) -> Option<Value> {
+    pub async fn domain(&self) -> Option<Domain> {
         self.client.domain().await.ok().flatten()
     }
 
     /// Waits until its launcher reports a domain like this, at most for `limit`. Returns whether it
     /// has.
-    pub async fn reports(&self, limit: Duration, is_wanted: impl Fn(&Value) -> bool) -> bool {
+    pub async fn reports(&self, limit: Duration, is_wanted: impl Fn(&Domain) -> bool) -> bool {
         let reported = async {
             let mut changes = self.client.domain_changes().await.ok()?;
             while let Ok(Some(domain)) = changes.next().await {
@@ -122,11 +124,6 @@ impl Side {
         };
         matches!(timeout(limit, reported).await, Ok(Some(())))
     }
-}
-
-/// `Status.Status` of Domain JSON.
-pub fn status(domain: &Value) -> &str {
-    text_at(domain, "/Status/Status")
 }
 
 /// Checks that source and target are two pods, or two launchers with roots of their own.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::json::{find_named, is_object_at, is_true_at, list_at, list_mut, push, set, text_at};
 use crate::manifest::config_data::GENERATED;
 use crate::manifest::random_uuid;
+use domain::Domain;
 
 /// The VMI migrating to the pod of this name.
 pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool) -> Value {
@@ -45,19 +46,17 @@ fn has_local_disks(vmi: &Value) -> bool {
 
 /// Adds the sizes of the images that the source's launcher has generated; `path` locates a
 /// launcher's path.
-pub fn add_image_sizes(vmi: &mut Value, domain: &Value, path: impl Fn(&str) -> PathBuf) {
+pub fn add_image_sizes(vmi: &mut Value, domain: &Domain, path: impl Fn(&str) -> PathBuf) {
     let is_generated = |name: &str| {
         let volume = find_named(vmi, "/spec/volumes", name);
         let has = |kind: &str| volume.is_some_and(|it| is_object_at(it, &format!("/{kind}")));
         GENERATED.iter().any(|kind| has(kind))
     };
-    let disks = list_at(domain, "/Spec/Devices/Disks").iter();
+    let disks = domain.spec.devices.disks.iter();
     let sizes: Vec<(String, u64)> = disks
         .filter_map(|disk| {
-            let name = text_at(disk, "/Alias/Name");
-            let file = text_at(disk, "/Source/File");
-            let metadata = std::fs::metadata(path(file)).ok()?;
-            is_generated(name).then(|| (name.to_owned(), metadata.len()))
+            let metadata = std::fs::metadata(path(&disk.source.file)).ok()?;
+            is_generated(disk.volume()).then(|| (disk.volume().to_owned(), metadata.len()))
         })
         .collect();
     for (name, size) in sizes {
@@ -115,7 +114,8 @@ mod tests {
             {"name": "seed", "cloudInitNoCloud": {}}, {"name": "root", "containerDisk": {}},
         ]}, "status": {"volumeStatus": [{"name": "root"}]}});
         let disk = |name| json!({"Alias": {"Name": name}, "Source": {"File": "/a.iso"}});
-        let domain = json!({"Spec": {"Devices": {"Disks": [disk("seed"), disk("root")]}}});
+        let disks = json!({"Spec": {"Devices": {"Disks": [disk("seed"), disk("root")]}}});
+        let domain = crate::json::domain(disks);
         let expected = json!([{"name": "root"}, {"name": "seed", "size": 3000}]);
         for _ in 0..2 {
             add_image_sizes(&mut vmi, &domain, |_| file.path().to_owned());
