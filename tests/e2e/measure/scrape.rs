@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::number;
-use crate::backup::{SIZE, Tracked, abort, start};
+use crate::backup::{SIZE, TARGET, Tracked, abort, start, with};
 use crate::harness::{Pod, User, Vmi, give_to_qemu, run, set_reference, with_containers};
 use api::proto::cmd::v1::EmptyRequest;
 
@@ -30,18 +30,22 @@ fn scrape() {
 
 fn measure(name: &str, calls: usize, scrapes: usize) {
     run(async {
+        // KubeVirt's launcher lower-cases the backup's XML, with its paths and names.
+        let target = TARGET.to_lowercase();
         let launch = async |pod: &mut Pod, vmi: &Vmi| {
             // virt-controller mounts a volume there, and KubeVirt's launcher does not make it.
-            for path in ["x", "cbt/x"] {
-                let path = pod.path(&format!("/var/run/kubevirt-private/libvirt/qemu/{path}"));
-                give_to_qemu(path.parent().unwrap());
+            let private = "/var/run/kubevirt-private/libvirt/qemu";
+            for path in [private, &format!("{private}/cbt"), &target] {
+                let path = pod.path(path);
+                std::fs::create_dir_all(&path).unwrap();
+                give_to_qemu(&path);
             }
             pod.launch(vmi, &[]);
             pod.wait_until_ready().await;
         };
         let mut vm = Tracked::booted_with("scraped", SIZE, launch).await;
         latencies(&vm, &format!("{name}, idle"), calls, scrapes).await;
-        let pull = start("Read", "Pull", 1);
+        let pull = with(start("Read", "Pull", 1), "targetPath", target.as_str());
         vm.ask_ok(&pull).await;
         let reader = Reader::of(&vm);
         latencies(&vm, &format!("{name}, during a backup"), calls, scrapes).await;
@@ -82,9 +86,13 @@ struct Reader(Child);
 impl Reader {
     fn of(vm: &Tracked) -> Self {
         let socket = vm.pod.path("/var/run/kubevirt/sockets/backup-nbd-sock");
-        let export = format!("nbd+unix:///Data-1?socket={}", socket.display());
-        let script =
-            format!("while qemu-img bench -q -c 10000 -f raw '{export}' >/dev/null; do :; done");
+        let read = |export: &str| {
+            let socket = socket.display();
+            format!(
+                "qemu-img bench -q -c 10000 -f raw 'nbd+unix:///{export}?socket={socket}' >/dev/null"
+            )
+        };
+        let script = format!("while {} || {}; do :; done", read("Data-1"), read("data-1"));
         let mut command = Command::new("sh");
         command.args(["-c", &script]).stderr(Stdio::null());
         Self(command.spawn().unwrap())
