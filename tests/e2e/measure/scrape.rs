@@ -45,13 +45,13 @@ fn measure(name: &str, calls: usize, scrapes: usize) {
         };
         let mut vm = Tracked::booted_with("scraped", SIZE, launch).await;
         latencies(&vm, &format!("{name}, idle"), calls, scrapes).await;
-        let pull = with(start("Read", "Pull", 1), "targetPath", target.as_str());
+        let pull = with(start("read", "Pull", 1), "targetPath", target.as_str());
         vm.ask_ok(&pull).await;
         let reader = Reader::of(&vm);
         latencies(&vm, &format!("{name}, during a backup"), calls, scrapes).await;
         drop(reader);
         vm.ask_ok(&abort(&pull)).await;
-        vm.ended("Read").await;
+        vm.ended("read").await;
     });
 }
 
