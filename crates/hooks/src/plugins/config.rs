@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::point::LauncherHookPoint;
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Plugin {
@@ -26,24 +28,34 @@ pub struct Spec {
     /// The default failure strategy of the plugin's hooks.
     pub failure_strategy: FailureStrategy,
     /// The hooks in the order in which they run.
-    pub domain_hooks: Option<Vec<DomainHook>>,
+    pub domain_hooks: Option<Vec<Hook>>,
+    /// The hooks of KubeVirt v1.10, which replace `domainHooks`. v1.9 does not have the field.
+    pub launcher_hooks: Option<Vec<Hook>>,
 }
 
-/// An item of `domainHooks`: either `cel` or `sidecar`.
+impl Plugin {
+    /// Whether a launcher hook of the plugin runs at the point, if the conditions hold.
+    pub fn has(&self, point: LauncherHookPoint) -> bool {
+        let mut hooks = self.spec.launcher_hooks.iter().flatten();
+        hooks.any(|hook| hook.is_at(point))
+    }
+}
+
+/// An item of `domainHooks` or `launcherHooks`: either `cel` or `sidecar`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct DomainHook {
+pub struct Hook {
     pub cel: Option<Cel>,
     pub sidecar: Option<Sidecar>,
     /// A CEL expression; the hook runs if it is true.
     pub condition: Option<String>,
-    /// See [`DomainHook::ignores_failure`].
+    /// See [`Hook::ignores_failure`].
     pub failure_strategy: FailureStrategy,
     /// Limit of a call to the sidecar, such as `30s`.
     pub timeout: Option<String>,
 }
 
-/// `failureStrategy`: whether a failed hook fails the start.
+/// `failureStrategy`: whether a failed hook fails the start or migration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Option<String>")]
 pub enum FailureStrategy {
@@ -67,19 +79,38 @@ impl From<Option<String>> for FailureStrategy {
 
 /// `cel` of a hook: a mutation.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Cel {
     pub expression: String,
+    /// Of a launcher hook: the name of its point.
+    pub hook_point: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Sidecar {
     pub socket_path: String,
+    /// Of a launcher hook: the names of its points.
+    pub permitted_hooks: Option<Vec<String>>,
 }
 
-impl DomainHook {
-    /// Whether the start goes on when the hook fails. The hook's strategy wins over the plugin's;
+impl Hook {
+    /// Whether this launcher hook runs at the point. Only `GuestDefinition` takes CEL.
+    pub fn is_at(&self, point: LauncherHookPoint) -> bool {
+        match (&self.cel, &self.sidecar) {
+            (Some(cel), _) => {
+                point == LauncherHookPoint::GuestDefinition
+                    && cel.hook_point.as_deref() == Some(point.name())
+            }
+            (None, Some(sidecar)) => {
+                let mut permitted = sidecar.permitted_hooks.iter().flatten();
+                permitted.any(|name| name == point.name())
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// Whether the start or migration goes on when the hook fails. The hook's strategy wins over the plugin's;
     /// the default is `Fail`.
     pub fn ignores_failure(&self, plugin: &Plugin) -> bool {
         let strategy = match self.failure_strategy {

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use domain::xml::ReadError;
 
+use super::boot_files::BootFileError;
 use super::config::TimeoutError;
 use super::evaluator::ExpressionError;
+use super::migration::SettingsError;
 use crate::answer::AnswerError;
 use crate::error::CallError;
 use crate::timeout::display_limit;
@@ -25,6 +27,9 @@ pub enum PluginError {
     /// Reading or writing the domain did not finish. The cause is not a plugin.
     #[error("the domain could not be prepared for the plugins")]
     Work(#[from] WorkError),
+    /// A changed cloud-init image or NVRAM cannot be put in its place.
+    #[error("the files that plugins have changed cannot be put in their place")]
+    BootFiles(#[source] BootFileError),
     /// A condition failed. The failure strategy does not apply.
     #[error("plugin {plugin}{} condition evaluation failed", hook.map(|n| format!(" hook {n}")).unwrap_or_default())]
     Condition {
@@ -60,6 +65,12 @@ pub enum PluginHookError {
     Work(#[from] WorkError),
     #[error(transparent)]
     Timeout(#[from] TimeoutError),
+    /// The cloud-init image or the NVRAM cannot be given to the plugin, or its copy is refused.
+    #[error(transparent)]
+    BootFile(#[from] BootFileError),
+    /// The returned migration settings are refused.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,8 +101,9 @@ pub enum SidecarError {
         socket: String,
         after: Duration,
     },
-    #[error("MutateDomain on {socket}")]
+    #[error("{method} on {socket}")]
     Call {
+        method: &'static str,
         /// The socket's path, as the hook has it.
         socket: String,
         #[source]

@@ -1,4 +1,4 @@
-//! KubeVirt Plugins (alpha): domain hooks that the cluster's administrator declares for all virtual
+//! KubeVirt Plugins (alpha): hooks that the cluster's administrator declares for all virtual
 //! machines. virt-handler sends them with each sync.
 //!
 //! ```text
@@ -6,21 +6,34 @@
 //!                                                                   └─► gRPC sidecar ───┘
 //! ```
 //!
+//! v1.9 has `domainHooks`. v1.10 has `launcherHooks` in their place, which name their points
+//! (`point`): `GuestDefinition` is what a domain hook is, `PreBoot` changes files (`boot`,
+//! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`). A list without
+//! `launcherHooks` never reaches any of these.
+//!
 //! Another program evaluates expressions (`evaluator`): `crates/cel-evaluator`, with the tables of
 //! types `libvirtxml.txt` and `vmi.txt`. `sidecar` calls the sidecars of plugins.
 
+mod boot;
+pub(crate) mod boot_files;
 mod config;
 mod context;
 mod error;
 mod evaluator;
+pub(crate) mod migration;
 mod pipeline;
-mod sidecar;
+mod point;
+mod selection;
+pub(crate) mod sidecar;
 
+pub use boot_files::{BootFile, BootFileError, BootFileKind};
 pub use config::TimeoutError;
 pub use context::InvocationContext;
 pub use error::{PluginError, PluginHookError, SidecarError};
 pub use evaluator::ExpressionError;
+pub use migration::SettingsError;
 pub use pipeline::{Applied, Pipeline};
+pub use point::LauncherHookPoint;
 
 #[cfg(test)]
 mod tests;

@@ -7,13 +7,15 @@ use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 use tokio::time::Instant;
 
-use super::config::{DomainHook, Plugin};
+use super::config::Plugin;
 use super::context::InvocationContext;
 use super::error::{PluginError, PluginHookError};
 use super::evaluator::{Evaluator, Input};
-use super::sidecar::Call;
+use super::point::LauncherHookPoint;
+use super::selection::{Conditions, Selected};
+use super::sidecar::{SOCKET_TIMEOUT, Socket};
 use crate::answer::AnswerError;
-use crate::current_call::CurrentCall;
+use crate::current_call::{CurrentCall, Waiting};
 use crate::diff::Changes;
 use crate::timeout::{end_of_calls, hook_call_deadline};
 use crate::{answer, diff, work};
@@ -21,9 +23,11 @@ use crate::{answer, diff, work};
 /// The plugins in the order in which they apply.
 #[derive(Debug, Clone, Default)]
 pub struct Pipeline {
-    plugins: Vec<Plugin>,
+    /// The list as virt-handler sent it, if it has a `PreMigrationSource` hook.
+    json: Bytes,
+    pub(super) plugins: Vec<Plugin>,
     root: PathBuf,
-    evaluator: Evaluator,
+    pub(super) evaluator: Evaluator,
     current_call: CurrentCall,
 }
 
@@ -39,18 +43,36 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`PluginError::List`].
-    pub fn from_json(list: &[u8]) -> Result<Self, PluginError> {
-        if list.is_empty() {
+    pub fn from_json(text: &[u8]) -> Result<Self, PluginError> {
+        if text.is_empty() {
             return Ok(Self::default());
         }
-        let list: Option<Vec<Plugin>> = api::json::from_slice(list).map_err(PluginError::List)?;
+        let list: Option<Vec<Plugin>> = api::json::from_slice(text).map_err(PluginError::List)?;
         let mut plugins = list.unwrap_or_default();
         plugins.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-        Ok(Self {
+        let mut pipeline = Self {
             plugins,
             root: PathBuf::from("/"),
             ..Self::default()
-        })
+        };
+        if pipeline.has(LauncherHookPoint::PreMigrationSource) {
+            pipeline.json = Bytes::copy_from_slice(text);
+        }
+        Ok(pipeline)
+    }
+
+    /// Whether a plugin has a launcher hook at the point. Never with a virt-handler of v1.9, which
+    /// has no launcher hooks.
+    #[must_use]
+    pub fn has(&self, point: LauncherHookPoint) -> bool {
+        self.plugins.iter().any(|plugin| plugin.has(point))
+    }
+
+    /// The list of plugins as virt-handler sent it, for a launcher that takes over and may have to
+    /// call `PreMigrationSource` before a sync. Empty if no plugin has that hook.
+    #[must_use]
+    pub fn json(&self) -> &Bytes {
+        &self.json
     }
 
     /// Looks for the plugins' sockets below the directory `root`.
@@ -77,6 +99,60 @@ impl Pipeline {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.plugins.is_empty()
+    }
+
+    /// Notes that the hook is being called.
+    pub(super) fn begin(&self, selected: Selected<'_>) -> Waiting {
+        self.current_call
+            .begin(format!("plugin {}", selected.name()))
+    }
+
+    /// The socket of the hook's sidecar, if it has one.
+    ///
+    /// # Errors
+    /// [`PluginHookError::Timeout`].
+    pub(super) fn socket<'s>(
+        &'s self,
+        selected: Selected<'s>,
+        ready_by: Instant,
+        deadline: Instant,
+    ) -> Result<Option<Socket<'s>>, PluginHookError> {
+        let Some(sidecar) = &selected.hook.sidecar else {
+            return Ok(None);
+        };
+        Ok(Some(Socket {
+            root: &self.root,
+            plugin: &selected.plugin.metadata.name,
+            socket: &sidecar.socket_path,
+            timeout: selected.hook.timeout()?,
+            ready_by,
+            deadline,
+        }))
+    }
+
+    /// The launcher hooks at a point that run for this domain and VMI.
+    ///
+    /// # Errors
+    /// [`PluginError::Condition`], [`PluginError::Domain`], [`PluginError::Work`].
+    pub(super) async fn select(
+        &self,
+        point: LauncherHookPoint,
+        xml: String,
+        vmi: &Bytes,
+        deadline: Instant,
+    ) -> Result<Vec<Selected<'_>>, PluginError> {
+        let parse = move || Element::parse(&xml).map_err(PluginError::Domain);
+        let domain = work::until(deadline, parse).await??;
+        let input = Input {
+            domain: Arc::new(domain),
+            vmi: vmi.clone(),
+        };
+        let conditions = Conditions {
+            evaluator: &self.evaluator,
+            input: &input,
+            deadline,
+        };
+        conditions.select(&self.plugins, point).await
     }
 
     /// Applies all plugins to the domain XML. Without plugins it stays as it is, byte for byte.
@@ -111,6 +187,13 @@ impl Pipeline {
         for plugin in &self.plugins {
             run.apply_plugin(plugin).await?;
         }
+        let point = LauncherHookPoint::GuestDefinition;
+        let selected = run.conditions().select(&self.plugins, point).await?;
+        let ready_by = os::time::deadline(SOCKET_TIMEOUT);
+        for hook in selected {
+            run.apply_hook(hook, ready_by, Service::LauncherHook)
+                .await?;
+        }
         let domain = run.input.domain;
         let xml = work::until(deadline, move || domain.to_xml()).await?;
         Ok(Applied {
@@ -130,72 +213,66 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Runs the plugin's domain hooks (KubeVirt v1.9).
     async fn apply_plugin(&mut self, plugin: &Plugin) -> Result<(), PluginError> {
-        let name = &plugin.metadata.name;
-        if !self
-            .holds(name, None, plugin.spec.condition.as_deref())
-            .await?
-        {
-            tracing::info!(plugin = name, "A plugin is skipped: its condition is false");
+        if !self.conditions().plugin_holds(plugin).await? {
             return Ok(());
         }
         for (number, hook) in plugin.spec.domain_hooks.iter().flatten().enumerate() {
-            if !self
-                .holds(name, Some(number), hook.condition.as_deref())
-                .await?
-            {
+            if !self.conditions().hook_holds(plugin, number, hook).await? {
                 continue;
             }
-            let start = Instant::now();
-            match self.call(name, hook).await {
-                Ok((domain, changes)) => self.record(name, number, start, domain, &changes),
-                Err(error) if hook.ignores_failure(plugin) => {
-                    let reason = os::logging::chain(&error);
-                    tracing::warn!(
-                        plugin = name,
-                        hook = number,
-                        reason,
-                        "A plugin's hook failed; its failure strategy is Ignore"
-                    );
-                }
-                Err(reason) => {
-                    return Err(PluginError::Hook {
-                        plugin: name.clone(),
-                        hook: number,
-                        reason: Box::new(reason),
-                    });
-                }
-            }
+            let selected = Selected {
+                plugin,
+                number,
+                hook,
+            };
+            let ready_by = os::time::deadline(SOCKET_TIMEOUT);
+            self.apply_hook(selected, ready_by, Service::DomainHook)
+                .await?;
         }
         Ok(())
     }
 
-    /// Whether the condition is true. A missing condition counts as true.
-    async fn holds(
-        &self,
-        plugin: &str,
-        hook: Option<usize>,
-        condition: Option<&str>,
-    ) -> Result<bool, PluginError> {
-        let Some(condition) = condition.filter(|text| !text.is_empty()) else {
-            return Ok(true);
-        };
-        let evaluator = &self.pipeline.evaluator;
-        let deadline = hook_call_deadline(self.deadline);
-        let holds = evaluator.condition(condition, &self.input, deadline);
-        holds.await.map_err(|reason| PluginError::Condition {
-            plugin: plugin.to_owned(),
-            hook,
-            reason: Box::new(reason),
-        })
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions {
+            evaluator: &self.pipeline.evaluator,
+            input: &self.input,
+            deadline: self.deadline,
+        }
+    }
+
+    async fn apply_hook(
+        &mut self,
+        selected: Selected<'_>,
+        ready_by: Instant,
+        service: Service,
+    ) -> Result<(), PluginError> {
+        let start = Instant::now();
+        match self.call(selected, ready_by, service).await {
+            Ok((domain, changes)) => {
+                selected.log(start, changes.list.len(), &diff::summary(&changes));
+                if !changes.is_empty() {
+                    add_once(&mut self.modified_by, selected.name());
+                }
+                self.input.domain = domain;
+                Ok(())
+            }
+            Err(error) => selected.tolerate(error),
+        }
     }
 
     /// Runs the hook. Returns the domain and the changes.
-    async fn call(&self, plugin: &str, hook: &DomainHook) -> Result<Checked, PluginHookError> {
-        let _waiting = self.pipeline.current_call.begin(format!("plugin {plugin}"));
+    async fn call(
+        &self,
+        selected: Selected<'_>,
+        ready_by: Instant,
+        service: Service,
+    ) -> Result<Checked, PluginHookError> {
+        let _waiting = self.pipeline.begin(selected);
         let before = Arc::clone(&self.input.domain);
         let deadline = end_of_calls(self.deadline);
-        if let Some(cel) = &hook.cel {
+        if let Some(cel) = &selected.hook.cel {
             let evaluator = &self.pipeline.evaluator;
             let deadline = hook_call_deadline(self.deadline);
             let answer = evaluator.mutation(&cel.expression, &self.input, deadline);
@@ -203,48 +280,31 @@ impl Run<'_> {
             // The result is checked like a sidecar's answer.
             return Ok(work::until(deadline, move || check(&before, &answer)).await??);
         }
-        let Some(sidecar) = &hook.sidecar else {
+        let Some(socket) = self.pipeline.socket(selected, ready_by, deadline)? else {
             return Ok((before, Changes::default()));
         };
-        let timeout = hook.timeout()?;
         let write = move || (Bytes::from(before.to_xml()), before);
-        let (domain_xml, before) = work::until(deadline, write).await?;
-        let call = Call {
-            root: &self.pipeline.root,
-            plugin,
-            socket: &sidecar.socket_path,
-            timeout,
-            domain_xml,
-            vmi: self.input.vmi.clone(),
-            context: self.context,
-            deadline,
+        let (domain, before) = work::until(deadline, write).await?;
+        let (vmi, context) = (self.input.vmi.clone(), self.context);
+        let answer = match service {
+            Service::DomainHook => socket.mutate_domain(domain, vmi, context).await?,
+            Service::LauncherHook => socket.guest_definition(domain, vmi, context).await?,
         };
-        let answer = call.mutate_domain().await?;
         Ok(work::until(deadline, move || check(&before, &answer)).await??)
     }
+}
 
-    /// Logs the hook's changes and passes the domain on.
-    fn record(
-        &mut self,
-        plugin: &str,
-        hook: usize,
-        start: Instant,
-        domain: Arc<Element>,
-        changes: &Changes,
-    ) {
-        tracing::info!(
-            plugin,
-            hook,
-            milliseconds = os::time::milliseconds(start.elapsed()),
-            changes = changes.list.len(),
-            changed = diff::summary(changes),
-            "A plugin's hook has run"
-        );
-        let is_listed = self.modified_by.last().is_some_and(|last| last == plugin);
-        if !changes.is_empty() && !is_listed {
-            self.modified_by.push(plugin.to_owned());
-        }
-        self.input.domain = domain;
+/// The gRPC service that a sidecar serves.
+#[derive(Clone, Copy)]
+enum Service {
+    DomainHook,
+    LauncherHook,
+}
+
+/// Adds a plugin's name, if it is not the last one.
+pub(super) fn add_once(names: &mut Vec<String>, name: &str) {
+    if names.last().is_none_or(|last| last != name) {
+        names.push(name.to_owned());
     }
 }
 

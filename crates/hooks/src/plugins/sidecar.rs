@@ -1,5 +1,5 @@
-//! Calls `kubevirt.hooks.plugins.v1alpha1.DomainHookService/MutateDomain` of a plugin's sidecar, on
-//! a socket in the plugin's directory.
+//! Calls the sidecars of plugins, on sockets in their plugins' directories: the services
+//! `DomainHookService` and `LauncherHookService` of `kubevirt.hooks.plugins.v1alpha1`.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -7,23 +7,31 @@ use std::time::Duration;
 
 use api::pod_paths::PLUGIN_DIR;
 use api::proto::hooks::plugins::domain_hook_service_client::DomainHookServiceClient;
-use api::proto::hooks::plugins::{MutateDomainRequest, SidecarContext};
+use api::proto::hooks::plugins::launcher_hook_service_client::LauncherHookServiceClient;
+use api::proto::hooks::plugins::{
+    GuestDefinitionRequest, MutateDomainRequest, PreBootRequest, PreMigrationSourceRequest,
+    PreMigrationSourceResponse, SidecarContext,
+};
 use os::inotify;
 use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
 
 use super::context::InvocationContext;
 use super::error::SidecarError;
+use super::point::LauncherHookPoint;
 use crate::client::{self, MAX_ANSWER_BYTES};
 use crate::error::CallError;
 
 /// How long to wait for a socket; the same as in KubeVirt.
-const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit of a call if the hook has no limit of its own; the same as in KubeVirt.
 const PLUGIN_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The socket of a hook.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct Socket<'a> {
     /// The pod's root directory.
     pub root: &'a Path,
     pub plugin: &'a str,
@@ -31,41 +39,103 @@ pub struct Call<'a> {
     pub socket: &'a str,
     /// The hook's own limit of a call.
     pub timeout: Option<Duration>,
-    pub domain_xml: Bytes,
-    pub vmi: Bytes,
-    pub context: InvocationContext,
+    /// When the socket has to be there.
+    pub ready_by: Instant,
     /// Limit of the wait and the call together.
     pub deadline: Instant,
 }
 
-impl Call<'_> {
-    /// Waits for the socket and makes the call. Does not check the answer.
+impl Socket<'_> {
+    /// Does not check the answer.
     // D-hook-6 (docs/differences.md).
-    pub async fn mutate_domain(self) -> Result<Bytes, SidecarError> {
+    pub async fn mutate_domain(
+        self,
+        domain: Bytes,
+        vmi: Bytes,
+        context: InvocationContext,
+    ) -> Result<Bytes, SidecarError> {
+        let request = MutateDomainRequest {
+            domain_type: "libvirt".to_owned(),
+            domain,
+            vmi,
+            sidecar_context: sidecar_context(context),
+        };
+        let call = async |channel, request| {
+            let client = DomainHookServiceClient::new(channel);
+            let mut client = client.max_decoding_message_size(MAX_ANSWER_BYTES);
+            client.mutate_domain(request).await
+        };
+        Ok(self.call("MutateDomain", request, call).await?.domain)
+    }
+
+    /// Does not check the answer.
+    pub async fn guest_definition(
+        self,
+        domain: Bytes,
+        vmi: Bytes,
+        context: InvocationContext,
+    ) -> Result<Bytes, SidecarError> {
+        let request = GuestDefinitionRequest {
+            domain_type: "libvirt".to_owned(),
+            domain,
+            vmi,
+            sidecar_context: sidecar_context(context),
+        };
+        let call = async |channel, request| launcher_hooks(channel).guest_definition(request).await;
+        let method = LauncherHookPoint::GuestDefinition.name();
+        Ok(self.call(method, request, call).await?.domain)
+    }
+
+    pub async fn pre_boot(self, request: PreBootRequest) -> Result<(), SidecarError> {
+        let call = async |channel, request| launcher_hooks(channel).pre_boot(request).await;
+        let method = LauncherHookPoint::PreBoot.name();
+        self.call(method, request, call).await.map(drop)
+    }
+
+    /// Does not check the answer.
+    pub async fn pre_migration_source(
+        self,
+        request: PreMigrationSourceRequest,
+    ) -> Result<PreMigrationSourceResponse, SidecarError> {
+        let call =
+            async |channel, request| launcher_hooks(channel).pre_migration_source(request).await;
+        let method = LauncherHookPoint::PreMigrationSource.name();
+        self.call(method, request, call).await
+    }
+
+    /// Waits for the socket. Returns its path below the pod's root.
+    pub async fn ready(&self) -> Result<PathBuf, SidecarError> {
         let path = self.socket_path()?;
         self.wait_for(&path).await?;
         self.check_links(&path)?;
+        Ok(path)
+    }
+
+    /// The plugin's directory below the pod's root.
+    pub fn plugin_directory(&self) -> PathBuf {
+        self.plugins_directory().join(self.plugin)
+    }
+
+    /// Waits for the socket and makes the call.
+    async fn call<Q, A>(
+        self,
+        method: &'static str,
+        request: Q,
+        call: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, SidecarError> {
+        let path = self.ready().await?;
         let deadline = self.deadline.min(os::time::deadline(
             self.timeout.unwrap_or(PLUGIN_CALL_TIMEOUT),
         ));
-        let request = MutateDomainRequest {
-            domain_type: "libvirt".to_owned(),
-            domain: self.domain_xml,
-            vmi: self.vmi,
-            sidecar_context: Some(SidecarContext {
-                invocation_context: self.context.name().to_owned(),
-            }),
-        };
-        let call = client::until_deadline(deadline, async {
-            let mut client = DomainHookServiceClient::new(client::connect(&path).await?)
-                .max_decoding_message_size(MAX_ANSWER_BYTES);
-            let answer = client.mutate_domain(client::request(request, deadline));
-            let answer = answer
-                .await
-                .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))?;
-            Ok(answer.into_inner().domain)
+        let answer = client::until_deadline(deadline, async {
+            let channel = client::connect(&path).await?;
+            let answer = call(channel, client::request(request, deadline)).await;
+            answer
+                .map(Response::into_inner)
+                .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))
         });
-        call.await.map_err(|reason| SidecarError::Call {
+        answer.await.map_err(|reason| SidecarError::Call {
+            method,
             socket: self.socket.to_owned(),
             reason,
         })
@@ -105,7 +175,7 @@ impl Call<'_> {
 
     async fn wait_for(&self, path: &Path) -> Result<(), SidecarError> {
         let start = Instant::now();
-        let deadline = self.deadline.min(os::time::deadline(SOCKET_TIMEOUT));
+        let deadline = self.deadline.min(self.ready_by);
         let socket = self.socket.to_owned();
         match timeout_at(deadline, inotify::appears(path)).await {
             Ok(()) => Ok(()),
@@ -139,19 +209,27 @@ impl Call<'_> {
     }
 }
 
+fn sidecar_context(context: InvocationContext) -> Option<SidecarContext> {
+    Some(SidecarContext {
+        invocation_context: context.name().to_owned(),
+    })
+}
+
+fn launcher_hooks(channel: Channel) -> LauncherHookServiceClient<Channel> {
+    LauncherHookServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call<'a>(root: &'a Path, plugin: &'a str, socket: &'a str) -> Call<'a> {
-        Call {
+    fn call<'a>(root: &'a Path, plugin: &'a str, socket: &'a str) -> Socket<'a> {
+        Socket {
             root,
             plugin,
             socket,
             timeout: None,
-            domain_xml: Bytes::new(),
-            vmi: Bytes::new(),
-            context: InvocationContext::Boot,
+            ready_by: Instant::now(),
             deadline: Instant::now(),
         }
     }

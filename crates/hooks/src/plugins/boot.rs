@@ -1,0 +1,119 @@
+//! `PreBoot`: plugins may change the cloud-init image and the NVRAM of a guest that is defined and
+//! about to start.
+
+use std::path::Path;
+
+use api::proto::hooks::plugins::{PreBootRequest, SidecarContext};
+use prost::bytes::Bytes;
+use tokio::time::Instant;
+
+use super::boot_files::{self, BootFile, BootFileKind};
+use super::context::InvocationContext;
+use super::error::{PluginError, PluginHookError};
+use super::pipeline::{Pipeline, add_once};
+use super::point::LauncherHookPoint;
+use super::selection::Selected;
+use super::sidecar::SOCKET_TIMEOUT;
+use crate::timeout::end_of_calls;
+use crate::work;
+
+impl Pipeline {
+    /// Calls the `PreBoot` hooks, each with the files that the one before left, and puts changed
+    /// files in their places once all have answered. Returns the names of the plugins that changed
+    /// a file.
+    ///
+    /// # Errors
+    /// [`PluginError::Condition`]; [`PluginError::Hook`] unless the failure strategy is `Ignore`.
+    /// No file is changed then. [`PluginError::BootFiles`].
+    pub async fn pre_boot(
+        &self,
+        mut files: Vec<BootFile>,
+        xml: String,
+        vmi_json: &Bytes,
+        deadline: Instant,
+    ) -> Result<Vec<String>, PluginError> {
+        let point = LauncherHookPoint::PreBoot;
+        let selected = self.select(point, xml, vmi_json, deadline).await?;
+        let ready_by = os::time::deadline(SOCKET_TIMEOUT);
+        let mut modified_by = Vec::new();
+        for hook in selected {
+            let start = Instant::now();
+            let called = self.files_of(hook, files, vmi_json, ready_by, deadline);
+            let (left, result) = called.await?;
+            files = left;
+            match result {
+                Ok(changed) => {
+                    hook.log(start, changed.len(), &changed.join(", "));
+                    if !changed.is_empty() {
+                        add_once(&mut modified_by, hook.name());
+                    }
+                }
+                Err(error) => hook.tolerate(error)?,
+            }
+        }
+        let commit = move || boot_files::commit(files).map_err(PluginError::BootFiles);
+        work::until(deadline, commit).await??;
+        Ok(modified_by)
+    }
+
+    /// Calls one hook. Returns the files, and which of them it changed.
+    ///
+    /// # Errors
+    /// [`PluginError::Work`]: the files are lost.
+    async fn files_of(
+        &self,
+        hook: Selected<'_>,
+        files: Vec<BootFile>,
+        vmi_json: &Bytes,
+        ready_by: Instant,
+        deadline: Instant,
+    ) -> Result<(Vec<BootFile>, Changed), PluginError> {
+        let _waiting = self.begin(hook);
+        let socket = match self.socket(hook, ready_by, end_of_calls(deadline)) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Ok((files, Ok(Vec::new()))),
+            Err(error) => return Ok((files, Err(error))),
+        };
+        if let Err(error) = socket.ready().await {
+            return Ok((files, Err(error.into())));
+        }
+        let directory = socket.plugin_directory();
+        let give = move || (boot_files::give(&files, &directory), files);
+        let (copies, mut files) = work::until(deadline, give).await?;
+        let copies = match copies {
+            Ok(copies) => copies,
+            Err(error) => return Ok((files, Err(error.into()))),
+        };
+        let request = request(&files, &copies.path, vmi_json);
+        let called = socket.pre_boot(request).await;
+        let take = move || {
+            let taken = match called {
+                Ok(()) => boot_files::take(&mut files, &copies).map_err(PluginHookError::from),
+                Err(error) => Err(error.into()),
+            };
+            drop(copies);
+            (files, taken)
+        };
+        Ok(work::until(deadline, take).await?)
+    }
+}
+
+/// The names of the changed files.
+type Changed = Result<Vec<&'static str>, PluginHookError>;
+
+/// The request of a hook whose copies of these files are in the directory `copies`.
+fn request(files: &[BootFile], copies: &Path, vmi_json: &Bytes) -> PreBootRequest {
+    let path = |kind| {
+        let mut found = files.iter().filter(|file| file.kind() == kind);
+        let name = found.next().map(|file| file.kind().file_name());
+        name.map_or_else(String::new, |name| copies.join(name).display().to_string())
+    };
+    PreBootRequest {
+        vmi: vmi_json.clone(),
+        sidecar_context: Some(SidecarContext {
+            invocation_context: InvocationContext::Boot.name().to_owned(),
+        }),
+        cloud_init_iso: path(BootFileKind::CloudInitIso),
+        nvram: path(BootFileKind::Nvram),
+    }
+}

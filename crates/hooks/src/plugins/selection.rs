@@ -1,0 +1,135 @@
+//! Which hooks of the plugins run, in which order, and what a failure of one means.
+
+use tokio::time::Instant;
+
+use super::config::{Hook, Plugin};
+use super::error::{PluginError, PluginHookError};
+use super::evaluator::{Evaluator, Input};
+use super::point::LauncherHookPoint;
+use crate::timeout::hook_call_deadline;
+
+/// A hook that is to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Selected<'a> {
+    pub plugin: &'a Plugin,
+    /// Index of the hook from 0.
+    pub number: usize,
+    pub hook: &'a Hook,
+}
+
+impl Selected<'_> {
+    pub fn name(&self) -> &str {
+        &self.plugin.metadata.name
+    }
+
+    /// Logs the failure if the failure strategy is `Ignore`.
+    ///
+    /// # Errors
+    /// [`PluginError::Hook`] otherwise.
+    pub fn tolerate(&self, error: PluginHookError) -> Result<(), PluginError> {
+        if !self.hook.ignores_failure(self.plugin) {
+            return Err(PluginError::Hook {
+                plugin: self.name().to_owned(),
+                hook: self.number,
+                reason: Box::new(error),
+            });
+        }
+        tracing::warn!(
+            plugin = self.name(),
+            hook = self.number,
+            reason = os::logging::chain(&error),
+            "A plugin's hook failed; its failure strategy is Ignore"
+        );
+        Ok(())
+    }
+
+    /// Logs that the hook has run, and what it changed.
+    pub fn log(&self, start: Instant, changes: usize, changed: &str) {
+        tracing::info!(
+            plugin = self.name(),
+            hook = self.number,
+            milliseconds = os::time::milliseconds(start.elapsed()),
+            changes,
+            changed,
+            "A plugin's hook has run"
+        );
+    }
+}
+
+/// Evaluates conditions.
+pub struct Conditions<'a> {
+    pub evaluator: &'a Evaluator,
+    pub input: &'a Input,
+    pub deadline: Instant,
+}
+
+impl Conditions<'_> {
+    /// The launcher hooks at a point whose conditions hold, in calling order. No hook has run yet
+    /// when the conditions are evaluated (KubeVirt's pull request 19160).
+    ///
+    /// # Errors
+    /// [`PluginError::Condition`].
+    pub async fn select<'p>(
+        &self,
+        plugins: &'p [Plugin],
+        point: LauncherHookPoint,
+    ) -> Result<Vec<Selected<'p>>, PluginError> {
+        let mut selected = Vec::new();
+        for plugin in plugins.iter().filter(|plugin| plugin.has(point)) {
+            if !self.plugin_holds(plugin).await? {
+                continue;
+            }
+            for (number, hook) in plugin.spec.launcher_hooks.iter().flatten().enumerate() {
+                if hook.is_at(point) && self.hook_holds(plugin, number, hook).await? {
+                    selected.push(Selected {
+                        plugin,
+                        number,
+                        hook,
+                    });
+                }
+            }
+        }
+        Ok(selected)
+    }
+
+    /// Whether the plugin's own condition is true.
+    pub async fn plugin_holds(&self, plugin: &Plugin) -> Result<bool, PluginError> {
+        let name = &plugin.metadata.name;
+        let condition = plugin.spec.condition.as_deref();
+        let holds = self.holds(name, None, condition).await?;
+        if !holds {
+            tracing::info!(plugin = name, "A plugin is skipped: its condition is false");
+        }
+        Ok(holds)
+    }
+
+    pub async fn hook_holds(
+        &self,
+        plugin: &Plugin,
+        number: usize,
+        hook: &Hook,
+    ) -> Result<bool, PluginError> {
+        let name = &plugin.metadata.name;
+        let condition = hook.condition.as_deref();
+        self.holds(name, Some(number), condition).await
+    }
+
+    /// Whether the condition is true. A missing condition counts as true.
+    async fn holds(
+        &self,
+        plugin: &str,
+        hook: Option<usize>,
+        condition: Option<&str>,
+    ) -> Result<bool, PluginError> {
+        let Some(condition) = condition.filter(|text| !text.is_empty()) else {
+            return Ok(true);
+        };
+        let deadline = hook_call_deadline(self.deadline);
+        let holds = self.evaluator.condition(condition, self.input, deadline);
+        holds.await.map_err(|reason| PluginError::Condition {
+            plugin: plugin.to_owned(),
+            hook,
+            reason: Box::new(reason),
+        })
+    }
+}
