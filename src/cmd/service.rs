@@ -8,7 +8,9 @@ use tonic::{Request, Status};
 use super::answers::{response, success};
 use super::door::{CallError, Door};
 use super::vm_stats;
-use crate::launcher::{GuestCommand, LaunchSecret, Launcher, LauncherError, MigrationError};
+use crate::launcher::{
+    GuestCommand, LaunchSecret, Launcher, LauncherError, MigrateRequest, MigrationError,
+};
 use api::Action;
 use api::backup::BackupCheckpoint;
 use api::migration_options::MigrationOptions;
@@ -250,12 +252,20 @@ impl Cmd for Service {
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
         answer_of(async {
+            let vmi_json = request.vmi.clone().unwrap_or_default().vmi_json;
             let vmi = self.door.vmi(request.vmi).await?;
             let options = self
                 .door
                 .decode(request.options, MigrationOptions::from_json);
             let begun = match options.await? {
-                Ok(options) => self.launcher.migration.begin(vmi, options).await,
+                Ok(options) => {
+                    let request = MigrateRequest {
+                        vmi,
+                        vmi_json,
+                        options,
+                    };
+                    self.launcher.migration.begin(request).await
+                }
                 Err(error) => Err(MigrationError::Options(error).into()),
             };
             logged(begun, "Signaled vmi migration", "Failed to migrate vmi")

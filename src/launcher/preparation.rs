@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::error::LauncherError;
+use super::known_plugins::KnownPlugins;
 use super::libvirt_domain::blocking;
 use super::pod_backend::PodBackend;
 use super::sync_request::SyncRequest;
 use convert::Context;
 use domain::DomainSpec;
 use hooks::Sidecars;
-use hooks::plugins::InvocationContext;
+use hooks::plugins::{InvocationContext, Pipeline};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -36,6 +37,8 @@ pub(super) struct Preparation {
     pub sidecars: Arc<Sidecars>,
     /// The pod's root, for plugins.
     pub root: pod::Root,
+    /// The plugins of the last sync.
+    pub known_plugins: KnownPlugins,
 }
 
 impl Preparation {
@@ -87,8 +90,7 @@ impl Preparation {
         let modified_by = touched
             .iter()
             .map(|sidecar| format!("hook sidecar {sidecar}"));
-        let plugins = request.plugins.clone().rooted(self.root.dir().to_owned());
-        let plugins = plugins.noting(self.sidecars.current_call().clone());
+        let plugins = self.in_pod(request.plugins.clone());
         let context = match purpose {
             Purpose::Start => InvocationContext::Boot,
             Purpose::MigrationTarget => InvocationContext::MigrationTarget,
@@ -101,5 +103,16 @@ impl Preparation {
             .iter()
             .map(|plugin| format!("plugin {plugin}"));
         Ok((applied.xml, modified_by.chain(plugins).collect()))
+    }
+
+    /// The plugins of the last sync, for a call that comes without plugins.
+    pub async fn last_plugins(&self) -> Result<Pipeline, LauncherError> {
+        Ok(self.in_pod(self.known_plugins.last().await?))
+    }
+
+    /// The plugins, with their sockets in this pod.
+    pub fn in_pod(&self, plugins: Pipeline) -> Pipeline {
+        let plugins = plugins.rooted(self.root.dir().to_owned());
+        plugins.noting(self.sidecars.current_call().clone())
     }
 }

@@ -16,6 +16,7 @@ use super::guest_agent::GuestAgent;
 use super::guest_agent::clock::GuestClock;
 use super::hand_over::HandOver;
 use super::inspect::Inspection;
+use super::known_plugins::KnownPlugins;
 use super::libvirt_domain::LibvirtDomain;
 use super::memory_dump::MemoryDump;
 use super::metadata_copy;
@@ -40,6 +41,7 @@ use super::vm::metadata::Metadata;
 use super::vm::{Snapshot, Vm};
 use super::warnings::Warnings;
 use crate::notify::Notifier;
+use api::pod_paths::PLUGINS_FILE;
 use hooks::Sidecars;
 use libvirt::{Connection, Event};
 
@@ -107,7 +109,7 @@ impl Launcher {
         let guest = handles.begin_guest();
         let preparation = handles.preparation();
         let metrics = Arc::new(Metrics::default());
-        let migration = handles.migration_source();
+        let migration = handles.migration_source(&preparation);
         let syncs = handles.syncs(&guest, &preparation, &metrics);
         let backup = handles.backup(&guest);
         let memory_dump = handles.memory_dump();
@@ -320,13 +322,15 @@ impl Handles {
             pod: self.pod.clone(),
             sidecars: self.sidecars.clone(),
             root: self.config.pod.root.clone(),
+            known_plugins: KnownPlugins::new(self.config.pod.root.path(PLUGINS_FILE)),
         })
     }
 
-    fn migration_source(&self) -> Arc<MigrationSource> {
+    fn migration_source(&self, preparation: &Arc<Preparation>) -> Arc<MigrationSource> {
         MigrationSource::new(
             self.libvirt.clone(),
             self.vm.clone(),
+            preparation.clone(),
             self.config.pod.clone(),
             self.events.clone(),
         )

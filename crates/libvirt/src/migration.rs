@@ -53,24 +53,39 @@ pub struct DiskCopy {
 }
 
 impl Migration {
-    /// The `VIR_MIGRATE_*` flags. The launcher's `migration_source/document.rs` chooses them.
-    fn flags(&self) -> c_uint {
-        let optional = [
-            (self.block, sys::VIR_MIGRATE_NON_SHARED_INC),
-            (self.allow_unsafe, sys::VIR_MIGRATE_UNSAFE),
-            (self.auto_converge, sys::VIR_MIGRATE_AUTO_CONVERGE),
-            (self.post_copy, sys::VIR_MIGRATE_POSTCOPY),
-            (self.paused, sys::VIR_MIGRATE_PAUSED),
-            (
-                self.parallel_connections.is_some(),
-                sys::VIR_MIGRATE_PARALLEL,
-            ),
-            (self.compression.is_some(), sys::VIR_MIGRATE_COMPRESSED),
+    /// The `VIR_MIGRATE_*` flags that are set, with their names. The launcher's
+    /// `migration_source/document.rs` chooses them.
+    fn set_flags(&self) -> impl Iterator<Item = (c_uint, &'static str)> {
+        /// A flag and its name.
+        macro_rules! flag {
+            ($is_set:expr, $name:ident) => {
+                ($is_set, (sys::$name, stringify!($name)))
+            };
+        }
+        let flags = [
+            flag!(true, VIR_MIGRATE_LIVE),
+            flag!(true, VIR_MIGRATE_PEER2PEER),
+            flag!(true, VIR_MIGRATE_PERSIST_DEST),
+            flag!(self.block, VIR_MIGRATE_NON_SHARED_INC),
+            flag!(self.allow_unsafe, VIR_MIGRATE_UNSAFE),
+            flag!(self.auto_converge, VIR_MIGRATE_AUTO_CONVERGE),
+            flag!(self.post_copy, VIR_MIGRATE_POSTCOPY),
+            flag!(self.paused, VIR_MIGRATE_PAUSED),
+            flag!(self.parallel_connections.is_some(), VIR_MIGRATE_PARALLEL),
+            flag!(self.compression.is_some(), VIR_MIGRATE_COMPRESSED),
         ];
-        let always =
-            sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_PERSIST_DEST;
-        let set = optional.into_iter().filter(|(is_set, _)| *is_set);
-        set.fold(always, |flags, (_, flag)| flags | flag)
+        let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+        set.map(|(_, flag)| flag)
+    }
+
+    fn flags(&self) -> c_uint {
+        self.set_flags().fold(0, |flags, (flag, _)| flags | flag)
+    }
+
+    /// libvirt's names of the flags that are set.
+    #[must_use]
+    pub fn flag_names(&self) -> Vec<&'static str> {
+        self.set_flags().map(|(_, name)| name).collect()
     }
 
     fn params(&self) -> Result<TypedParams, Error> {

@@ -1,10 +1,10 @@
 //! Live migration, as the source.
 //!
 //! ```text
-//!  MigrateVirtualMachine ─► metadata ─► a job: detach SR-IOV ─► document ─► libvirt ─────────┬─► metadata: ended
-//!                                                                             ▲              │
-//!                            sample every 400 ms, at each iteration ─► monitor ─► decisions ─┘
-//!  CancelVirtualMachineMigration ─► metadata: Aborting ─► abort ───────────────┘
+//!  MigrateVirtualMachine ─► metadata ─► a job: detach SR-IOV ─► document ─► plugins ─► libvirt ─┬─► metadata: ended
+//!                                                                                         ▲       │
+//!                                 sample every 400 ms, at each iteration ─► monitor ─► decisions ─┘
+//!  CancelVirtualMachineMigration ─► metadata: Aborting ─► abort ──────────────────────────┘
 //! ```
 //!
 //! virt-handler sees only the metadata, and a cancellation reaches the job only through them.
@@ -14,6 +14,7 @@ mod abort;
 mod document;
 pub(super) mod error;
 mod monitor;
+mod plugins;
 mod progress;
 mod record;
 mod resume;
@@ -24,4 +25,4 @@ mod transfer;
 pub(super) use progress::job_info;
 pub use record::MigrationRecord;
 pub(super) use resume::AdoptedMigration;
-pub use source::MigrationSource;
+pub use source::{MigrateRequest, MigrationSource};

@@ -12,11 +12,12 @@ use super::error::{MigrationError, failure_reason};
 use super::monitor::{Action, Monitor, Rules};
 use super::record::MigrationRecord;
 use super::transfer::Transfer;
-use super::{abort, sriov};
+use super::{abort, plugins, sriov};
 use crate::launcher::admit::first_read;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking, within};
 use crate::launcher::metadata_copy;
+use crate::launcher::preparation::Preparation;
 use crate::launcher::vm::{Job, JobKind, Vm};
 use api::migration_options::MigrationOptions;
 use api::proto::inspect::v1::MigrationBegan;
@@ -25,15 +26,26 @@ use convert::migration::data_size_gigabytes;
 use domain::metadata::MigrationMetadata;
 use libvirt::{ChangeableDomain, Event, JobStats, Migration};
 use os::failpoints;
+use prost::bytes::Bytes;
 
 /// Limit of reading libvirt's final statistics, which must not delay the report of the end.
 const COMPLETED_JOB_TIMEOUT: Duration = Duration::from_millis(50);
 /// A functional test of KubeVirt sets this annotation to make the migration fail.
 const FORCE_FAILURE: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
 
+/// The input of `MigrateVirtualMachine`.
+#[derive(Debug)]
+pub struct MigrateRequest {
+    pub vmi: Arc<Vmi>,
+    /// The VMI as received; plugins get these bytes.
+    pub vmi_json: Bytes,
+    pub options: MigrationOptions,
+}
+
 pub struct MigrationSource {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
+    preparation: Arc<Preparation>,
     pod: pod::LauncherFlags,
     events: broadcast::Sender<Event>,
     /// The record of the last migration.
@@ -44,12 +56,14 @@ impl MigrationSource {
     pub(in crate::launcher) fn new(
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
+        preparation: Arc<Preparation>,
         pod: pod::LauncherFlags,
         events: broadcast::Sender<Event>,
     ) -> Arc<Self> {
         Arc::new(Self {
             libvirt,
             vm,
+            preparation,
             pod,
             events,
             record: Arc::default(),
@@ -62,22 +76,18 @@ impl MigrationSource {
     /// # Errors
     /// The migration must not start now, or it has ended already.
     // D-mig-4 (docs/differences.md).
-    pub async fn begin(
-        self: &Arc<Self>,
-        vmi: Arc<Vmi>,
-        options: MigrationOptions,
-    ) -> Result<(), LauncherError> {
-        let uid = migration_uid(&vmi)?.to_owned();
+    pub async fn begin(self: &Arc<Self>, request: MigrateRequest) -> Result<(), LauncherError> {
+        let uid = migration_uid(&request.vmi)?.to_owned();
         first_read(&self.vm).await?;
         // There is no await from here to the metadata, so only one of several requests starts it.
         if has_begun(self.vm.metadata().migration(), &uid)? {
             return Ok(());
         }
         let job = self.vm.begin(JobKind::MigrationOut)?;
-        self.record.begin(began(&uid, &options));
+        self.record.begin(began(&uid, &request.options));
         self.vm
             .change_metadata(|metadata| metadata.migration_out_began(&uid));
-        tokio::spawn(self.clone().run(Arc::new(job), vmi, options, uid));
+        tokio::spawn(self.clone().run(Arc::new(job), request, uid));
         Ok(())
     }
 
@@ -94,17 +104,10 @@ impl MigrationSource {
         }
     }
 
-    async fn run(
-        self: Arc<Self>,
-        job: Arc<Job>,
-        vmi: Arc<Vmi>,
-        options: MigrationOptions,
-        uid: String,
-    ) {
+    async fn run(self: Arc<Self>, job: Arc<Job>, request: MigrateRequest, uid: String) {
         let (this, work_job, work_uid) = (self.clone(), job.clone(), uid.clone());
         // The migration has a task of its own, so that a panic ends only this migration.
-        let work =
-            tokio::spawn(async move { this.migrate(&work_job, &vmi, &options, &work_uid).await });
+        let work = tokio::spawn(async move { this.migrate(&work_job, &request, &work_uid).await });
         let what = "the migration";
         let result = work.await.unwrap_or(Err(LauncherError::Worker { what }));
         self.record.set_progress(None);
@@ -146,10 +149,10 @@ impl MigrationSource {
     async fn migrate(
         &self,
         job: &Job,
-        vmi: &Vmi,
-        options: &MigrationOptions,
+        request: &MigrateRequest,
         uid: &str,
     ) -> Result<(), LauncherError> {
+        let MigrateRequest { vmi, options, .. } = request;
         if vmi.metadata.annotations.contains_key(FORCE_FAILURE) {
             return Err(MigrationError::FunctionalTest.into());
         }
@@ -163,8 +166,12 @@ impl MigrationSource {
         let mut events = self.events.subscribe();
         // D-mig-10 (docs/differences.md).
         let (domain, migration) = tokio::select! {
-            prepared = self.prepare(job, vmi, options, &mut events) => prepared?,
+            prepared = self.prepare(job, request, &mut events) => prepared?,
             () = abort::requested(&self.vm) => return Err(MigrationError::Aborted.into()),
+        };
+        let options = &MigrationOptions {
+            allow_post_copy: migration.post_copy,
+            ..options.clone()
         };
         let dir = self.pod.root.path(&self.pod.ephemeral_disk_dir);
         let what = "measuring the pod's disks";
@@ -184,10 +191,23 @@ impl MigrationSource {
         transfer.run(migration).await
     }
 
+    /// Builds libvirt's parameters of the migration and lets plugins change them.
+    async fn prepare(
+        &self,
+        job: &Job,
+        request: &MigrateRequest,
+        events: &mut Receiver<Event>,
+    ) -> Result<(ChangeableDomain, Migration), LauncherError> {
+        let (vmi, options) = (&request.vmi, &request.options);
+        let (domain, migration) = self.build(job, vmi, options, events).await?;
+        let migration = plugins::run(&self.preparation, &request.vmi_json, &domain, migration);
+        Ok((domain.clone(), migration.await?))
+    }
+
     /// Writes the metadata to the domain, detaches the SR-IOV devices and builds libvirt's
     /// parameters. No other change may come in between. This waits for its turn without a limit: no
     /// caller waits.
-    async fn prepare(
+    async fn build(
         &self,
         job: &Job,
         vmi: &Vmi,

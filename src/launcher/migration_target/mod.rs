@@ -89,6 +89,8 @@ impl MigrationTarget {
     /// waits: it goes on, and the next call repeats it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
+        let known = &self.preparation.known_plugins;
+        known.remember(&request.plugins).await;
         let this = self.clone();
         let prepared = tokio::spawn(async move {
             let prepared = this.prepare(&request).await;

@@ -92,6 +92,8 @@ impl Syncs {
     /// The first failure.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
+        let known = &self.start.preparation.known_plugins;
+        known.remember(&request.plugins).await;
         // Only the first read of an adopted domain tells whether its user has paused it.
         self.vm.wait_for_first_read().await;
         self.vm.admit(Request::Sync)?;

@@ -77,6 +77,8 @@ pub const PASST_LOG: &str = share!("/passt.log");
 pub const BACKUP_SOCKET: &str = share!("/sockets/backup-nbd-sock");
 /// Not in KubeVirt: how the hooks were called, for `launcherctl hooks`.
 pub const HOOKS_REPORT: &str = share!("/hooks.json");
+/// Not in KubeVirt: the plugins of the last sync, if one has a hook that no sync calls.
+pub const PLUGINS_FILE: &str = share!("/plugins.json");
 
 // ---- private: the launcher, libvirt and QEMU
 
