@@ -1,14 +1,15 @@
 //! Starts a domain: converts the VMI, prepares the pod, calls the hooks, defines and starts.
 //!
 //! ```text
-//!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► network ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► start
-//!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │
+//!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► network ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► PreBoot ─► start
+//!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │      plugins
 //!                                                                                addresses of tagged devices ◄────┘
 //! ```
 //! The start is a job. After a failure no domain stays behind, and the next sync starts over.
 
 mod console;
 pub(super) mod error;
+mod pre_boot;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -38,6 +39,7 @@ use domain::xml::secrets::without_secrets;
 use error::DomainStartError;
 use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
 use os::lock::lock;
+use pre_boot::PreBoot;
 
 pub(super) struct Start {
     pub libvirt: Arc<LibvirtDomain>,
@@ -116,6 +118,7 @@ impl Start {
             .cloud_init
             .clone()
             .filter(|_| has_tags(&request.vmi));
+        let pre_boot = PreBoot::new(preparation, request, &converted.domain);
         let (this, vmi) = (self.clone(), request.vmi.clone());
         let prepare = move || this.prepare(&vmi, converted);
         let prepared = blocking("preparing the pod", prepare);
@@ -132,6 +135,7 @@ impl Start {
             ports,
             modified_by,
             unfinished_cloud_init,
+            pre_boot,
         })
     }
 
@@ -183,8 +187,9 @@ impl Start {
         let Definition {
             xml,
             ports,
-            modified_by,
+            mut modified_by,
             unfinished_cloud_init,
+            pre_boot,
         } = definition;
         let defining = self.timeline().step(Step::Define);
         let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
@@ -198,6 +203,12 @@ impl Start {
             let written = read_spec(&domain, XmlKind::Inactive)
                 .and_then(|defined| self.pod.write_device_metadata(vmi, data, &defined));
             written.map_err(|error| undo(&domain, error))?;
+        }
+        if let Some(pre_boot) = pre_boot {
+            let ran = pre_boot.run(&domain, job);
+            let plugins = ran.map_err(|error| undo(&domain, error))?;
+            let plugins = plugins.into_iter().map(|plugin| format!("plugin {plugin}"));
+            modified_by.extend(plugins);
         }
         if job.is_cancelled() {
             return Err(undo(&domain, DomainStartError::Killed.into()));
@@ -304,6 +315,7 @@ struct Definition {
     modified_by: Vec<String>,
     /// The data of a cloud-init image that still lacks the addresses of tagged devices.
     unfinished_cloud_init: Option<Value>,
+    pre_boot: Option<PreBoot>,
 }
 
 /// Whether a device has a `tag`, by which the guest finds it in the cloud-init metadata.
