@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use api::proto::cmd::v1::{Response as Answer, VirtualMachineOptions};
+use api::proto::cmd::v1::{Response as Answer, VirtualMachineOptions, VmiRequest};
 use api::proto::hooks::plugins::domain_hook_service_server::{
     DomainHookService, DomainHookServiceServer,
 };
@@ -54,12 +54,16 @@ impl Plugin {
     }
 }
 
-pub(crate) async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
+pub(crate) fn request(pod: &Pod, vmi: &Vmi, plugins: &Value) -> VmiRequest {
     let options = VirtualMachineOptions {
         plugins_json: Bytes::from(plugins.to_string()),
         ..Default::default()
     };
-    let request = pod.request(vmi.value()).with_options(&options);
+    pod.request(vmi.value()).with_options(&options)
+}
+
+pub(crate) async fn sync(pod: &Pod, vmi: &Vmi, plugins: &Value) -> Answer {
+    let request = request(pod, vmi, plugins);
     pod.cmd()
         .sync_virtual_machine(request)
         .await
