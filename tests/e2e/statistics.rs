@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use api::proto::cmd::v1::{
-    AgentLoadRequest, AgentOsInfoRequest, DirtyRateRequest, DomainStatsRequest, EmptyRequest,
-    VmStatsRequest,
+    AgentDevicesRequest, AgentLoadRequest, AgentOsInfoRequest, DirtyRateRequest,
+    DomainStatsRequest, EmptyRequest, VmStatsRequest,
 };
 
 use crate::harness::{Pod, TEST_TIMEOUT, in_pod};
@@ -86,6 +86,18 @@ fn statistics_are_libvirts_under_the_names_of_the_vmi() {
         let load = answer.guest_get_load.unwrap();
         assert_eq!(answer.response.unwrap().success, load.success, "{load:?}");
         assert_eq!(answer.guest_get_users, None);
+
+        // Only agents in Windows have this one; virt-handler of v1.10 asks all.
+        let request = VmStatsRequest {
+            guest_get_os_info: Some(AgentOsInfoRequest {}),
+            guest_get_devices: Some(AgentDevicesRequest {}),
+            ..VmStatsRequest::default()
+        };
+        let answer = pod.cmd().get_vm_stats(request).await.unwrap().into_inner();
+        assert!(answer.response.as_ref().unwrap().success, "{answer:?}");
+        let devices = answer.guest_get_devices.unwrap();
+        assert_eq!((devices.success, devices.message.as_str()), (true, ""));
+        assert!(!answer.guest_get_os_info.unwrap().message.is_empty());
     });
 }
 

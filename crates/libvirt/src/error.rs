@@ -137,6 +137,15 @@ impl Error {
         )
     }
 
+    /// The guest agent does not have the command, or it is disabled there. libvirt passes on the
+    /// text of QEMU's agent for all its errors with one code, so the text tells.
+    pub fn is_unknown_agent_command(&self) -> bool {
+        let texts = ["has not been found", "has been disabled"];
+        self.is_unsupported_by_agent()
+            || (self.code == code::AGENT_COMMAND_FAILED
+                && texts.iter().any(|text| self.message.contains(text)))
+    }
+
     /// Another job holds the domain.
     pub fn is_busy(&self) -> bool {
         matches!(self.code, code::OPERATION_TIMEOUT | code::RESOURCE_BUSY)

@@ -50,4 +50,5 @@ agent_commands! {
     Route "guest-network-get-route" guest_network_get_route,
     Interfaces "guest-network-get-interfaces" guest_network_get_interfaces,
     MemoryBlocks "guest-get-memory-blocks" guest_get_memory_blocks,
+    Devices "guest-get-devices" guest_get_devices,
 }

@@ -15,8 +15,8 @@ use crate::launcher::libvirt_domain::{LibvirtDomain, READ_TIMEOUT};
 
 pub struct AgentData {
     libvirt: Arc<LibvirtDomain>,
-    /// The last answer to each command.
-    known: Mutex<HashMap<AgentCommand, (Instant, String)>>,
+    /// The last answer to each command; `None` if the agent lacks the command.
+    known: Mutex<HashMap<AgentCommand, (Instant, Option<String>)>>,
 }
 
 /// How long an answer is reused: KubeVirt's figures.
@@ -31,7 +31,7 @@ fn max_age(command: AgentCommand) -> Duration {
         | Command::Timezone
         | Command::Route
         | Command::Interfaces => 5 * 60,
-        Command::MemoryBlocks => 30 * 60,
+        Command::MemoryBlocks | Command::Devices => 30 * 60,
     })
 }
 
@@ -48,16 +48,41 @@ impl AgentData {
     /// # Errors
     /// There is no agent, it does not know the command, or it does not answer in time.
     pub async fn answer(&self, command: AgentCommand) -> Result<String, LauncherError> {
-        let known = self.known.lock().await;
-        if let Some(answer) = recent(known.get(&command), max_age(command)) {
-            return Ok(answer);
+        match self.known(command).await {
+            Some(Some(answer)) => Ok(answer),
+            _ => self.ask(command).await,
         }
-        drop(known);
+    }
+
+    /// Like [`Self::answer`], but empty if the agent lacks the command, which it is then not asked
+    /// again for as long as an answer would be reused (VEP 385; KubeVirt v1.10).
+    ///
+    /// # Errors
+    /// There is no agent, or it does not answer in time.
+    pub async fn answer_if_known(&self, command: AgentCommand) -> Result<String, LauncherError> {
+        if let Some(answer) = self.known(command).await {
+            return Ok(answer.unwrap_or_default());
+        }
+        match self.ask(command).await {
+            Err(LauncherError::Libvirt(error)) if error.is_unknown_agent_command() => {
+                let mut known = self.known.lock().await;
+                known.insert(command, (Instant::now(), None));
+                Ok(String::new())
+            }
+            answered => answered,
+        }
+    }
+
+    async fn known(&self, command: AgentCommand) -> Option<Option<String>> {
+        recent(self.known.lock().await.get(&command), max_age(command))
+    }
+
+    async fn ask(&self, command: AgentCommand) -> Result<String, LauncherError> {
         let what = "asking the guest agent for a metric";
         let ask = move |domain: &libvirt::Domain| Ok(poll::command(domain, command.name())?);
         let answer = self.libvirt.agent_call(what, READ_TIMEOUT, ask).await?;
         let mut known = self.known.lock().await;
-        known.insert(command, (Instant::now(), answer.clone()));
+        known.insert(command, (Instant::now(), Some(answer.clone())));
         Ok(answer)
     }
 }
