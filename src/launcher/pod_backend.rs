@@ -241,7 +241,8 @@ impl PodBackend for Pod {
             return Ok(());
         }
         data.devices_data = Some(devices);
-        Ok(pod::write_cloud_init(&self.config, vmi, &data)?)
+        pod::write_cloud_init(&self.config, vmi, &data)?;
+        Ok(())
     }
 
     fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError> {

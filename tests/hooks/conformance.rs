@@ -31,6 +31,7 @@ async fn conformance(command: impl FnOnce(&Path) -> Command, limits: Limits) -> 
         socket_dir: dir.path().to_path_buf(),
         vmi_json: Bytes::from_static(VMI.as_bytes()),
         domain_xml: DOMAIN.to_owned(),
+        plugin: None,
     };
     check(subject, limits).await
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use domain::xml::tree::Element;
 use prost::bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::Instant;
 
-use super::conformance::program::Process;
+use super::conformance::program::{Process, Protocol};
 use super::diff::{Changes, diff};
 use super::error::{HookError, UnusableReason};
+use super::plugins::PluginError;
 use super::sidecar::{HookPoint, Sidecar};
 use super::{client, cloud_init, discovery, sidecars::Sidecars, work};
 
@@ -54,6 +55,18 @@ impl DryRun {
     pub fn is_idempotent(&self) -> bool {
         self.second_changes.is_empty()
     }
+
+    /// The result for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let cloud_init = self.cloud_init.as_ref();
+        json!({
+            "sidecar": self.sidecar, "points": self.points, "changes": self.changes.list,
+            "again": self.second_changes.list, "xml": self.xml,
+            "cloudInitChanges": cloud_init.map(|tried| &tried.changes.list),
+            "cloudInit": cloud_init.map(|tried| &tried.data),
+        })
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +78,12 @@ pub enum ProgramError {
     /// A launcher would refuse the sidecar or its answer.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// A launcher would refuse the plugin's answer.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    /// The socket of a plugin that runs.
+    #[error("{}: a plugin's socket is in a directory var/run/kubevirt-plugin/<plugin>, as in its pod", .0.display())]
+    Place(PathBuf),
 }
 
 /// Starts a program, calls it like [`dry_run`], and kills it. The program makes its socket in
@@ -79,7 +98,7 @@ pub async fn dry_run_program(
     input: DryRunInput,
     limit: Duration,
 ) -> Result<DryRun, ProgramError> {
-    let mut process = Process::new(command, socket_dir);
+    let mut process = Process::new(command, socket_dir, Protocol::Sidecar);
     let started = process.start(limit).await;
     let sidecar = started.map_err(|error| ProgramError::Start(Box::new(error)))?;
     let tried = call(sidecar, input, os::time::deadline(limit)).await;

@@ -26,6 +26,7 @@ pub mod diff;
 mod discovery;
 pub mod dry_run;
 mod error;
+pub mod plugin_dry_run;
 pub mod plugins;
 mod report;
 mod sidecar;

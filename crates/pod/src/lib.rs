@@ -61,7 +61,8 @@ pub use backup_dir::BackupDir;
 pub use cloud_init::CloudInitError;
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,
-    device_metadata, write_cloud_init, write_empty_cloud_init,
+    device_metadata, example_cloud_init, example_cloud_init_image, write_cloud_init,
+    write_empty_cloud_init,
 };
 pub use collect::{collect_context, of_options, of_vmi};
 pub use directories::directories;

@@ -8,6 +8,7 @@ use domain::xml::ReadError;
 
 use super::inputs::MARKED_ELEMENTS;
 use crate::error::{CallError, HookError};
+use crate::plugins::PluginError;
 use crate::sidecar::Version;
 use crate::timeout::display_duration;
 
@@ -36,6 +37,13 @@ pub enum Failure {
     LostElements { missing: usize },
     #[error("it does not answer Info afterwards")]
     NotServing(#[source] CallError),
+    /// A plugin's call failed, or a launcher would refuse its answer.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    #[error("it does not accept a connection afterwards")]
+    NotAccepting(#[source] CallError),
+    #[error("it serves no hook point of LauncherHookService")]
+    NoPoints,
     #[error("the slowest call took {}, the limit is {}", display_duration(*slowest), display_duration(*limit))]
     Slow { slowest: Duration, limit: Duration },
     #[error("it is still running after {}", display_duration(*after))]

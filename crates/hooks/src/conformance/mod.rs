@@ -1,4 +1,5 @@
-//! Checks a sidecar program against what a launcher expects of it.
+//! Checks a sidecar program against what a launcher expects of it. A plugin's program is checked in
+//! `plugin`.
 //!
 //! ```text
 //!  start ─► info ─► for each version that it offers:                       ─► shutdown ─► start ─► SIGTERM
@@ -12,6 +13,7 @@
 mod checks;
 mod failure;
 mod inputs;
+mod plugin;
 pub(crate) mod program;
 mod table;
 
@@ -23,8 +25,9 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use self::failure::Failure;
-use self::program::Process;
+use self::program::{Process, Protocol};
 pub use self::table::{Check, CheckResult, Conformance, Outcome};
+use super::plugins::TrialPod;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
 /// Reason for skipping the checks that a hook would pass by always failing.
@@ -33,10 +36,12 @@ const FAILS_VALID_INPUT: &str = "not checked, as the hook fails with valid input
 #[derive(Debug)]
 pub struct Subject {
     pub command: Command,
-    /// The directory in which the program makes its socket. Must be empty.
+    /// The directory in which the program makes its socket. Must be empty. Not for a plugin.
     pub socket_dir: PathBuf,
     pub vmi_json: Bytes,
     pub domain_xml: String,
+    /// The program is a plugin's sidecar, and this stands for its pod.
+    pub plugin: Option<TrialPod>,
 }
 
 /// How long the program may take.
@@ -64,9 +69,12 @@ impl Default for Limits {
 }
 
 /// Makes all checks and records failures in the table. Dropping the future kills the program.
-pub async fn check(subject: Subject, limits: Limits) -> Conformance {
+pub async fn check(mut subject: Subject, limits: Limits) -> Conformance {
+    if let Some(pod) = subject.plugin.take() {
+        return plugin::check(subject, pod, limits).await;
+    }
     let mut run = Run {
-        process: Process::new(subject.command, subject.socket_dir),
+        process: Process::new(subject.command, subject.socket_dir, Protocol::Sidecar),
         vmi_json: subject.vmi_json,
         domain_xml: subject.domain_xml,
         limits,

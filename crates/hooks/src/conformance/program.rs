@@ -1,21 +1,35 @@
 //! The program being checked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::failure::Failure;
+use crate::client;
 use crate::discovery;
-use crate::sidecar::Sidecar;
+use crate::sidecar::{Sidecar, Version};
+
+/// Delay before a plugin's directory is read again.
+const SOCKET_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// How a program shows that it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// `Info` of a hook sidecar.
+    Sidecar,
+    /// A connection: a plugin's sidecar has no `Info`.
+    Plugin,
+}
 
 /// The program's process, started on demand.
 pub struct Process {
     command: Command,
     socket_dir: PathBuf,
+    protocol: Protocol,
     running: Option<Running>,
 }
 
@@ -39,7 +53,7 @@ impl Drop for Group {
 
 impl Process {
     /// Does not start the program yet.
-    pub fn new(mut command: Command, socket_dir: PathBuf) -> Self {
+    pub fn new(mut command: Command, socket_dir: PathBuf, protocol: Protocol) -> Self {
         command
             .stdin(Stdio::null())
             .process_group(0)
@@ -47,11 +61,12 @@ impl Process {
         Self {
             command,
             socket_dir,
+            protocol,
             running: None,
         }
     }
 
-    /// Starts the program and waits until it answers `Info`.
+    /// Starts the program and waits until it serves.
     ///
     /// # Errors
     /// [`Failure::Start`], [`Failure::Exited`], [`Failure::NotReady`].
@@ -62,11 +77,11 @@ impl Process {
         let group = Group(id.and_then(Pid::from_raw));
         let deadline = os::time::deadline(limit);
         let found = tokio::select! {
-            found = discovery::collect(&self.socket_dir, 1, deadline) => found.map_err(Failure::from),
+            found = self.find(deadline) => found,
             status = child.wait() => Err(exited(status)),
         };
-        match found.map(|found| found.into_iter().next()) {
-            Ok(Some(sidecar)) => {
+        match found {
+            Ok(sidecar) => {
                 self.running = Some(Running {
                     child,
                     group,
@@ -74,8 +89,17 @@ impl Process {
                 });
                 Ok(sidecar)
             }
-            failed => Err(failed.err().unwrap_or(Failure::NoSocket)),
+            failed => failed,
         }
+    }
+
+    async fn find(&self, deadline: Instant) -> Result<Sidecar, Failure> {
+        if self.protocol == Protocol::Plugin {
+            let found = timeout_at(deadline, first_socket(&self.socket_dir)).await;
+            return found.map_err(|_| Failure::NoSocket);
+        }
+        let found = discovery::collect(&self.socket_dir, 1, deadline).await?;
+        found.into_iter().next().ok_or(Failure::NoSocket)
     }
 
     /// Returns the sidecar, restarting it if it has exited.
@@ -141,6 +165,26 @@ impl Process {
         for entry in entries.flatten() {
             let _ = std::fs::remove_file(entry.path());
         }
+    }
+}
+
+/// Waits for a socket in the directory that accepts connections.
+async fn first_socket(dir: &Path) -> Sidecar {
+    loop {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for socket in entries.map(|entry| entry.path()) {
+            if client::connect(&socket).await.is_ok() {
+                let name = socket.file_name().unwrap_or_default();
+                return Sidecar {
+                    name: name.to_string_lossy().into_owned(),
+                    id: socket.display().to_string(),
+                    socket,
+                    version: Version::V1alpha1,
+                    points: Vec::new(),
+                };
+            }
+        }
+        sleep(SOCKET_RETRY_DELAY).await;
     }
 }
 

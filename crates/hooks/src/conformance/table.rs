@@ -29,6 +29,18 @@ pub enum Check {
     PreCloudInitIso,
     /// The program answers and survives cloud-init data that is not JSON.
     InvalidCloudInit,
+    /// A plugin's `GuestDefinition` answers with the same domain.
+    GuestDefinition,
+    /// A plugin's `PreBoot` leaves a whole cloud-init image and NVRAM.
+    PreBoot,
+    /// `PreBoot` does not change its own result.
+    PreBootIdempotence,
+    /// `PreBoot` answers for a guest that has neither file.
+    PreBootWithoutFiles,
+    /// A plugin's `PreMigrationSource` answers with settings that a launcher accepts.
+    PreMigrationSource,
+    /// `PreMigrationSource` does not change its own result.
+    PreMigrationSourceIdempotence,
     /// The slowest call was within the limit.
     Time,
     /// The program exits after `Shutdown`.

@@ -47,6 +47,20 @@ impl BootFileKind {
         }
     }
 
+    /// A file of the firmware to try a plugin with, where distributions have it.
+    #[must_use]
+    pub fn example_nvram() -> Option<PathBuf> {
+        let dirs = [
+            "OVMF/OVMF_VARS_4M.fd",
+            "OVMF/OVMF_VARS.fd",
+            "edk2/ovmf/OVMF_VARS.fd",
+        ];
+        let mut paths = dirs
+            .into_iter()
+            .map(|path| Path::new("/usr/share").join(path));
+        paths.find(|path| path.is_file())
+    }
+
     /// The name in log lines and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {

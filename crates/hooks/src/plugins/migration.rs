@@ -107,7 +107,7 @@ impl Pipeline {
 }
 
 /// The request of a hook with these settings.
-pub fn request(settings: &MigrationSettings, vmi_json: &Bytes) -> PreMigrationSourceRequest {
+fn request(settings: &MigrationSettings, vmi_json: &Bytes) -> PreMigrationSourceRequest {
     PreMigrationSourceRequest {
         vmi: vmi_json.clone(),
         sidecar_context: Some(SidecarContext {
@@ -121,7 +121,7 @@ pub fn request(settings: &MigrationSettings, vmi_json: &Bytes) -> PreMigrationSo
 ///
 /// # Errors
 /// The first setting that a plugin may not change, or that libvirt would misread.
-pub fn check(
+fn check(
     before: &MigrationSettings,
     mut after: MigrationSettings,
 ) -> Result<MigrationSettings, SettingsError> {

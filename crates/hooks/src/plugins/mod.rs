@@ -11,29 +11,33 @@
 //! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`). A list without
 //! `launcherHooks` never reaches any of these.
 //!
+//! `launcherctl` calls an author's plugin by the same code (`trial`).
+//!
 //! Another program evaluates expressions (`evaluator`): `crates/cel-evaluator`, with the tables of
 //! types `libvirtxml.txt` and `vmi.txt`. `sidecar` calls the sidecars of plugins.
 
 mod boot;
-pub(crate) mod boot_files;
+mod boot_files;
 mod config;
 mod context;
 mod error;
 mod evaluator;
-pub(crate) mod migration;
+mod migration;
 mod pipeline;
 mod point;
 mod selection;
-pub(crate) mod sidecar;
+mod sidecar;
+mod trial;
 
 pub use boot_files::{BootFile, BootFileError, BootFileKind};
 pub use config::TimeoutError;
 pub use context::InvocationContext;
 pub use error::{PluginError, PluginHookError, SidecarError};
 pub use evaluator::ExpressionError;
-pub use migration::SettingsError;
+pub use migration::{SettingsError, changes as settings_changes};
 pub use pipeline::{Applied, Pipeline};
 pub use point::LauncherHookPoint;
+pub use trial::{Trial, TrialPod, example_settings, is_unserved};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
@@ -49,7 +49,8 @@ fn layout(source: DataSource) -> &'static Layout {
     }
 }
 
-/// Writes the cloud-init image of the VMI. The same data again touches nothing.
+/// Writes the cloud-init image of the VMI, and returns its path. The same data again touches
+/// nothing.
 ///
 /// Device metadata is known only when libvirt has given addresses, so for a VMI with
 /// tagged devices the launcher writes the image once more between definition and start.
@@ -60,11 +61,11 @@ pub fn write_cloud_init(
     cfg: &LauncherFlags,
     vmi: &Vmi,
     data: &CloudInitData,
-) -> Result<(), PodError> {
+) -> Result<PathBuf, PodError> {
     write(cfg, vmi, data).map_err(PodError::of(&data.volume_name))
 }
 
-fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<(), PodError> {
+fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<PathBuf, PodError> {
     if data.user_data.is_empty() && data.network_data.is_empty() {
         return Err(CloudInitError::NoData.into());
     }
@@ -72,7 +73,8 @@ fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<(), Pod
     let dir = domain_dir(cfg, vmi)?;
     let tree = Scratch::new(&dir)?;
     tree.fill(layout, data, &metadata(vmi, data)?)?;
-    iso::make(&dir, layout.image, layout.label, &Tree::Directory(&tree.0))
+    iso::make(&dir, layout.image, layout.label, &Tree::Directory(&tree.0))?;
+    Ok(dir.path().join(layout.image))
 }
 
 /// An image of `size` zero bytes: on a migration target the source's image arrives with the disk.
@@ -125,7 +127,7 @@ fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
 
 /// The files of the image while it is made. They may hold secrets: they are the launcher's own, and
 /// go again, whatever happens.
-struct Scratch(std::path::PathBuf);
+struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(dir: &Dir) -> Result<Self, PodError> {

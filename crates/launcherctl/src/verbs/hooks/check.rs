@@ -10,13 +10,14 @@ use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::{temporary_dir, until_signal};
+use super::{socket_dir, temporary_dir, until_signal};
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{self, in_manifest};
 use crate::verbs::target::warn_of_unknown_fields;
 use crate::view::output::{Format, counted, print, with_progress};
+use api::vmi::Vmi;
 use domain::xml::tree::Element;
 use hooks::conformance::{CheckResult, Conformance, Limits, Outcome, Subject, check};
 
@@ -36,6 +37,9 @@ pub struct CheckArgs {
     /// Milliseconds that the slowest call may take
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     slowest: u64,
+    /// The program is a plugin's sidecar: it serves LauncherHookService
+    #[arg(long)]
+    plugin: bool,
     /// Show what the sidecar prints
     #[arg(short, long)]
     verbose: bool,
@@ -53,16 +57,18 @@ pub struct CheckArgs {
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     let program = SidecarProgram::new(&args.program)?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
-    let mut command = program.command(sockets.path(), links.path())?;
+    let (vmi, vmi_json, domain_xml) = inputs_of(args.vmi.as_deref())?;
+    let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
+    let mut command = program.command(&socket_dir, links.path())?;
     if !args.verbose {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
-    let (vmi_json, domain_xml) = inputs_of(args.vmi.as_deref())?;
     let subject = Subject {
         command,
-        socket_dir: sockets.path().to_owned(),
+        socket_dir,
         vmi_json,
         domain_xml,
+        plugin,
     };
     let limits = Limits {
         slowest: Duration::from_millis(args.slowest),
@@ -80,8 +86,8 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-/// The VMI and its domain.
-fn inputs_of(file: Option<&Path>) -> Result<(Bytes, String), CtlError> {
+/// The VMI, its JSON and its domain.
+fn inputs_of(file: Option<&Path>) -> Result<(Vmi, Bytes, String), CtlError> {
     let text = match file {
         Some(file) => read_text(file)?,
         None => DEFAULT_VMI.to_owned(),
@@ -91,7 +97,7 @@ fn inputs_of(file: Option<&Path>) -> Result<(Bytes, String), CtlError> {
     let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
     let context = manifest::context::context_of_pod(&vmi);
     let xml = convert::domain(&vmi, &context)?.to_xml();
-    Ok((Bytes::from(value.to_string()), xml))
+    Ok((vmi, Bytes::from(value.to_string()), xml))
 }
 
 /// The check's name, with its protocol version.
@@ -186,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_default_vmi_converts() {
-        let (vmi, xml) = inputs_of(None).unwrap();
+        let (_, vmi, xml) = inputs_of(None).unwrap();
         assert!(vmi.len() > 100 && xml.contains("<interface"), "{xml}");
     }
 

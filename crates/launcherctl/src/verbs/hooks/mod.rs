@@ -1,10 +1,11 @@
 //! `hooks`: a running launcher's sidecars and their last calls; `hooks try`: calls one sidecar with
 //! a VMI, without a launcher; `hooks check`: checks that a launcher can rely on a program as a
-//! sidecar.
+//! sidecar. Both take the sidecar of a plugin too.
 
 mod check;
 mod trial;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -12,10 +13,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::target::Target;
-use crate::error::{CtlError, RuntimeError, fail};
+use crate::error::{CtlError, RuntimeError, fail, text_error};
 use crate::files::{FileError, InFile};
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
+use api::vmi::Vmi;
+use hooks::plugins::TrialPod;
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
 
@@ -66,6 +69,18 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
 /// below `TMPDIR`, as a socket's path is limited to 107 bytes.
 fn temporary_dir() -> Result<TempDir, FileError> {
     tempfile::tempdir().map_err(FileError::on("make", std::env::temp_dir()))
+}
+
+/// The directory of the socket below an empty one, and what stands for the pod of a plugin that is
+/// tried with a VMI.
+fn socket_dir(root: &Path, vmi: Option<&Vmi>) -> Result<(PathBuf, Option<TrialPod>), CtlError> {
+    let Some(vmi) = vmi else {
+        return Ok((root.to_owned(), None));
+    };
+    let image = pod::example_cloud_init_image(root, vmi);
+    let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
+    let pod = TrialPod::new(root, image).map_err(FileError::on("fill", root))?;
+    Ok((pod.socket_dir(), Some(pod)))
 }
 
 /// Stops at Ctrl-C and other signals, so that the sidecar and its files do not outlive this

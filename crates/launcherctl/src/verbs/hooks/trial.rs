@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use clap::Args;
 use prost::bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
+use tokio::process::Command;
 
-use super::{temporary_dir, until_signal};
+use super::{socket_dir, temporary_dir, until_signal};
 use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::verbs::convert::read;
 use crate::view::output::{Format, print};
-use api::vmi::Vmi;
 use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
+use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
 use hooks::{Changes, HookPoint};
 
 /// virt-handler's limit of a whole sync.
@@ -35,6 +36,9 @@ pub struct TryArgs {
     /// serves gRPC itself on a socket in the directory {}
     #[arg(long, value_name = "SOCKET|PROGRAM")]
     sidecar: String,
+    /// The sidecar is a plugin's: it serves LauncherHookService
+    #[arg(long)]
+    plugin: bool,
     /// Show what a program that is started prints
     #[arg(short, long)]
     verbose: bool,
@@ -47,72 +51,72 @@ pub struct TryArgs {
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
-    let (cloud_init, why_not_called) = cloud_init(&vmi, links.path())?;
-    let input = DryRunInput {
-        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
-        vmi_json: Bytes::from(value.to_string()),
-        cloud_init,
-    };
-    let tried = if is_socket(Path::new(&args.sidecar)) {
-        let deadline = os::time::deadline(HOOK_TIMEOUT);
-        until_signal(dry_run(Path::new(&args.sidecar), input, deadline)).await??
-    } else {
-        let program = SidecarProgram::parse(&args.sidecar)?;
-        let mut command = program.command(sockets.path(), links.path())?;
+    let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
+    let running = Path::new(&args.sidecar);
+    let mut program = None;
+    if !is_socket(running) {
+        let sidecar = SidecarProgram::parse(&args.sidecar)?;
+        let command = program.insert(sidecar.command(&socket_dir, links.path())?);
         // Standard output is for the result.
         command.stdout(Stdio::null());
         if !args.verbose {
             command.stderr(Stdio::null());
         }
-        let trial = dry_run_program(command, sockets.path().to_owned(), input, HOOK_TIMEOUT);
-        until_signal(trial).await??
+    }
+    let vmi_json = Bytes::from(value.to_string());
+    let domain_xml = convert::domain(&vmi, &context)?.to_xml();
+    if let Some(pod) = plugin {
+        let input = PluginInput {
+            vmi_json,
+            domain_xml,
+            pod,
+        };
+        return try_plugin(running, program, input, format).await;
+    }
+    let data = pod::example_cloud_init(links.path(), &vmi)
+        .map_err(|error| text_error!("the VMI's cloud-init data").caused_by(error))?;
+    let why_not_called = data.as_ref().err().copied().unwrap_or_default();
+    let data = data.ok().map(serde_json::to_value);
+    let cloud_init = data.transpose().map_err(unusable)?;
+    let input = DryRunInput {
+        domain_xml,
+        vmi_json,
+        cloud_init,
+    };
+    let tried = match program {
+        None => until_signal(dry_run(running, input, os::time::deadline(HOOK_TIMEOUT))).await??,
+        Some(program) => {
+            let trial = dry_run_program(program, socket_dir, input, HOOK_TIMEOUT);
+            until_signal(trial).await??
+        }
     };
     let new = tried.cloud_init.as_ref().map(|tried| &tried.data);
     if let Some(data) = new {
         // The launcher makes its image of it.
         serde_json::from_value::<pod::CloudInitData>(data.clone()).map_err(unusable)?;
     }
-    let cloud_init_changes = tried.cloud_init.as_ref().map(|tried| &tried.changes.list);
-    let json = json!({
-        "sidecar": tried.sidecar, "points": tried.points, "changes": tried.changes.list,
-        "again": tried.second_changes.list, "xml": tried.xml,
-        "cloudInitChanges": cloud_init_changes, "cloudInit": new,
-    });
-    print(format, &json, || summary(&tried, why_not_called));
+    print(format, &tried.to_json(), || summary(&tried, why_not_called));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
     Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
 }
 
-/// The data as a launcher reads it, in a pod without Secrets: `empty` is an empty directory.
-/// Without data, the text says why `PreCloudInitIso` is not called.
-fn cloud_init(vmi: &Vmi, empty: &Path) -> Result<(Option<Value>, &'static str), CtlError> {
-    let pod_without_secrets = pod::LauncherFlags {
-        root: pod::Root::new(empty),
-        ..pod::LauncherFlags::default()
+async fn try_plugin(
+    running: &Path,
+    program: Option<Command>,
+    input: PluginInput,
+    format: Format,
+) -> Result<ExitCode, CtlError> {
+    let tried = match program {
+        None => until_signal(dry_run_plugin(running, input, HOOK_TIMEOUT)).await??,
+        Some(it) => until_signal(dry_run_plugin_program(it, input, HOOK_TIMEOUT)).await??,
     };
-    match pod::cloud_init(&pod_without_secrets, vmi) {
-        Ok(Some(data)) => Ok((Some(serde_json::to_value(data).map_err(unusable)?), "")),
-        Ok(None) => Ok((None, "the VMI has no cloud-init volume")),
-        Err(error) if needs_secret(&error) => Ok((
-            None,
-            "the VMI's cloud-init volume needs a Secret, and hooks try has none; give its text as userData",
-        )),
-        Err(error) => Err(text_error!("the VMI's cloud-init data")
-            .caused_by(error)
-            .into()),
-    }
+    print(format, &json!(tried), || tried.lines());
+    Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
 }
 
 fn unusable(error: serde_json::Error) -> TextError {
     text_error!("the sidecar's cloud-init data has a field that cannot be used").caused_by(error)
-}
-
-fn needs_secret(error: &pod::PodError) -> bool {
-    match error {
-        pod::PodError::Volume { source, .. } => needs_secret(source),
-        other => other.is_not_found(),
-    }
 }
 
 fn is_socket(path: &Path) -> bool {
