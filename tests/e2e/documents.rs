@@ -38,6 +38,8 @@ impl Reader {
         let reader = Self { home };
         std::fs::create_dir(reader.path("bin")).unwrap();
         std::fs::create_dir(reader.path("work")).unwrap();
+        let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+        std::os::unix::fs::symlink(proto, reader.path("work/proto")).unwrap();
         std::fs::copy(guest_image(), reader.path("work/guest.img")).unwrap();
         for (name, script) in PROGRAMS {
             let script = script
@@ -139,6 +141,26 @@ fn secrets() {
 #[test]
 fn migrate() {
     check(None, "docs/migrate.md");
+}
+
+#[test]
+fn plugins() {
+    if has_python_grpc() {
+        check(None, "docs/plugins.md");
+    }
+}
+
+/// The python3 that the commands find has gRPC; without it that is said.
+pub(crate) fn has_python_grpc() -> bool {
+    let mut import = Command::new("python3");
+    let output = import
+        .args(["-c", "import grpc, grpc_tools.protoc"])
+        .output();
+    let has = output.is_ok_and(|output| output.status.success());
+    if !has {
+        println!("skipped: python3 has no grpcio or no grpcio-tools");
+    }
+    has
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -19,6 +20,7 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
+use crate::documents::has_python_grpc;
 use crate::faults::{Held, kill, kill_daemon, launch};
 use crate::harness::{
     Guest, MigrationProxies, Pod, Vmi, begin, cancel, failed, has_moved, in_pod, migratable_pod,
@@ -26,6 +28,7 @@ use crate::harness::{
 };
 use crate::monitor::launcher;
 use crate::plugins::sync;
+use crate::sidecars::example;
 
 const ISO: &str = "/var/run/kubevirt-ephemeral-disks/cloud-init-data/default";
 const GIVEN: &str = "#cloud-config\n# by-virt-handler\n";
@@ -549,5 +552,100 @@ fn the_launcher_is_killed_while_a_plugin_decides_on_a_migration() {
         assert!(reason.contains("not today"), "{reason}");
         assert_eq!(proxies.copied(), 0, "it began after a refusal");
         assert_eq!(guest.run("echo $mark").await, "kept");
+    });
+}
+
+/// A process of an example; it ends with the test.
+struct Example(std::process::Child);
+
+impl Example {
+    fn start(pod: &Pod, plugin: &str, command: &mut Command) -> Self {
+        let socket = pod.path(&format!("/var/run/kubevirt-plugin/{plugin}/hook.sock"));
+        let child = command.arg(socket.parent().unwrap()).spawn().unwrap();
+        while !socket.exists() {
+            std::thread::yield_now();
+        }
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_python_example_adds_a_network_configuration() {
+    if !has_python_grpc() {
+        return;
+    }
+    let mut pod = Pod::new();
+    let stubs = tempfile::tempdir().unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let out = |option: &str| format!("--{option}={}", stubs.path().display());
+    let compiled = Command::new("python3")
+        .args(["-m", "grpc_tools.protoc", "-I"])
+        .arg(repository.join("proto"))
+        .args([out("python_out"), out("grpc_python_out")])
+        .arg("hooks_plugins.proto")
+        .status();
+    assert!(compiled.unwrap().success());
+    let mut command = Command::new("python3");
+    let script = repository.join("examples/plugins/network-python/network.py");
+    command.arg(script).env("PYTHONPATH", stubs.path());
+    let _plugin = Example::start(&pod, "network", &mut command);
+    let vmi = vmi("network", &pod);
+    pod.start(&vmi, &["--libvirt=embed"]).await;
+    let socket = "/var/run/kubevirt-plugin/network/hook.sock";
+    let hook = json!({"sidecar": {"socketPath": socket, "permittedHooks": ["PreBoot"]}});
+    let list = json!([{"metadata": {"name": "network"}, "spec": {"launcherHooks": [hook]}}]);
+    let answer = sync(&pod, &vmi, &list).await;
+    assert!(answer.success, "{}\n{}", answer.message, pod.log_tail());
+    let image = std::fs::read(iso(&pod, &vmi)).unwrap();
+    assert!(contains(&image, b"network-config") && contains(&image, b"mtu: 1400"));
+}
+
+#[test]
+fn the_rust_example_migrates_over_several_connections() {
+    migrate(async {
+        let mut source = migratable_pod("source");
+        let vmi = Vmi::new("multifd").with_image(&source);
+        let vmi = vmi.set("/metadata/labels", json!({"storage": "remote"}));
+        let mut program = Command::new(example("plugin_multifd"));
+        let _plugin = Example::start(&source, "multifd", &mut program);
+        source.launch(&vmi, &[]);
+        source.wait_until_ready().await;
+        let points = ["GuestDefinition", "PreMigrationSource"];
+        let socket = "/var/run/kubevirt-plugin/multifd/hook.sock";
+        let hook = json!({"sidecar": {"socketPath": socket, "permittedHooks": points}});
+        let list = json!([{"metadata": {"name": "multifd"}, "spec": {"launcherHooks": [hook]}}]);
+        let answer = sync(&source, &vmi, &list).await;
+        assert!(answer.success, "{}\n{}", answer.message, source.log_tail());
+        assert!(source.live_xml(&vmi).contains("<watchdog model='i6300esb'"));
+        let mut guest = source.guest(&vmi).await;
+        guest.until("guest# ").await;
+        guest.run("mark=kept").await;
+
+        let frozen = vmi.clone().migrating_to("frozen");
+        let frozen = frozen.set("/metadata/labels", json!({"storage": "frozen"}));
+        let target = target_pod(&source, &frozen, "frozen", &[]).await;
+        target.sync_target_ok(&frozen).await;
+        let proxies = MigrationProxies::new(&source, &target, &frozen);
+        begin(&source, &frozen, json!({})).await;
+        let end = failed(&mut source, &frozen).await;
+        let reason = end["FailureReason"].as_str().unwrap();
+        assert!(reason.contains("its storage must not move"), "{reason}");
+        drop((proxies, target));
+
+        let vmi = vmi.migrating_to("target");
+        let mut target = target_pod(&source, &vmi, "target", &[]).await;
+        target.sync_target_ok(&vmi).await;
+        let _proxies = MigrationProxies::new(&source, &target, &vmi);
+        begin(&source, &vmi, json!({})).await;
+        has_moved(&mut source, &mut target, &vmi).await;
+        source.log_has("parallelConnections: 0 → 4").await;
     });
 }

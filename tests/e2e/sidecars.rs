@@ -113,7 +113,7 @@ fn launcherctl(pod: &Pod, arguments: &[&str]) -> String {
 }
 
 /// An example as `cargo test` has built it.
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let built = tests
         .parent()

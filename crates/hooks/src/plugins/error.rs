@@ -9,7 +9,7 @@ use domain::xml::ReadError;
 use super::boot_files::BootFileError;
 use super::config::TimeoutError;
 use super::evaluator::ExpressionError;
-use super::migration::SettingsError;
+use super::settings::SettingsError;
 use crate::answer::AnswerError;
 use crate::error::CallError;
 use crate::timeout::display_limit;

@@ -8,7 +8,7 @@
 //!
 //! v1.9 has `domainHooks`. v1.10 has `launcherHooks` in their place, which name their points
 //! (`point`): `GuestDefinition` is what a domain hook is, `PreBoot` changes files (`boot`,
-//! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`). A list without
+//! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`, `settings`). A list without
 //! `launcherHooks` never reaches any of these.
 //!
 //! `launcherctl` calls an author's plugin by the same code (`trial`).
@@ -26,6 +26,7 @@ mod migration;
 mod pipeline;
 mod point;
 mod selection;
+mod settings;
 mod sidecar;
 mod trial;
 
@@ -34,9 +35,9 @@ pub use config::TimeoutError;
 pub use context::InvocationContext;
 pub use error::{PluginError, PluginHookError, SidecarError};
 pub use evaluator::ExpressionError;
-pub use migration::{SettingsError, changes as settings_changes};
 pub use pipeline::{Applied, Pipeline};
 pub use point::LauncherHookPoint;
+pub use settings::{SettingsError, changes as settings_changes};
 pub use trial::{Trial, TrialPod, example_settings, is_unserved};
 
 #[cfg(test)]
