@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
+use super::migration_source::MigrationRecord;
 use super::timeline::Timeline;
 use super::vm::{Phase, Vm};
 use crate::notify::Notifier;
@@ -61,6 +62,7 @@ pub struct LauncherMetrics {
     pub(super) notifier: Notifier,
     pub(super) sidecars: Arc<Sidecars>,
     pub(super) timeline: Arc<Timeline>,
+    pub(super) migrations: Arc<MigrationRecord>,
 }
 
 impl fmt::Debug for LauncherMetrics {
@@ -90,6 +92,7 @@ impl Collector for LauncherMetrics {
         self.encode_phase(&mut encoder)?;
         self.encode_notifications(&mut encoder)?;
         self.encode_hooks(&mut encoder)?;
+        self.encode_migrations(&mut encoder)?;
         self.encode_start(&mut encoder)
     }
 }
@@ -173,6 +176,55 @@ impl LauncherMetrics {
             if let Some(last) = &point.last {
                 let seconds = Duration::from_micros(last.microseconds).as_secs_f64();
                 ConstGauge::new(seconds).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// virt-handler's scrape has a migration's progress, and no place for what one took.
+    fn encode_migrations(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let totals = self.migrations.totals();
+        let help = "Migrations from this pod that have ended";
+        let mut family = encoder.encode_descriptor(
+            "virt_launcher_migrations",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        for (result, count) in [("success", totals.succeeded), ("failure", totals.failed)] {
+            ConstCounter::new(count).encode(family.encode_family(&[("result", result)])?)?;
+        }
+        let Some(last) = totals.last else {
+            return Ok(());
+        };
+        let seconds = |milliseconds| Duration::from_millis(milliseconds).as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "a metric is a float")]
+        let bytes = |bytes| bytes as f64;
+        let values = [
+            (
+                "virt_launcher_migration_last_downtime",
+                "How long the guest stood still at the end of its last migration",
+                Unit::Seconds,
+                last.downtime_ms.map(seconds),
+            ),
+            (
+                "virt_launcher_migration_last_duration",
+                "How long the last migration took",
+                Unit::Seconds,
+                last.time_elapsed_ms.map(seconds),
+            ),
+            (
+                "virt_launcher_migration_last_data",
+                "What the last migration sent",
+                Unit::Bytes,
+                last.data_processed.map(bytes),
+            ),
+        ];
+        for (name, help, unit, value) in values {
+            if let Some(value) = value {
+                let gauge =
+                    encoder.encode_descriptor(name, help, Some(&unit), MetricType::Gauge)?;
+                ConstGauge::new(value).encode(gauge)?;
             }
         }
         Ok(())

@@ -266,6 +266,7 @@ impl Launcher {
             notifier: self.notifier.clone(),
             sidecars: self.sidecars.clone(),
             timeline: self.config.timeline.clone(),
+            migrations: self.migration.record.clone(),
         }
     }
 }

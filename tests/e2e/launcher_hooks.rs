@@ -24,7 +24,7 @@ use crate::documents::has_python_grpc;
 use crate::faults::{Held, kill, kill_daemon, launch};
 use crate::harness::{
     Guest, MigrationProxies, Pod, Vmi, begin, cancel, failed, has_moved, in_pod, migratable_pod,
-    migrate, run, target_pod,
+    migrate, output_of, run, target_pod,
 };
 use crate::monitor::launcher;
 use crate::plugins::sync;
@@ -514,6 +514,16 @@ fn a_plugin_changes_or_refuses_a_migration() {
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
         has_moved(&mut source, &mut target, &vmi).await;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
+        command.args(["launcherctl", "metrics", "--root"]);
+        command.arg(source.root());
+        let metrics = String::from_utf8(output_of(command).await.stdout).unwrap();
+        for line in [
+            r#"virt_launcher_migrations_total{result="success"} 1"#,
+            r#"virt_launcher_migrations_total{result="failure"} 4"#,
+        ] {
+            assert!(metrics.contains(line), "{metrics}");
+        }
     });
 }
 

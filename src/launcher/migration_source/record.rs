@@ -22,8 +22,18 @@ use os::lock::lock;
 /// Limit of kept events. A sample takes about 200 bytes.
 const MAX_EVENTS: usize = 2048;
 
+/// Ended migrations, for metrics.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MigrationTotals {
+    pub succeeded: u64,
+    pub failed: u64,
+    /// libvirt's final statistics of the last one that succeeded.
+    pub last: Option<JobStats>,
+}
+
 pub struct MigrationRecord {
     record: Mutex<Record>,
+    totals: Mutex<MigrationTotals>,
     /// libvirt's last statistics of the migration in progress.
     progress: Mutex<Option<JobStats>>,
     /// The number of the newest event.
@@ -34,6 +44,7 @@ impl Default for MigrationRecord {
     fn default() -> Self {
         Self {
             record: Mutex::default(),
+            totals: Mutex::default(),
             progress: Mutex::default(),
             newest: watch::Sender::new(0),
         }
@@ -114,6 +125,16 @@ impl MigrationRecord {
 
     /// Records the end; `completed` has libvirt's final statistics.
     pub(super) fn ended(&self, failure: Option<String>, completed: Option<&JobStats>) {
+        {
+            let mut totals = lock(&self.totals);
+            match &failure {
+                Some(_) => totals.failed = totals.failed.saturating_add(1),
+                None => {
+                    totals.succeeded = totals.succeeded.saturating_add(1);
+                    totals.last = completed.copied();
+                }
+            }
+        }
         self.add(Event::Ended(MigrationEnded {
             failure: failure.unwrap_or_default(),
             total_ms: completed.and_then(|stats| stats.time_elapsed_ms),
@@ -146,6 +167,10 @@ impl MigrationRecord {
 
     pub(super) fn set_progress(&self, stats: Option<JobStats>) {
         *lock(&self.progress) = stats;
+    }
+
+    pub fn totals(&self) -> MigrationTotals {
+        *lock(&self.totals)
     }
 
     /// Whether there was a migration.
@@ -204,6 +229,26 @@ mod tests {
         began(&record, "m-2");
         let (_, events) = record.after(newer.0).await;
         assert_eq!((events.len(), uid(&events[0])), (1, Some("m-2")));
+    }
+
+    #[test]
+    fn the_figures_of_the_last_success_stay_until_the_next() {
+        let record = MigrationRecord::default();
+        let took = |downtime_ms| JobStats {
+            downtime_ms: Some(downtime_ms),
+            ..JobStats::default()
+        };
+        let totals = || {
+            let totals = record.totals();
+            let downtime = totals.last.and_then(|stats| stats.downtime_ms);
+            (totals.succeeded, totals.failed, downtime)
+        };
+        assert_eq!(totals(), (0, 0, None));
+        record.ended(None, Some(&took(40)));
+        record.ended(Some("refused".into()), None);
+        assert_eq!(totals(), (1, 1, Some(40)));
+        record.ended(None, Some(&took(50)));
+        assert_eq!(totals(), (2, 1, Some(50)));
     }
 
     #[tokio::test]
