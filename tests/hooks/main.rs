@@ -12,6 +12,7 @@
 mod conformance;
 mod examples;
 mod hostile;
+mod launcher_hooks;
 mod plugins;
 mod sidecars;
 mod support;

@@ -216,3 +216,39 @@ fn hooks_try_takes_a_program_as_hooks_check_does() {
     let missing = launcherctl(&format!("hooks try --vmi {vmi} --sidecar /nonexistent"));
     has(&stderr(&missing), "cannot find /nonexistent");
 }
+
+/// A plugin's program by its name among the examples, which `cargo test` builds.
+fn example_plugin() -> String {
+    let pod_tools = Path::new(env!("CARGO_BIN_EXE_pod-tools"));
+    let program = pod_tools.with_file_name("examples/plugin_multifd");
+    assert!(program.exists(), "cargo build --example plugin_multifd");
+    program.display().to_string()
+}
+
+#[test]
+fn hooks_check_and_try_take_a_plugin() {
+    let dir = tempfile::tempdir().unwrap();
+    let junit = dir.path().join("junit.xml").display().to_string();
+    let program = example_plugin();
+    let options = format!("hooks check --plugin --slowest 60000 --junit {junit}");
+    let table = done(&format!("{options} -- {program} {{}}"));
+    has(&table, "ok       guestDefinition");
+    has(&table, "skipped  preBoot");
+    has(&table, "ok       preMigrationSourceIdempotence");
+    let junit = std::fs::read_to_string(&junit).unwrap();
+    has(&junit, "failures=\"0\"");
+    has(&junit, "name=\"preMigrationSource\"");
+
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let mut command =
+        launcherctl_command(&format!("hooks try --plugin --vmi {vmi} -o json --sidecar"));
+    let output = command.arg(format!("{program} {{}}")).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let points = json["points"].as_array().unwrap();
+    assert_eq!(points[0]["point"], "GuestDefinition", "{json}");
+    has(&points[0]["changes"].to_string(), "watchdog");
+
+    let refused = launcherctl("hooks check --plugin -- sleep {}60");
+    assert_eq!(refused.status.code(), Some(1));
+    has(&stdout(&refused), "FAILED   start");
+}
