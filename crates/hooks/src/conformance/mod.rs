@@ -13,6 +13,7 @@
 mod checks;
 mod failure;
 mod inputs;
+mod junit;
 mod plugin;
 pub(crate) mod program;
 mod table;

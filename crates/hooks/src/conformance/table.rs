@@ -84,8 +84,29 @@ impl Conformance {
     /// Whether no check failed.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let mut outcomes = self.results.iter().map(|result| &result.outcome);
-        !outcomes.any(|outcome| matches!(outcome, Outcome::Failed(_)))
+        self.failures() == 0
+    }
+
+    /// How many checks failed.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        let outcomes = self.results.iter().map(|result| &result.outcome);
+        outcomes
+            .filter(|outcome| matches!(outcome, Outcome::Failed(_)))
+            .count()
+    }
+}
+
+impl CheckResult {
+    /// The check's name, with its protocol version.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let check = serde_json::json!(self.check);
+        let check = check.as_str().unwrap_or_default();
+        match self.version {
+            Some(version) => format!("{check} {version}"),
+            None => check.to_owned(),
+        }
     }
 }
 
