@@ -4,11 +4,13 @@
 mod domain_changes;
 mod guest_calls;
 mod job_calls;
+mod metrics;
 mod migration_calls;
 pub mod refusal;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;
+pub use metrics::metrics_as_json;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
