@@ -124,7 +124,7 @@ impl<'a> Migration<'a> {
     }
 
     /// The source listens on the guest's forwarded ports until it ends, so the target gets others,
-    /// unless it is in a pod of its own.
+    /// unless it is in a pod of its own. Says which, before the migration begins.
     fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
         if self.target.is_pod() {
             return Ok(BTreeMap::new());
@@ -134,6 +134,12 @@ impl<'a> Migration<'a> {
         };
         let ports = network.use_other_ports()?;
         network.store(&self.target.dir)?;
+        if !ports.is_empty() {
+            self.output
+                .note("published ports do not move with the VM; after the migration:");
+        }
+        let forwards = network.forwards().iter();
+        forwards.for_each(|forward| self.output.note(&forward.to_string()));
         Ok(ports)
     }
 
@@ -192,14 +198,6 @@ impl<'a> Migration<'a> {
         for error in [kept].into_iter().chain(calls).filter_map(Result::err) {
             self.output
                 .note(&format!("the guest has moved, but: {}", error.chain()));
-        }
-        // Pods keep their ports.
-        if !self.target.is_pod()
-            && let Ok(Some(network)) = Network::load(&self.target.dir)
-        {
-            for forward in network.forwards() {
-                self.output.note(&forward.to_string());
-            }
         }
         // This ends its launcher, unless whoever started it already has.
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
