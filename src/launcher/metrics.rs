@@ -1,5 +1,5 @@
-//! The domain manager's metrics, for `launcherctl metrics`. `supervisor::metrics` adds the rest and
-//! serves them.
+//! The domain manager's metrics, for `launcherctl launcher metrics`. `supervisor::metrics` adds the
+//! rest and serves them.
 
 use std::fmt;
 use std::sync::Arc;

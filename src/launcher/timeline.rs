@@ -55,7 +55,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The name in logs and in `launcherctl timeline`.
+    /// The name in logs and in `launcherctl launcher timeline`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

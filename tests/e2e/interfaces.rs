@@ -212,7 +212,7 @@ fn an_interface_comes_goes_down_and_goes() {
         bed.prepare_blue();
         let planned = bed.plan(&with).await;
         assert!(
-            planned.starts_with(&format!("attach  {BLUE_TAP} blue ")),
+            planned.starts_with(&format!("attach  {BLUE_TAP}  blue ")),
             "{planned}"
         );
         bed.sync_ok(&with).await;

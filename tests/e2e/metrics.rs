@@ -1,4 +1,4 @@
-//! `launcherctl metrics`, and the same by HTTP on a unix socket.
+//! `launcherctl launcher metrics`, and the same by HTTP on a unix socket.
 
 use std::collections::BTreeMap;
 use std::process::Command;

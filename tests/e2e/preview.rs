@@ -65,7 +65,7 @@ fn a_plan_says_what_the_sync_then_does() {
         let image = pod.hotplug_image("data", 4 << 20);
         let comes = plan(&pod, &with).await;
         assert!(
-            comes.starts_with("attach  sda    data ") && comes.contains(r#"volume "data" is new"#),
+            comes.starts_with("attach  sda  data ") && comes.contains(r#"volume "data" is new"#),
             "{comes}"
         );
         assert_eq!(
@@ -124,7 +124,7 @@ fn a_plan_says_what_the_sync_then_does() {
         );
         let goes = plan(&pod, &vmi).await;
         assert!(
-            goes.starts_with("detach  sda    data ") && goes.contains("no longer wanted"),
+            goes.starts_with("detach  sda  data ") && goes.contains("no longer wanted"),
             "{goes}"
         );
 

@@ -138,7 +138,8 @@ fn after_three_deaths_in_a_minute_the_pod_ends() {
     });
 }
 
-/// `launcherctl upgrade`, as `kubectl exec` runs it in the pod; what it prints, and whether it succeeded.
+/// `launcherctl launcher upgrade`, as `kubectl exec` runs it in the pod; what it prints, and
+/// whether it succeeded.
 fn upgrade(pod: &Pod, executable: &str) -> (bool, String) {
     let output = if pod.is_container() {
         pod.exec_output(&["launcherctl", "upgrade", "--root", "/", executable])

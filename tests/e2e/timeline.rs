@@ -1,4 +1,4 @@
-//! `launcherctl timeline`: where the time of a start went.
+//! `launcherctl launcher timeline`: where the time of a start went.
 
 use std::process::Command;
 

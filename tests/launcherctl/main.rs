@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod completion;
 mod hooks;
 mod manifests;
 mod run;
@@ -112,7 +113,8 @@ fn errors_are_json_where_that_is_asked_for() {
     let error = refused["error"].as_str().unwrap();
     has(error, socket.to_str().unwrap());
     has(error, "no such socket");
-    assert!(refused["hint"].is_null() && refused["details"].is_array());
+    assert_eq!(refused["hint"], "launcherctl list shows the VMs of run");
+    assert!(refused["details"].is_array());
     // A socket whose launcher was killed.
     drop(UnixListener::bind(socket).unwrap());
     let refused = error_as_json(&format!("ping --root {root} -ojson"), 1);
@@ -120,20 +122,4 @@ fn errors_are_json_where_that_is_asked_for() {
     let misspelt = error_as_json("--output=json puase", 2);
     let error = misspelt["error"].as_str().unwrap();
     has(error, "'puase'");
-}
-
-#[test]
-fn completions_and_man_pages_are_made_of_the_command_line() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = stdout(&launcherctl("completion bash"));
-    assert!(script.contains("--detach"));
-    let file = dir.path().join("completion");
-    std::fs::write(&file, script).unwrap();
-    let checked = Command::new("bash").arg("-n").arg(&file).output();
-    assert_eq!(stderr(&checked.unwrap()), "");
-    let written = launcherctl(&format!("manual {}", dir.path().display()));
-    assert!(written.status.success(), "{}", stderr(&written));
-    let page = std::fs::read_to_string(dir.path().join("launcherctl-run.1")).unwrap();
-    has(&page, "\\-\\-detach");
-    assert!(!dir.path().join("launcherctl-supervise.1").exists());
 }

@@ -1,4 +1,5 @@
-//! Calls a sidecar without a launcher, in the same way as a start: `launcherctl hooks try`.
+//! Calls a sidecar without a launcher, in the same way as a start, for
+//! `launcherctl launcher hooks try`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -11,10 +11,11 @@
 //!
 //! Neither is trusted: every call has limits of time and size, and every answer is checked
 //! ([`answer`]) on a thread of its own (`work`). Answers travel as text, so elements that this
-//! launcher does not know reach libvirt unchanged. The log and `launcherctl hooks` ([`Report`])
-//! show what each hook changed.
+//! launcher does not know reach libvirt unchanged. The log and `launcherctl launcher hooks`
+//! ([`Report`]) show what each hook changed.
 //!
-//! Sidecar authors use `docs/sidecars.md`, [`dry_run`] (`launcherctl hooks try`), [`conformance`].
+//! Sidecar authors use `docs/sidecars.md`, [`dry_run`] (`launcherctl launcher hooks try`),
+//! [`conformance`].
 #![forbid(unsafe_code)]
 
 pub mod answer;

@@ -1,5 +1,6 @@
-//! The report that `launcherctl hooks` shows: a launcher's sidecars and the changes of each one's
-//! last call. The launcher writes it as JSON to [`HOOKS_REPORT`](api::pod_paths::HOOKS_REPORT).
+//! The report that `launcherctl launcher hooks` shows: a launcher's sidecars and the changes of
+//! each one's last call. The launcher writes it as JSON to
+//! [`HOOKS_REPORT`](api::pod_paths::HOOKS_REPORT).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 
 use crate::files::FileError;
-use client::refusal::with_remedy;
+use client::refusal::{split_remedy, with_remedy};
 use os::logging::chain;
 
 #[derive(Debug)]
@@ -84,6 +84,17 @@ impl CtlError {
         match &self.remedy {
             Some(remedy) => with_remedy(&self.chain(), remedy),
             None => self.chain(),
+        }
+    }
+
+    /// Like [`Self::text`]; the remedy may also be the end of the module's own sentence.
+    pub fn text_with_hint(&self) -> String {
+        let (text, own) = (self.text(), self.to_string());
+        match own.rsplit_once("; ") {
+            Some((_, hint)) if split_remedy(&text).1.is_none() => {
+                with_remedy(&text.replacen(&format!("; {hint}"), "", 1), hint)
+            }
+            _ => text,
         }
     }
 

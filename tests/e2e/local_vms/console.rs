@@ -45,10 +45,8 @@ async fn a_terminal_whose_supervisor_is_killed_says_so_and_leaves_the_guest() {
     let (laptop, home, _stop) = laptop();
     let mut terminal = Terminal::run(&laptop);
     signal(supervisor(&laptop), "KILL");
-    read_until(
-        &mut terminal.master,
-        "launcherctl stop laptop shuts it down",
-    );
+    // It is wrapped at words.
+    read_until(&mut terminal.master, "launcherctl stop laptop shuts");
     assert_eq!(terminal.child.wait().unwrap().code(), Some(1));
     let row = &rows(&laptop).await[0];
     assert_eq!(

@@ -75,7 +75,7 @@ pub const RESERVATION_SOCKET: &str = share!("/daemons/pr/pr-helper.sock");
 pub const PASST_LOG: &str = share!("/passt.log");
 /// Socket of QEMU's NBD server, while a backup is pulled.
 pub const BACKUP_SOCKET: &str = share!("/sockets/backup-nbd-sock");
-/// Not in KubeVirt: how the hooks were called, for `launcherctl hooks`.
+/// Not in KubeVirt: how the hooks were called, for `launcherctl launcher hooks`.
 pub const HOOKS_REPORT: &str = share!("/hooks.json");
 /// Not in KubeVirt: the plugins of the last sync, if one has a hook that no sync calls.
 pub const PLUGINS_FILE: &str = share!("/plugins.json");

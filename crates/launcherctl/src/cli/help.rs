@@ -1,40 +1,43 @@
-//! `launcherctl --help`: the verbs in groups, for which clap has no headings, and general remarks.
+//! `launcherctl --help`: the verbs in groups, for which clap has no headings, and what stands below
+//! the help of each verb.
 
 use clap::Command;
+use textwrap::Options;
 
-/// A line for each group: its heading and its verbs.
-const GROUPS: &str = "\
-VMs on this machine: run list status console ssh vnc logs dumpxml stop
-Manifests, without a VM: check convert explain
-A VM's guest: pause unpause soft-reboot reset shutdown kill guest stats screenshot \
-memory-dump
-A VM's disks: volumes addvolume removevolume backup
-Changes and moves of a VM: plan sync migrate migration
-A VM's launcher: ping domain metrics timeline hooks upgrade debug";
+/// Sections of a title, `= TITLE`, and a text: the groups, a heading and its verbs in each line;
+/// verbs of other programs; and the end of the help of the command that is the title.
+const TEXTS: &str = include_str!("help.txt");
+/// For a terminal of this many columns.
+const WIDTH: usize = 80;
 
-fn groups() -> impl Iterator<Item = (&'static str, &'static str)> {
-    GROUPS.lines().filter_map(|line| line.split_once(": "))
+fn section(title: &str) -> Option<&'static str> {
+    let mut sections = TEXTS
+        .split("\n= ")
+        .filter_map(|section| section.split_once('\n'));
+    sections
+        .find(|(name, _)| *name == title)
+        .map(|(_, text)| text.trim_end())
 }
 
-/// The end of `launcherctl --help`.
-const GENERAL: &str = "\
-A verb about one VM needs no name if only one runs here, or in a pod. launcherctl VERB --help has examples, launcherctl
-completion SHELL the completions of a shell.
+/// The lines of a section, each a word and its text.
+fn pairs(title: &str) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+    let lines = section(title).unwrap_or_default().lines();
+    lines.filter_map(|line| line.split_once(": "))
+}
 
-With -o json, standard output is JSON, except that console and ssh pass on what the guest writes, and a file named - is
-written as it is. An error is an object, the last line of standard error:
-  {\"error\": \"why\", \"hint\": \"what to do, or null\", \"details\": [\"further lines\"]}
+/// Verbs of other programs, and what does here what they do there.
+pub fn near_misses() -> impl Iterator<Item = (&'static str, &'static str)> {
+    pairs("near misses")
+}
 
-Exit status of most verbs; the others say so in their --help:
-  0: done · 1: failed, standard error says why · 2: wrong arguments";
-
-/// Groups the verbs in the command's help.
-pub fn with_groups(command: Command) -> Command {
+/// Groups the verbs in the command's help, and ends the help of each verb.
+pub fn with_texts(command: Command) -> Command {
     let line = |name: &str| {
-        let about = command.find_subcommand(name).and_then(Command::get_about);
-        about.map(|about| format!("  {name:<13} {about}\n"))
+        let about = command.find_subcommand(name).and_then(Command::get_about)?;
+        let options = Options::new(WIDTH).subsequent_indent("                ");
+        Some(textwrap::fill(&format!("  {name:<13} {about}"), options) + "\n")
     };
-    let groups = groups().map(|(heading, verbs)| {
+    let groups = pairs("groups").map(|(heading, verbs)| {
         let lines: String = verbs.split(' ').filter_map(line).collect();
         format!("{heading}:\n{lines}\n")
     });
@@ -42,7 +45,14 @@ pub fn with_groups(command: Command) -> Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}\n",
         groups.collect::<String>()
     );
-    command.help_template(template).after_help(GENERAL)
+    with_end(command)
+        .help_template(template)
+        .max_term_width(WIDTH)
+}
+
+fn with_end(command: Command) -> Command {
+    let end = section(command.get_name()).unwrap_or_default();
+    command.after_help(end).mut_subcommands(with_end)
 }
 
 #[cfg(test)]
@@ -52,7 +62,9 @@ mod tests {
 
     #[test]
     fn each_verb_is_listed_once() {
-        let mut listed: Vec<&str> = groups().flat_map(|(_, verbs)| verbs.split(' ')).collect();
+        let mut listed: Vec<&str> = pairs("groups")
+            .flat_map(|(_, verbs)| verbs.split(' '))
+            .collect();
         // Named below the options.
         listed.push("completion");
         listed.sort_unstable();
@@ -69,11 +81,28 @@ mod tests {
     }
 
     #[test]
+    fn help_fits_a_terminal() {
+        fn check(command: &mut Command) {
+            for help in [command.render_help(), command.render_long_help()] {
+                let help = help.to_string();
+                // Words, and commands to copy, are not broken.
+                let mut long = help.lines().filter(|line| line.chars().count() > WIDTH);
+                assert_eq!(long.next(), None, "{}", command.get_name());
+            }
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut command = command();
+        command.build();
+        check(&mut command);
+    }
+
+    #[test]
     fn examples_are_understood() {
         let mut tried = 0;
         let all = command();
-        let guest = all.find_subcommand("guest").into_iter();
-        let verbs = guest
+        let groups = ["guest", "launcher"].map(|name| all.find_subcommand(name));
+        let inner = groups.into_iter().flatten();
+        let verbs = inner
             .flat_map(Command::get_subcommands)
             .chain(all.get_subcommands());
         for help in verbs.filter_map(Command::get_after_help) {

@@ -17,39 +17,40 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
 
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::VmArgs;
-use crate::view::output::{Format, print_bytes, print_error, wants_json};
+use crate::view::output::{Format, print_bytes, print_error, say, wants_json};
 use crate::{host, verbs};
 use api::Action;
+use client::refusal::with_remedy;
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
 struct Cli {
-    /// What to print: text for a person, or json for a program
+    /// What to print: text for a person, wide for tables that are not shortened, or json for a
+    /// program
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
         global = true, help_heading = "Global options")]
     output: Format,
+    #[command(flatten, next_help_heading = "Global options")]
+    color: colorchoice_clap::Color,
     #[command(subcommand)]
     verb: Verb,
+    /// The verb's name.
+    #[arg(skip)]
+    name: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Run a VM from a VMI or VM manifest; Ctrl-] leaves its console, and it runs on
-    #[command(after_help = "Examples:
-  launcherctl run vm.yaml --disk rootdisk=disk.img
-  launcherctl run vm.yaml --emulate --until login:
-  launcherctl run vm.yaml --detach --publish 8080:80 --secret keys=keys
-
-Exit status:
-  0: the VM ran and its guest was shut down, TEXT appeared, or it was left running
-  1: it could not be started, was stopped before TEXT appeared, has crashed, or was lost")]
     Run(verbs::run::RunArgs),
     /// The process behind a VM of run
     #[command(hide = true)]
@@ -66,35 +67,14 @@ Exit status:
     /// Without a terminal, standard input is typed into the guest, and the verb ends after it, once
     /// the guest has written nothing for a second (at most 10 seconds later); with --until, when
     /// TEXT appears. logs --console prints the console without typing anything.
-    #[command(after_help = "Examples:
-  launcherctl console web
-  launcherctl console web --until login: --timeout 60
-
-Exit status:
-  0: left, standard input or the guest has ended; with --until: TEXT appeared
-  1: there is no console, or TEXT did not appear")]
     Console(verbs::console::ConsoleArgs),
     /// Log in to a guest, or run a command there, by its SSH server
-    #[command(after_help = "Examples:
-  launcherctl ssh fedora@web
-  launcherctl ssh root@web -- uname -r
-
-Exit status:
-  that of ssh, which is the command's; 1 also if the VM has no network")]
     Ssh(verbs::ssh::SshArgs),
-    /// Show a VM's screen in a VNC viewer, or print an address for one
+    /// Serve a VM's screen to VNC viewers, and print the address for them
     Vnc(verbs::vnc::VncArgs),
     /// Print the log of a VM's launcher, or of its console
-    #[command(after_help = "Examples:
-  launcherctl logs web -f
-  launcherctl logs --console")]
     Logs(verbs::logs::LogsArgs),
-    /// Print libvirt's XML of the running domain
-    Dumpxml(VmArgs),
     /// Stop VMs of run, and remove what is left of lost ones
-    #[command(after_help = "Examples:
-  launcherctl stop web
-  launcherctl stop --all --force")]
     Stop(verbs::stop::StopArgs),
     /// Report all that is wrong with manifests: unknown fields, wrong types, refused values
     ///
@@ -104,41 +84,18 @@ Exit status:
     ///
     /// With --image, inside a launcher image: which of the VMs this image can start (RUN), and
     /// which running ones it can receive in a migration (RECEIVE). It needs libvirt, but no KVM.
-    #[command(after_help = "Examples:
-  launcherctl check vm.yaml
-  launcherctl -o json check a.yaml b.yaml
-  kubectl get vmi -A -o json | podman run --rm -i --entrypoint launcherctl IMAGE check --image -
-
-Exit status:
-  0: nothing is wrong · 1: something is, or a file cannot be read
-  with --image 1 also for a VM that cannot be started or received, or not checked")]
     Check(verbs::check::CheckArgs),
     /// Print the domain XML of a VMI
-    #[command(after_help = "Examples:
-  launcherctl convert vm.yaml
-  launcherctl convert vmi.json --context context.json")]
     Convert(verbs::convert::Inputs),
     /// Print what a sync would change on the running domain, and why
     Plan(verbs::plan::PlanArgs),
     /// Print which VMI field or rule each part of the domain XML comes from
-    #[command(after_help = "Examples:
-  launcherctl explain vm.yaml
-  launcherctl explain vm.yaml --element disk")]
     Explain(verbs::explain::ExplainArgs),
-    /// Check that the launcher and its libvirt answer
-    Ping(VmArgs),
     /// Send the VMI again, or a changed one
     ///
     /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume
     /// has attached is detached, if the file does not have it. plan shows what would change.
-    #[command(after_help = "Examples:
-  launcherctl sync
-  launcherctl sync vm.yaml")]
     Sync(verbs::plan::PlanArgs),
-    /// Print the domain as virt-handler sees it, as JSON
-    Domain(VmArgs),
-    /// Print the launcher's metrics as OpenMetrics text
-    Metrics(VmArgs),
     /// Write an archive for a bug report, without secrets
     Debug(verbs::debug::DebugArgs),
     /// Save a picture of the guest's screen
@@ -146,24 +103,24 @@ Exit status:
     /// Save the guest's memory in a file; the guest is paused meanwhile
     MemoryDump(verbs::memory_dump::MemoryDumpArgs),
     /// Back up the disks of the running guest, in full or what has changed
-    #[command(after_help = "Examples:
-  launcherctl backup /backups
-  launcherctl backup /backups --incremental")]
+    ///
+    /// QEMU writes a qcow2 file for each disk that tracks its changed blocks into
+    /// DIR/VM/backup-DATE, beside backup.json, which is written last: a directory without it is not
+    /// complete. In a VM of launcherctl run, disks are tracked with launcherctl run
+    /// --track-changes: claims, data volumes and host disks, not container disks, to which the
+    /// guest does not write. An incremental backup has only what was written since another one of
+    /// the same launcher, and needs that one's files to be restored. After a new start of the VM,
+    /// or a migration, the first backup is a full one.
+    ///
+    /// A guest whose file systems are frozen already (by virt-freezer, say) stays frozen. Ctrl-C
+    /// ends the backup and removes its files. There is no mode in which a client reads the disks
+    /// from QEMU (pull): it would give the same files.
     Backup(verbs::backup::BackupArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
-    Stats(VmArgs),
-    /// Print the steps of the start, with their times
-    Timeline(VmArgs),
+    Stats(verbs::stats::StatsArgs),
     /// What the guest agent knows, and commands in the guest
     #[command(subcommand)]
     Guest(verbs::guest::GuestVerb),
-    /// Replace the executable of a running launcher; the guest runs on
-    ///
-    /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is
-    /// given when the VM is started: a launcher of run, or of a pod without it, cannot be upgraded.
-    #[command(after_help = "Examples:
-  launcherctl upgrade --root / /var/run/kubevirt-private/virt-launcher")]
-    Upgrade(verbs::upgrade::UpgradeArgs),
     /// Pause the guest
     Pause(VmArgs),
     /// Resume a paused guest
@@ -177,57 +134,26 @@ Exit status:
     /// Ask the guest to shut down, and wait until it is down
     ///
     /// Succeeds at once where no guest runs, as a preStop handler has to.
-    #[command(after_help = "Examples:
-  launcherctl shutdown web
-  launcherctl shutdown --timeout 60
-
-Exit status:
-  0: the guest is down · 1: it was not asked, or is not down in time")]
     Shutdown(verbs::shutdown::ShutdownArgs),
-    /// Force the guest off
-    #[command(alias = "destroy")]
-    Kill(VmArgs),
     /// Attach a file as a disk to the running guest, or put it into an empty CD-ROM drive
-    #[command(after_help = "Examples:
-  launcherctl addvolume data --file data.img --serial DATA-1
-  launcherctl addvolume cdrom --file tools.iso")]
     Addvolume(verbs::volumes::AddArgs),
     /// Detach a disk that was attached with addvolume, or eject what is in a CD-ROM drive
     Removevolume(verbs::volumes::RemoveArgs),
     /// Migrate the running VM to another launcher on this machine
-    #[command(after_help = "Examples:
-  launcherctl migrate --timeout 60
-  launcherctl migrate --name web --detach
-  launcherctl migrate --root /proc/4711/root --to /proc/4812/root
-
-Exit status:
-  0: the VM has moved
-  1: it has not, and runs on where it was unless the error says otherwise")]
     Migrate(Box<verbs::migrate::MigrateArgs>),
     /// Print what the last migration from a launcher has done, or does now
-    #[command(after_help = "Examples:
-  launcherctl migration --name web
-  launcherctl migration --root /proc/4711/root --follow
-
-Exit status:
-  0: it has succeeded, or is in progress · 1: it has failed, or there was none")]
     Migration(verbs::migrate::MigrationArgs),
     /// List the VM's volumes: target, size, serial, state and file of each
     ///
     /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds
     /// one by its serial, in /dev/disk/by-id, or by its size.
     Volumes(VmArgs),
-    /// List the launcher's hook sidecars, and what each did last
-    #[command(after_help = "Examples:
-  launcherctl hooks
-  launcherctl hooks try --vmi vm.yaml --sidecar ./onDefineDomain
-  launcherctl hooks try --vmi vm.yaml --sidecar /tmp/hooks/a.sock
-  launcherctl hooks check ./onDefineDomain
-  launcherctl hooks check --junit junit.xml -- ./server --sockets {}
-
-Exit status:
-  0: done, passed · 1: failed, not idempotent, a check failed")]
-    Hooks(verbs::hooks::HooksArgs),
+    /// What a launcher's developer needs: its calls, domain, metrics, start, sidecars
+    #[command(subcommand)]
+    Launcher(LauncherVerb),
+    /// The same without the group, as they were called before.
+    #[command(flatten)]
+    Ungrouped(LauncherVerb),
     /// Print a shell's completions of launcherctl: source <(launcherctl completion bash)
     Completion {
         /// The shell
@@ -241,28 +167,84 @@ Exit status:
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum LauncherVerb {
+    /// Check that the launcher and its libvirt answer
+    Ping(VmArgs),
+    /// Print the domain as virt-handler sees it, as JSON
+    Domain(VmArgs),
+    /// Print libvirt's XML of the running domain
+    Dumpxml(VmArgs),
+    /// Print the launcher's metrics as OpenMetrics text
+    Metrics(VmArgs),
+    /// Print the steps of the start, with their times
+    Timeline(VmArgs),
+    /// List the launcher's hook sidecars, and what each did last
+    Hooks(verbs::hooks::HooksArgs),
+    /// Replace the executable of a running launcher; the guest runs on
+    ///
+    /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is
+    /// given when the VM is started: a launcher of run, or of a pod without it, cannot be upgraded.
+    Upgrade(verbs::upgrade::UpgradeArgs),
+    /// Force the guest off, as virt-handler does it; for a person, stop --force does
+    #[command(alias = "destroy")]
+    Kill(VmArgs),
+}
+
 /// The command line, for help, man pages and completions.
 fn command() -> clap::Command {
-    help::with_groups(Cli::command())
+    let hidden = LauncherVerb::augment_subcommands(clap::Command::new(""));
+    let hidden = hidden
+        .get_subcommands()
+        .map(|verb| verb.get_name().to_owned());
+    let hide = |command: clap::Command, name| command.mut_subcommand(name, |verb| verb.hide(true));
+    help::with_texts(hidden.fold(Cli::command(), hide))
+}
+
+/// Adds the remedy for a verb of another program.
+fn explained(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some((_, tip)) = help::near_misses().find(|(name, _)| name == word)
+    {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let arguments = std::iter::once(OsString::from("launcherctl")).chain(arguments);
     let mut command = command();
-    let matches = command.try_get_matches_from_mut(arguments)?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    let matches = command
+        .try_get_matches_from_mut(arguments)
+        .map_err(explained)?;
+    let name = matches.subcommand_name().unwrap_or_default().to_owned();
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok(Cli { name, ..cli })
 }
 
 /// Entry point; `arguments` follow the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    if let Some(code) = complete(&arguments) {
+        return code;
+    }
     let wants_json = wants_json(&arguments);
     let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && wants_json => {
-            let text = error.render().to_string();
-            let (text, usage) = text.split_once("\n\n").unwrap_or((&text, ""));
-            let text = text.trim_start_matches("error: ");
-            print_error(Format::Json, text, &[usage.trim().to_owned()]);
+            let rendered = error.render().to_string();
+            let (mut text, mut details) = (String::new(), Vec::new());
+            for part in rendered.split("\n\n").map(str::trim) {
+                match (part.strip_prefix("error: "), part.strip_prefix("tip: ")) {
+                    (Some(error), _) => text = error.to_owned(),
+                    (_, Some(tip)) => text = with_remedy(&text, tip),
+                    _ => details.push(part.to_owned()),
+                }
+            }
+            print_error(Format::Json, &text, &details);
             return ExitCode::from(2);
         }
         Err(error) => {
@@ -271,16 +253,36 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let format = cli.output;
-    match perform(cli.verb, format) {
+    cli.color.write_global();
+    match perform(cli, format) {
         Ok(code) => code,
         Err(error) => {
-            print_error(format, &error.text(), error.details());
+            let text = match format {
+                Format::Json => error.text_with_hint(),
+                _ => error.text(),
+            };
+            print_error(format, &text, error.details());
             ExitCode::FAILURE
         }
     }
 }
 
-fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
+/// Answers a shell that asks for completions, by the environment variable COMPLETE.
+fn complete(arguments: &[OsString]) -> Option<ExitCode> {
+    let program = OsString::from("launcherctl");
+    let arguments = [&program].into_iter().chain(arguments).cloned();
+    let directory = std::env::current_dir().ok();
+    match CompleteEnv::with_factory(command).try_complete(arguments, directory.as_deref()) {
+        Ok(false) => None,
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            let _ = error.print();
+            Some(ExitCode::from(2))
+        }
+    }
+}
+
+fn perform(Cli { verb, name, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> {
     let act =
         |action, args: &VmArgs| block_on(verbs::lifecycle::act(action, &args.target(), format));
     match &verb {
@@ -292,39 +294,41 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
         Verb::Ssh(args) => block_on(verbs::ssh::ssh(args)),
         Verb::Vnc(args) => block_on(verbs::vnc::vnc(args, format)),
         Verb::Logs(args) => block_on(verbs::logs::logs(args, format)),
-        Verb::Dumpxml(args) => block_on(verbs::query::dumpxml(&args.target(), format)),
         Verb::Stop(args) => block_on(verbs::stop::stop(args, format)),
         Verb::Check(args) => verbs::check::check(args, format),
         Verb::Convert(args) => verbs::convert::convert(args, format),
         Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
         Verb::Explain(args) => verbs::explain::explain(args, format),
-        Verb::Ping(args) => block_on(verbs::query::ping(&args.target(), format)),
         Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
-        Verb::Domain(args) => block_on(verbs::query::domain(&args.target(), format)),
-        Verb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
         Verb::Debug(args) => block_on(verbs::debug::debug(args, format)),
         Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
         Verb::MemoryDump(args) => block_on(verbs::memory_dump::memory_dump(args, format)),
         Verb::Backup(args) => block_on(verbs::backup::backup(args, format)),
         Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
-        Verb::Timeline(args) => block_on(verbs::timeline::timeline(&args.target(), format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
-        Verb::Upgrade(args) => block_on(verbs::upgrade::upgrade(args, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
         Verb::Reset(args) => act(Action::Reset, args),
         Verb::SoftReboot(args) => act(Action::SoftReboot, args),
         Verb::Shutdown(args) => block_on(verbs::shutdown::shutdown(args, format)),
-        Verb::Kill(args) => act(Action::Kill, args),
         Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
         Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
         Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
         Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
-        Verb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
+        Verb::Launcher(verb) => launcher(verb, format),
+        Verb::Ungrouped(verb) => {
+            if format != Format::Json {
+                say(format!("note: {name} is now: launcherctl launcher {name}"));
+            }
+            launcher(verb, format)
+        }
         Verb::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut command(), "launcherctl", &mut script);
+            let (name, mut script) = ("launcherctl", Vec::new());
+            if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
+                let written = shell.write_registration("COMPLETE", name, name, name, &mut script);
+                written.map_err(FileError::on("write", "standard output"))?;
+            }
             print_bytes(&script)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -332,6 +336,21 @@ fn perform(verb: Verb, format: Format) -> Result<ExitCode, CtlError> {
             clap_mangen::generate_to(command(), directory)
                 .map_err(FileError::on("write to", directory))?;
             Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn launcher(verb: &LauncherVerb, format: Format) -> Result<ExitCode, CtlError> {
+    match verb {
+        LauncherVerb::Ping(args) => block_on(verbs::query::ping(&args.target(), format)),
+        LauncherVerb::Domain(args) => block_on(verbs::query::domain(&args.target(), format)),
+        LauncherVerb::Dumpxml(args) => block_on(verbs::query::dumpxml(&args.target(), format)),
+        LauncherVerb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
+        LauncherVerb::Timeline(args) => block_on(verbs::timeline::timeline(&args.target(), format)),
+        LauncherVerb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
+        LauncherVerb::Upgrade(args) => block_on(verbs::upgrade::upgrade(args, format)),
+        LauncherVerb::Kill(args) => {
+            block_on(verbs::lifecycle::act(Action::Kill, &args.target(), format))
         }
     }
 }
@@ -359,12 +378,18 @@ mod tests {
     fn options_stand_after_the_verb_and_the_form_of_the_output_anywhere() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         let target = |line: &str| match parse(line).unwrap().verb {
-            Verb::Ping(args) => args.target(),
+            Verb::Launcher(LauncherVerb::Ping(args)) => args.target(),
+            Verb::Ungrouped(LauncherVerb::Ping(args)) => args.target(),
             Verb::Pause(args) => args.target(),
             Verb::Guest(verbs::guest::GuestVerb::Info(args)) => args.target(),
             other => panic!("{other:?}"),
         };
-        for line in ["ping --name web", "pause web", "guest info web"] {
+        for line in [
+            "ping --name web",
+            "launcher ping web",
+            "pause web",
+            "guest info web",
+        ] {
             let target = target(line);
             assert_eq!(target.name.as_deref(), Some("web"), "{line}");
         }
@@ -417,7 +442,9 @@ mod tests {
             "removevolume",
             "hooks",
         ];
+        // The launcher's verbs are there twice.
         only_by_option.sort_unstable();
+        only_by_option.dedup();
         let mut expected = expected.to_vec();
         expected.sort_unstable();
         assert_eq!(only_by_option, expected);
@@ -478,6 +505,39 @@ mod tests {
                 .try_get_matches_from(["launcherctl", alias])
                 .unwrap();
             assert_eq!(matches.subcommand_name(), Some(verb));
+        }
+    }
+
+    #[test]
+    fn the_launchers_verbs_stand_in_their_group_and_work_without_it() {
+        let command = command();
+        let group = command.find_subcommand("launcher").unwrap();
+        let names: Vec<&str> = group
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .collect();
+        assert_eq!(names.len(), 8);
+        for name in names {
+            assert!(
+                command.find_subcommand(name).unwrap().is_hide_set(),
+                "{name}"
+            );
+        }
+        let cli = parse(vec!["destroy".into(), "web".into()]).unwrap();
+        assert_eq!(cli.name, "kill");
+        assert!(matches!(cli.verb, Verb::Ungrouped(LauncherVerb::Kill(_))));
+    }
+
+    #[test]
+    fn a_verb_of_another_program_leads_to_the_one_here() {
+        for (name, tip) in help::near_misses() {
+            let error = parse(vec![name.into()]).unwrap_err().to_string();
+            assert!(error.contains(tip) && !error.contains("similar"), "{error}");
+            // What a tip names exists.
+            let words = tip.split("launcherctl ").nth(1).unwrap().split([' ', ',']);
+            let verb = words.take(1).next().unwrap();
+            let known = verb.starts_with('-') || command().find_subcommand(verb).is_some();
+            assert!(known, "{tip}");
         }
     }
 }

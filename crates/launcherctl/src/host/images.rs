@@ -20,6 +20,7 @@ use crate::manifest::drives::is_drive;
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
+use terminal::progress::of_file;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -222,7 +223,9 @@ pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), 
 /// Copies a read-only image; the kernel shares its blocks if the file system can.
 fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
     let directory = copy.parent().unwrap_or(copy).display();
-    match fs::copy(image, copy) {
+    let (what, size) = (format!("copying {}", image.display()), image.metadata());
+    let size = size.map_or(0, |metadata| metadata.len());
+    match of_file(&what, copy, size, || fs::copy(image, copy)) {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => fail!(
             "{}: there is no space for a copy in {directory}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space (a tmpfs is in memory)",
             image.display()

@@ -11,7 +11,7 @@ use domain::status::{LifeCycle, StateChangeReason};
 /// The launcher has no domain.
 pub fn no_domain() -> TextError {
     text_error!(
-        "there is no guest (yet): launcherctl timeline shows how far its start is, launcherctl logs what it waits for"
+        "there is no guest (yet): launcherctl launcher timeline shows how far its start is, launcherctl logs what it waits for"
     )
 }
 

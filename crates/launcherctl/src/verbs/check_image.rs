@@ -11,10 +11,11 @@ use crate::files::read_text;
 use crate::host::libvirt_capabilities::LibvirtCapabilities;
 use crate::json::text_at;
 use crate::manifest::{FieldError, all_vms, in_manifest};
-use crate::view::output::{Format, or_dash, print};
+use crate::view::output::{Format, Line, or_dash, print};
 use api::vmi::Vmi;
 use convert::Arch;
 use os::logging::chain;
+use terminal::table;
 
 /// What the image has, and what it can do with each VM.
 #[derive(Debug, Serialize)]
@@ -56,7 +57,7 @@ pub fn check(files: &[PathBuf], format: Format) -> Result<ExitCode, CtlError> {
         image: &image,
         vms: vms.collect(),
     };
-    print(format, &json!(report), || text(&report));
+    print(format, &json!(report), || text(&report, format));
     Ok(ExitCode::from(u8::from(!report.vms.iter().all(is_fit))))
 }
 
@@ -133,18 +134,20 @@ fn arch(vmi: &Vmi) -> &'static Arch {
     Arch::by_any_name(name).unwrap_or_else(|| Arch::named(name))
 }
 
-fn text(report: &Report<'_>) -> Vec<String> {
+fn text(report: &Report<'_>, format: Format) -> Vec<Line> {
     let LibvirtCapabilities { libvirt, qemu, .. } = report.image;
-    let mut lines = vec![format!("This image has libvirt {libvirt} and QEMU {qemu}.")];
-    let head = ["NAMESPACE", "NAME", "MACHINE", "RUN", "RECEIVE", "WHY NOT"];
-    lines.push(row(head));
-    for vm in &report.vms {
-        let why = vm.reasons.join("; ");
+    let mut lines = vec![format!("This image has libvirt {libvirt} and QEMU {qemu}.").into()];
+    let cells = report.vms.iter().map(|vm| {
         let (run, receive) = (yes_no(vm.can_run, "?"), yes_no(vm.can_receive, "-"));
-        let names = [&*vm.namespace, &vm.name, &vm.machine].map(or_dash);
-        let [namespace, name, machine] = names;
-        lines.push(row([namespace, name, machine, run, receive, &why]));
-    }
+        let [namespace, name, machine] = [&*vm.namespace, &vm.name, &vm.machine].map(or_dash);
+        let why = vm.reasons.join("; ");
+        format!("{namespace}\t{name}\t{machine}\t{run}\t{receive}\t{why}")
+    });
+    lines.extend(table(
+        format.width(),
+        "NAMESPACE\tNAME\tMACHINE\tRUN\tRECEIVE\tWHY NOT",
+        cells,
+    ));
     lines
 }
 
@@ -152,16 +155,12 @@ fn yes_no(answer: Option<bool>, unknown: &'static str) -> &'static str {
     answer.map_or(unknown, |yes| if yes { "yes" } else { "no" })
 }
 
-fn row([namespace, name, machine, run, receive, why]: [&str; 6]) -> String {
-    let row = format!("{namespace:<12} {name:<20} {machine:<18} {run:<4} {receive:<8} {why}");
-    row.trim_end().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::host::libvirt_capabilities::of_test;
+    use crate::view::output::joined;
 
     const CLUSTER: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
         {"kind": "VirtualMachineInstance", "metadata": {"namespace": "a", "name": "fits"},
@@ -185,17 +184,17 @@ mod tests {
             image: &image,
             vms: vms.map(|(vm, vmi)| report(&image, &vm, vmi)).collect(),
         };
-        let shown = text(&report);
+        let shown = joined(text(&report, Format::Wide));
         let expected = [
             "This image has libvirt 11.3.0 and QEMU 10.0.2.",
-            "NAMESPACE    NAME                 MACHINE            RUN  RECEIVE  WHY NOT",
-            "a            fits                 pc-q35-10.0        yes  yes",
-            r#"a            restarts             pc-q35-rhel9.6.0   yes  no       status.machine.type: this QEMU does not have "pc-q35-rhel9.6.0""#,
-            r#"b            stopped              pc-q35-rhel9.6.0   no   -        spec.domain.cpu.model: this libvirt does not know "EPYC-Turin"; spec.domain.machine.type: this QEMU does not have "pc-q35-rhel9.6.0""#,
-            r#"b            typed                -                  ?    -        cannot be checked: spec.instancetype: only a cluster applies VirtualMachineClusterInstancetype "large": take what it makes of the VM, by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml while it runs"#,
-            "b            arm                  virt               no   -        spec.architecture: there is no QEMU for arm64",
+            "NAMESPACE  NAME      MACHINE           RUN  RECEIVE  WHY NOT",
+            "a          fits      pc-q35-10.0       yes  yes",
+            r#"a          restarts  pc-q35-rhel9.6.0  yes  no       status.machine.type: this QEMU does not have "pc-q35-rhel9.6.0""#,
+            r#"b          stopped   pc-q35-rhel9.6.0  no   -        spec.domain.cpu.model: this libvirt does not know "EPYC-Turin"; spec.domain.machine.type: this QEMU does not have "pc-q35-rhel9.6.0""#,
+            r#"b          typed     -                 ?    -        cannot be checked: spec.instancetype: only a cluster applies VirtualMachineClusterInstancetype "large": take what it makes of the VM, by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml while it runs"#,
+            "b          arm       virt              no   -        spec.architecture: there is no QEMU for arm64",
         ];
-        assert_eq!(shown, expected);
+        assert_eq!(shown, expected.join("\n"));
         let fit: Vec<bool> = report.vms.iter().map(is_fit).collect();
         assert_eq!(fit, [true, false, false, false, false]);
         let json = json!(report);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::error::CtlError;
@@ -35,7 +35,7 @@ pub struct Inputs {
 pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, _, vmi, context) = read(&args.vmi, args.context.as_deref())?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
-    answer_document(format, "domainXml", &xml)
+    answer_document(format, &json!({"domainXml": xml}), &xml)
 }
 
 /// Reads the files: the manifest's text, its VMI as JSON and typed, and the context.
@@ -56,7 +56,7 @@ pub fn read(
         }
         None => {
             let missing = missing_devices(&value);
-            missing.for_each(|device| say(&format!("note: {device}")));
+            missing.for_each(|device| say(format!("note: {device}")));
             context_of_pod(&vmi)
         }
     };

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::target::VmArgs;
 use crate::error::{CtlError, fail};
 use crate::reports::guest_state::{GuestState, check_runs};
-use crate::view::output::{Format, answer, counted, or_dash, print, print_bytes, say};
-use crate::view::size::human_size;
+use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
 use client::{Client, exit_code};
 use domain::guest_agent::{Filesystem, GuestDocument, User};
+use terminal::human_size;
 
 /// Interval of asking whether the agent answers: the cmd socket has no event for that.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
@@ -32,12 +32,6 @@ pub enum GuestVerb {
     /// reach the command; and it gives back standard output only: put 2>&1 into a shell's command
     /// to see standard error too. Its output is text: a byte that is not UTF-8 comes back as
     /// U+FFFD, so let base64 print other files.
-    #[command(after_help = "Examples:
-  launcherctl guest exec -- /bin/uname -a
-  launcherctl guest exec web -- /bin/sh -c 'ls /nonexistent 2>&1'
-
-Exit status:
-  that of the command; 1 also if it was not run, 2 also for wrong arguments")]
     Exec(ExecArgs),
     /// Check that the guest agent answers
     Ping(GuestPingArgs),
@@ -143,15 +137,12 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     };
     let (code, stdout) = client.exec(request).await?;
     match format {
-        Format::Json => {
-            let json = json!({"exitCode": code, "stdout": stdout});
-            print(format, &json, || None);
-        }
-        Format::Text => {
+        Format::Json => print_json(&json!({"exitCode": code, "stdout": stdout})),
+        _ => {
             // Unchanged: it need not end with a newline. A reader that has left needs no more.
             let _ = print_bytes(stdout.as_bytes());
             if code != 0 && stdout.is_empty() {
-                say(&format!(
+                say(format!(
                     "exit status {code}; standard error is not given back: sh -c 'CMD 2>&1' shows it"
                 ));
             }

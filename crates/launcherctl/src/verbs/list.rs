@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::error::CtlError;
 use crate::host::registry;
 use crate::host::status::{self, VmStatus};
-use crate::view::output::{Format, answer, or_dash};
+use crate::view::output::{Format, Line, answer, or_dash};
+use terminal::table;
 
 /// `list`.
 ///
@@ -23,25 +24,25 @@ pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    answer(format, &json!(rows), || table(&rows))
+    answer(format, &json!(rows), || text(&rows, format))
 }
 
-fn table(rows: &[VmStatus]) -> Vec<String> {
+fn text(rows: &[VmStatus], format: Format) -> Vec<Line> {
     if rows.is_empty() {
-        return vec!["no VM runs here; launcherctl run FILE starts one".to_owned()];
+        return vec!["no VM runs here; launcherctl run FILE starts one".into()];
     }
-    let head = "NAME                 NAMESPACE    STATE          CPUS   MEMORY  DIRECTORY";
-    let mut lines = vec![head.to_owned()];
-    for row in rows {
-        let (name, state, root) = (&row.name, &row.state, row.root.display());
-        let namespace = or_dash(&row.namespace);
+    let cells = rows.iter().map(|row| {
         let cpus = row.cpus.map_or("-".to_owned(), |cpus| cpus.to_string());
-        let memory = row.memory.as_deref().unwrap_or("-");
-        lines.push(format!(
-            "{name:<20} {namespace:<12} {state:<14} {cpus:>4} {memory:>8}  {root}"
-        ));
-    }
-    lines.extend(rows.iter().filter_map(remark));
+        let (memory, root) = (row.memory.as_deref().unwrap_or("-"), row.root.display());
+        let (namespace, state) = (or_dash(&row.namespace), &row.state);
+        format!(
+            "{}\t{namespace}\t{state}\t{cpus}\t{memory}\t{root}",
+            row.name
+        )
+    });
+    let header = "NAME\tNAMESPACE\tSTATE\tCPUS\tMEMORY\tDIRECTORY";
+    let mut lines = table(format.width(), header, cells);
+    lines.extend(rows.iter().filter_map(remark).map(Line::Problem));
     lines
 }
 
@@ -62,6 +63,7 @@ fn remark(row: &VmStatus) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::view::output::joined;
 
     fn row(value: serde_json::Value) -> VmStatus {
         serde_json::from_value(value).unwrap()
@@ -72,11 +74,10 @@ mod tests {
         let web = row(
             json!({"name": "web", "namespace": "default", "state": "Running", "cpus": 2, "memory": "1Gi", "root": "/tmp/vm-1"}),
         );
-        let table_of_one = table(std::slice::from_ref(&web));
-        assert_eq!(table_of_one.len(), 2);
+        let table = |rows: &[VmStatus]| joined(text(rows, Format::Wide));
         assert_eq!(
-            table_of_one[1],
-            "web                  default      Running           2      1Gi  /tmp/vm-1"
+            table(std::slice::from_ref(&web)),
+            "NAME  NAMESPACE  STATE    CPUS  MEMORY  DIRECTORY\nweb   default    Running     2     1Gi  /tmp/vm-1"
         );
         for (other, expected) in [
             (
@@ -100,9 +101,9 @@ mod tests {
                 "db: its launcher was started by hand",
             ),
         ] {
-            let table = table(&[web.clone(), row(other)]).join("\n");
+            let table = table(&[web.clone(), row(other)]);
             assert!(table.contains(expected), "{table}");
         }
-        assert!(table(&[])[0].contains("launcherctl run"));
+        assert!(table(&[]).contains("launcherctl run"));
     }
 }

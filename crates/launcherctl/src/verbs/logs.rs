@@ -15,7 +15,7 @@ use crate::host::failure::Failure;
 use crate::host::log_follower::LogFollower;
 use crate::host::registry::VmDir;
 use crate::json::text_at;
-use crate::view::output::{Format, joined, print, print_bytes, print_document};
+use crate::view::output::{Format, joined, print_bytes, print_document, print_json};
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
@@ -58,13 +58,13 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     let mut log = LogFollower::open(&path)?;
     let show = |text: String| match (format, args.console) {
         _ if text.is_empty() => Ok(()),
-        (Format::Text, false) => print_document(&(joined(readable(&text)) + "\n")),
         (Format::Json, true) => {
-            print(format, &json!({"console": text}), || None);
+            print_json(&json!({"console": text}));
             Ok(())
         }
         // The launcher's log has one JSON object per line; the console's content is the guest's.
-        (Format::Text, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
+        (_, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
+        _ => print_document(&(joined(readable(&text)) + "\n")),
     };
     show(log.read_new())?;
     if !args.follow {

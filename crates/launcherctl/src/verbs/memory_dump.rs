@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use indicatif::ProgressBar;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,12 +29,14 @@ use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
 use crate::new_file::{NewFile, check_overwrite};
-use crate::view::output::{Format, answer, say, with_progress};
-use crate::view::size::human_size;
+use crate::view::output::{Format, answer, say};
 use client::{Client, DomainChanges, is_down, refusal};
 use domain::Domain;
+use domain::memory::Memory;
 use domain::metadata::MemoryDumpMetadata;
 use os::signals::EndSignals;
+use terminal::human_size;
+use terminal::progress::of_bytes;
 
 /// Bytes read at a time; also the pipe's size, if permitted.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -77,12 +80,14 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
         writer: Some(writer),
     };
     let domain = dump.changes.next().await?.flatten();
-    let Some(vmi) = vmi.filter(|_| !is_down(domain.as_ref())) else {
+    let running = domain.filter(|domain| !is_down(Some(domain)));
+    let (Some(domain), Some(vmi)) = (running, vmi) else {
         fail!("no guest runs, so there is no memory to dump");
     };
     client.dump_memory(&vmi, &link.pod_path()).await?;
     check_begun(&client, &dump.name).await?;
-    let bytes = match dump.copy(&mut output, &mut stop).await {
+    let shown = of_bytes("memory dump", memory_bytes(&domain.spec.memory));
+    let bytes = match dump.copy(&mut output, &mut stop, shown).await {
         Ok(bytes) => bytes,
         Err(error) => {
             dump.cancel().await;
@@ -91,7 +96,7 @@ pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCo
     };
     let (size, file) = (human_size(bytes), args.file.display().to_string());
     let Some(output) = output else {
-        say(&format!("memory dump: {size}"));
+        say(format!("memory dump: {size}"));
         return Ok(ExitCode::SUCCESS);
     };
     output.complete()?;
@@ -115,8 +120,9 @@ impl Dump {
         &mut self,
         output: &mut Option<NewFile>,
         stop: &mut EndSignals,
+        shown: ProgressBar,
     ) -> Result<u64, CtlError> {
-        let copying = with_progress("the memory dump", copy(&mut self.pipe, output));
+        let copying = copy(&mut self.pipe, output, shown);
         tokio::pin!(copying);
         loop {
             tokio::select! {
@@ -139,7 +145,11 @@ impl Dump {
 
 /// Copies a pipe to its end, into a file or else to standard output.
 /// Returns the total.
-async fn copy(pipe: &mut Receiver, output: &mut Option<NewFile>) -> Result<u64, CtlError> {
+async fn copy(
+    pipe: &mut Receiver,
+    output: &mut Option<NewFile>,
+    shown: ProgressBar,
+) -> Result<u64, CtlError> {
     let (mut buffer, mut bytes) = (vec![0; BUFFER_BYTES], 0);
     loop {
         let read = pipe.read(&mut buffer).await;
@@ -153,7 +163,14 @@ async fn copy(pipe: &mut Receiver, output: &mut Option<NewFile>) -> Result<u64, 
             None => write_stdout(part).await?,
         }
         bytes += read as u64;
+        shown.set_position(bytes);
     }
+}
+
+/// libvirt reports it in KiB.
+fn memory_bytes(memory: &Memory) -> u64 {
+    let shift = if memory.unit == "KiB" { 10 } else { 0 };
+    memory.value << shift
 }
 
 /// Waits until the launcher reports the end of the dump.

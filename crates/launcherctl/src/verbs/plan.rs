@@ -12,8 +12,10 @@ use crate::host::network::notes_of_links;
 use crate::host::registry::VmDir;
 use crate::json::{list_at, push, text_at, text_or_dash};
 use crate::manifest::{Manifest, ManifestError, in_manifest};
-use crate::view::output::{Format, answer, say, with_progress};
+use crate::view::output::{Format, Line, answer, say};
 use client::Client;
+use terminal::progress::waiting;
+use terminal::table;
 
 /// Arguments of `plan` and `sync`.
 #[derive(Debug, Args)]
@@ -70,7 +72,7 @@ fn as_update(
     // In a pod virt-handler does both.
     if dir.is_of_run() {
         update.network_as_in(sent);
-        notes_of_links(&update).for_each(|note| say(&note));
+        notes_of_links(&update).for_each(say);
         for name in update.keep_volumes(sent) {
             let why = ": the guest keeps the one of its start as long as it runs";
             restart.push(restart_of_volume(&name, why));
@@ -79,7 +81,7 @@ fn as_update(
             restart.push(restart_of_volume(&name, " is new"));
         }
         for name in update.leave_out_volumes(sent) {
-            say(&format!(
+            say(format!(
                 "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
             ));
         }
@@ -104,32 +106,26 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     for field in update.restart {
         push(&mut plan, "/restart", field);
     }
-    answer(format, &plan, || match table(&plan) {
-        lines if lines.is_empty() => vec!["nothing to do".to_owned()],
-        lines => lines,
+    let steps = [list_at(&plan, "/steps"), list_at(&plan, "/kept")].concat();
+    answer(format, &plan, || {
+        let lines = text(&steps, list_at(&plan, "/restart"), format);
+        let nothing = lines.is_empty().then(|| "nothing to do".into());
+        lines.into_iter().chain(nothing)
     })
 }
 
-/// A step, or a kept device: the action, the device, and the reason.
-fn step_line(step: &Value) -> String {
-    let name = match step.get("interface") {
-        Some(_) => "/interface",
-        None => "/volume",
-    };
-    let parts = ["/verb", "/target", name, "/why"];
-    let [verb, target, name, why] = parts.map(|part| text_or_dash(step, part));
-    format!("{verb:<7} {target:<6} {name:<20} {why}")
-}
-
-/// A line for each step, each device that cannot be changed now, and each field that needs a
-/// restart.
-fn table(plan: &Value) -> Vec<String> {
-    let steps = ["/steps", "/kept"]
-        .into_iter()
-        .flat_map(|list| list_at(plan, list));
-    let restart = list_at(plan, "/restart").iter();
-    let restart = restart.map(|field| text_at(field, "/why").to_owned());
-    steps.map(step_line).chain(restart).collect()
+/// The steps, with devices that cannot be changed now, and the fields that need a restart.
+fn text(steps: &[Value], restart: &[Value], format: Format) -> Vec<Line> {
+    let cells = steps.iter().map(|step| {
+        let name = step.get("interface").map_or("/volume", |_| "/interface");
+        let cells = ["/verb", "/target", name, "/why"];
+        cells.map(|cell| text_or_dash(step, cell)).join("\t")
+    });
+    // Each line says what it is, so they have no header.
+    let mut lines = table(format.width(), "\t\t\t", cells).split_off(1);
+    let restart = restart.iter().map(|field| text_at(field, "/why"));
+    lines.extend(restart.map(|why| Line::Problem(why.to_owned())));
+    lines
 }
 
 /// `sync`: sends the VMI again, or a changed one, with the last sync's options.
@@ -143,7 +139,7 @@ pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
     let planned = client.plan(vmi).await.unwrap_or_default();
     let synced = client.sync(vmi, options.unwrap_or_default());
-    with_progress("the launcher to sync the VM", synced).await?;
+    waiting("the launcher to sync the VM", None, synced).await?;
     if update.dir.is_of_run() {
         update.dir.store_vmi(vmi)?;
         // For a later plan.
@@ -154,39 +150,30 @@ pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     let restart = [&update.restart, list_at(&after, "/restart")].concat();
     let vm = vm_name(vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
-    answer(format, &json, || synced_lines(&vm, steps, &restart))
-}
-
-/// What a sync changed on the running guest, and what it could not change.
-fn synced_lines(vm: &str, steps: &[Value], restart: &[Value]) -> Vec<String> {
-    let mut lines = vec![format!("synced {vm}")];
-    lines.extend(steps.iter().map(|step| format!("  {}", step_line(step))));
-    let reasons = restart.iter().map(|field| text_at(field, "/why"));
-    lines.extend(reasons.map(str::to_owned));
-    lines
+    answer(format, &json, || {
+        let changes = text(steps, &restart, format);
+        [Line::from(format!("synced {vm}"))]
+            .into_iter()
+            .chain(changes)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::output::joined;
 
     #[test]
-    fn a_sync_says_what_it_changed() {
+    fn steps_and_restarts_are_listed() {
         let steps = [
             json!({"verb": "detach", "target": "sda", "volume": "data", "why": "not wanted any more"}),
         ];
         let restart = [json!({"why": "needs a restart: spec.domain.cpu.cores"})];
-        let lines = synced_lines("default/web", &steps, &restart);
-        let lines: Vec<Vec<&str>> = lines
-            .iter()
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        assert_eq!(lines[0], ["synced", "default/web"]);
-        assert_eq!(lines[1][..3], ["detach", "sda", "data"]);
-        assert_eq!(lines[2][..3], ["needs", "a", "restart:"]);
-        assert_eq!(
-            synced_lines("default/web", &[], &[]),
-            ["synced default/web"]
-        );
+        let lines = joined(text(&steps, &restart, Format::Wide));
+        let expected = "\
+detach  sda  data  not wanted any more
+needs a restart: spec.domain.cpu.cores";
+        assert_eq!(lines, expected);
+        assert!(text(&[], &[], Format::Wide).is_empty());
     }
 }

@@ -8,6 +8,7 @@ use super::target::Target;
 use crate::error::CtlError;
 use crate::reports::guest_state::no_domain;
 use crate::view::output::{Format, answer, answer_document};
+use client::metrics_as_json;
 
 /// `ping`: checks that the launcher and its libvirt answer.
 ///
@@ -26,18 +27,17 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
     let domain = json!(client.domain().await?);
-    let text = format!("{domain:#}");
-    answer(format, &domain, || text.lines().map(str::to_owned))
+    answer_document(format, &domain, &format!("{domain:#}\n"))
 }
 
-/// `metrics`: OpenMetrics text; as JSON, an object with it.
+/// `metrics`: OpenMetrics text; as JSON, an object with the samples of each name.
 ///
 /// # Errors
 /// The launcher does not answer.
 pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
     let metrics = client.metrics().await?;
-    answer_document(format, "metrics", &metrics)
+    answer_document(format, &metrics_as_json(&metrics), &metrics)
 }
 
 /// `dumpxml`: libvirt's XML of the running domain.
@@ -50,5 +50,5 @@ pub async fn dumpxml(target: &Target, format: Format) -> Result<ExitCode, CtlErr
     if xml.is_empty() {
         return Err(no_domain().into());
     }
-    answer_document(format, "domainXml", &xml)
+    answer_document(format, &json!({"domainXml": xml}), &xml)
 }

@@ -4,14 +4,14 @@
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::host::console::ConsoleOutput;
 use crate::host::control::{Phase, Update};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
-use crate::view::output::{Format, print};
-use crate::view::visible;
+use crate::view::output::{Format, print_json};
+use terminal::on_stderr;
 
 /// Prints updates between the guest's output.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Screen {
     pub fn note(&self, text: &str) {
         match self.format {
             Format::Json => print_json(&json!({"note": text})),
-            Format::Text => {
+            _ => {
                 let lines = text.lines().map(str::trim_start);
                 lines.for_each(|line| self.line(&format!("            {line}")));
             }
@@ -71,7 +71,7 @@ impl Screen {
     pub fn console(&self) -> ConsoleOutput {
         match self.format {
             Format::Json => Box::new(tokio::io::stderr()),
-            Format::Text => Box::new(tokio::io::stdout()),
+            _ => Box::new(tokio::io::stdout()),
         }
     }
 
@@ -85,11 +85,7 @@ impl Screen {
         let end = if self.terminal { "\r\n" } else { "\n" };
         let before = if self.in_guest_line.take() { end } else { "" };
         // A write error must not end the VM.
-        let text = visible::line(text);
+        let text = on_stderr(text).replace('\n', end);
         let _ = write!(std::io::stderr(), "{before}{text}{end}");
     }
-}
-
-fn print_json(value: &Value) {
-    print(Format::Json, value, || None);
 }

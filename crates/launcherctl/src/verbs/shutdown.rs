@@ -12,10 +12,11 @@ use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::launcher::{REQUEST_INTERVAL, grace};
 use crate::reports::guest_state::{check_runs, is_starting};
-use crate::view::output::{Format, answer, with_progress};
+use crate::view::output::{Format, answer};
 use api::Action;
 use client::{CallError, Client, DomainChanges, is_down};
 use domain::Domain;
+use terminal::progress::waiting;
 
 /// Limit for a start in progress, unless another limit is given: a launcher gives the hooks 20 s,
 /// and QEMU may be slow.
@@ -48,7 +49,10 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
                 ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
                 Ok::<(), CtlError>(())
             };
-            with_progress("the guest to shut down", down).await?;
+            let limit = args
+                .timeout
+                .map_or_else(|| grace(&vmi), Duration::from_secs);
+            waiting("the guest to shut down", Some(limit), down).await?;
             format!("the guest of {} is down", vm_name(&vmi))
         }
         Ok((.., None)) => "no guest runs".to_owned(),
@@ -79,7 +83,7 @@ pub async fn shut_down(
     let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
     let Ok(started) = started.await else {
         fail!(
-            "{} is still starting after {} s, and was not shut down; launcherctl kill cancels its start",
+            "{} is still starting after {} s, and was not shut down; launcherctl launcher kill cancels its start",
             vm_name(vmi),
             start_limit.as_secs()
         );
@@ -111,7 +115,7 @@ pub async fn shut_down(
         Err(_) => {
             let seconds = limit.unwrap_or(left).as_secs();
             let text = text_error!(
-                "the guest has not shut down within {seconds} s; launcherctl kill forces it off"
+                "the guest has not shut down within {seconds} s; launcherctl launcher kill forces it off"
             );
             Err(match failure {
                 Some(failure) => text.caused_by(failure).into(),

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 
 use tokio::process::Command;
 
-use super::target::Target;
+use super::target::{Target, vm_names};
 
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
@@ -28,7 +29,7 @@ const SSH_FAILED: i32 = 255;
 #[derive(Debug, Args)]
 pub struct SshArgs {
     /// The VM, and the user to log in as; without one, this machine's
-    #[arg(value_name = "[USER@]VM")]
+    #[arg(value_name = "[USER@]VM", add = ArgValueCandidates::new(vm_names))]
     vm: String,
     /// The private key
     #[arg(short, long, value_name = "FILE")]
@@ -84,7 +85,7 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         }
     };
     if status.code() == Some(SSH_FAILED) {
-        say(&format!(
+        say(format!(
             "launcherctl: if ssh could not connect: the guest may still boot, or has no SSH server; launcherctl console {name} shows it. If it was refused: give the user with USER@{name}, the key with -i FILE"
         ));
     }

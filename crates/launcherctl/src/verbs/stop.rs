@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, TargetError, check_is_directory};
+use super::target::{Target, TargetError, check_is_directory, vm_names};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
@@ -36,7 +37,7 @@ const ENDED: &str = "has ended";
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// The VMs' names; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"])]
+    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"], add = ArgValueCandidates::new(vm_names))]
     vms: Vec<String>,
     #[command(flatten)]
     target: Target,
@@ -54,7 +55,7 @@ pub struct StopArgs {
 /// There is no such VM, or it does not end.
 pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vms = chosen(args)?;
-    if vms.is_empty() && format == Format::Text {
+    if vms.is_empty() && format != Format::Json {
         let text = "there is no VM to stop".to_owned();
         print(format, &json!(null), || [text]);
     }
@@ -102,7 +103,7 @@ fn not_of_run(root: &Path) -> CtlError {
     }
     let root = root.display();
     text_error!(
-        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --root {root} shuts its guest down, launcherctl kill --root {root} forces it off"
+        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --root {root} shuts its guest down, launcherctl launcher kill --root {root} forces it off"
     )
     .into()
 }

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueHint};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::host::registry::{self, RegistryError, VmDir};
 use crate::json::text_at;
 use crate::manifest::{self, Manifest, in_manifest};
 use crate::reports::guest_state::no_domain;
-use crate::view::output::say;
+use crate::view::output::{Line, say};
 use client::Client;
 use domain::Domain;
 
@@ -38,10 +39,10 @@ pub enum TargetError {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Target {
     /// The VM's name, as launcherctl list shows it; needed if several run
-    #[arg(long, help_heading = "Which VM")]
+    #[arg(long, help_heading = "Which VM", add = ArgValueCandidates::new(vm_names))]
     pub name: Option<String>,
     /// In place of the name: the launcher's root directory, as given to run --root
-    #[arg(long, conflicts_with = "name", help_heading = "Which VM")]
+    #[arg(long, conflicts_with = "name", help_heading = "Which VM", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 }
 
@@ -49,10 +50,17 @@ pub struct Target {
 #[derive(Debug, Args)]
 pub struct VmArgs {
     /// The VM's name; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["name", "root"])]
+    #[arg(value_name = "VM", conflicts_with_all = ["name", "root"], add = ArgValueCandidates::new(vm_names))]
     vm: Option<String>,
     #[command(flatten)]
     target: Target,
+}
+
+/// For a shell's completion.
+pub fn vm_names() -> Vec<CompletionCandidate> {
+    let all = registry::all().unwrap_or_default().into_iter();
+    all.map(|(name, _)| CompletionCandidate::new(name))
+        .collect()
 }
 
 impl VmArgs {
@@ -202,7 +210,10 @@ pub fn read_manifest_text(file: &Path) -> Result<String, CtlError> {
 /// Prints on standard error which fields of a manifest are dropped.
 pub fn warn_of_unknown_fields(file: &Path, text: &str) {
     for field in manifest::unknown_fields(text) {
-        say(&format!("warning: {}:{field}", display_name(file)));
+        say(Line::Problem(format!(
+            "warning: {}:{field}",
+            display_name(file)
+        )));
     }
 }
 

@@ -9,9 +9,10 @@ use super::target::Target;
 use crate::error::CtlError;
 use crate::json::set;
 use crate::reports::events::has_arrived;
-use crate::view::output::{Format, answer};
+use crate::view::output::{Format, Line, answer};
 use api::proto::inspect::v1::{Step, TimelineResponse};
 use domain::Domain;
+use terminal::table;
 
 /// `timeline`.
 ///
@@ -23,9 +24,10 @@ pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlEr
     let note = missing_start(&timeline, client.domain().await?.as_ref());
     let mut document = document(&timeline);
     set(&mut document, "/note", json!(note));
-    let note = note.map(str::to_owned);
     answer(format, &document, || {
-        table(&timeline).into_iter().chain(note)
+        text(&timeline, format)
+            .into_iter()
+            .chain(note.map(|note| Line::Problem(note.into())))
     })
 }
 
@@ -47,20 +49,20 @@ pub fn document(timeline: &TimelineResponse) -> Value {
 }
 
 /// For people: times in milliseconds.
-pub fn table(timeline: &TimelineResponse) -> Vec<String> {
-    let mut lines = vec![
-        format!("the launcher began at {}", began(timeline)),
-        " began at ms    took ms  part    step".to_owned(),
-    ];
-    lines.extend(timeline.steps.iter().map(|step| {
+fn text(timeline: &TimelineResponse, format: Format) -> Vec<Line> {
+    let mut lines = vec![format!("the launcher began at {}", began(timeline)).into()];
+    let cells = timeline.steps.iter().map(|step| {
         let (began, took) = (milliseconds(step.began_micros), took(step));
-        format!("{began:>12.1} {took:>10}  {:<7} {}", step.part, step.name)
-    }));
+        format!("{began}\t{took}\t{}\t{}", step.part, step.name)
+    });
+    lines.extend(table(
+        format.width(),
+        "BEGAN AT MS\tTOOK MS\tPART\tSTEP",
+        cells,
+    ));
     let attempts = timeline.attempts;
     if attempts > 1 {
-        lines.push(format!(
-            "the domain's steps are those of attempt {attempts}"
-        ));
+        lines.push(format!("the domain's steps are those of attempt {attempts}").into());
     }
     lines
 }
@@ -68,9 +70,9 @@ pub fn table(timeline: &TimelineResponse) -> Vec<String> {
 /// A step's duration in milliseconds: empty for a moment, dots while it goes on.
 fn took(step: &Step) -> String {
     match step.took_micros {
-        None => "...".to_owned(),
+        None => "…".to_owned(),
         Some(0) => String::new(),
-        Some(took) => format!("{:.1}", milliseconds(took)),
+        Some(took) => milliseconds(took),
     }
 }
 
@@ -81,13 +83,14 @@ fn began(timeline: &TimelineResponse) -> String {
 
 /// For display: only fractions of a microsecond are lost.
 #[allow(clippy::cast_precision_loss)]
-fn milliseconds(micros: u64) -> f64 {
-    micros as f64 / 1000.0
+fn milliseconds(micros: u64) -> String {
+    format!("{:.1}", micros as f64 / 1000.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::output::joined;
 
     fn step(part: &str, name: &str, began: u64, took: Option<u64>) -> Step {
         Step {
@@ -114,12 +117,12 @@ mod tests {
     fn the_table_is_in_milliseconds() {
         let expected = "\
 the launcher began at 2023-11-14T22:13:20.123456Z
- began at ms    took ms  part    step
-         0.3       45.2  pod     connect
-        46.0             pod     ready
-      3046.0        ...  domain  start
+BEGAN AT MS  TOOK MS  PART    STEP
+        0.3     45.2  pod     connect
+       46.0           pod     ready
+     3046.0        …  domain  start
 the domain's steps are those of attempt 2";
-        assert_eq!(table(&example()).join("\n"), expected);
+        assert_eq!(joined(text(&example(), Format::Wide)), expected);
     }
 
     #[test]
@@ -131,9 +134,8 @@ the domain's steps are those of attempt 2";
             };
             missing_start(&timeline, domain)
         };
-        let arrived = json!({"Status": {"Status": "Running"},
-            "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}});
-        let arrived = crate::json::domain(arrived);
+        let arrived = crate::json::domain(json!({"Status": {"Status": "Running"},
+            "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}}));
         assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
         let adopted = crate::json::domain(json!({"Status": {"Status": "Running"}}));
         assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("upgrade")));

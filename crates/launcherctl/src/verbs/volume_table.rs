@@ -6,11 +6,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::view::output::or_dash;
-use crate::view::size::human_size;
+use crate::view::output::{Format, Line, or_dash};
 use domain::Domain;
 use domain::disks::Disk;
 use pod::Root;
+use terminal::human_size;
+use terminal::table;
 
 /// The disk of a volume.
 fn find_disk<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
@@ -89,26 +90,26 @@ impl Row {
 }
 
 /// The rows as text, with a headline.
-pub fn table(rows: &[Row]) -> Vec<String> {
-    let line = |name: &str, target: &str, size: &str, serial: &str, state: &str, source: &str| {
-        format!("{name:<20} {target:<7} {size:>13} {serial:<20} {state:<13} {source}")
-            .trim_end()
-            .to_owned()
-    };
-    let cell = |text: &'_ Option<String>| or_dash(text.as_deref().unwrap_or_default()).to_owned();
-    let mut lines = vec![line("NAME", "TARGET", "SIZE", "SERIAL", "STATE", "SOURCE")];
-    lines.extend(rows.iter().map(|row| {
-        let [target, serial, source] = [&row.target, &row.serial, &row.source].map(cell);
+pub fn text(rows: &[Row], format: Format) -> Vec<Line> {
+    let cells = rows.iter().map(|row| {
+        let (name, state) = (&row.name, row.state);
+        let cells = [&row.target, &row.serial, &row.source];
+        let [target, serial, source] = cells.map(|it| or_dash(it.as_deref().unwrap_or_default()));
         let size = row.size.map_or_else(|| "-".into(), human_size);
-        line(&row.name, &target, &size, &serial, row.state, &source)
-    }));
-    lines
+        format!("{name}\t{target}\t{size}\t{serial}\t{state}\t{source}")
+    });
+    table(
+        format.width(),
+        "NAME\tTARGET\tSIZE\tSERIAL\tSTATE\tSOURCE",
+        cells,
+    )
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::view::output::joined;
     use serde_json::{Value, json};
 
     /// A domain with this disk.
@@ -134,7 +135,7 @@ mod tests {
             Row::new(&Root::new(dir.path()), &of(disk), "a")
         };
         assert_eq!(json!(row_as("qcow2"))["size"], 3_u64 << 29);
-        assert!(table(&[row_as("qcow2")]).join("").contains(" 1.5 GiB "));
+        assert!(joined(text(&[row_as("qcow2")], Format::Wide)).contains(" 1.5 GiB "));
         assert_eq!(
             json!(row_as("raw"))["size"],
             512,
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(row("b")["state"], "not attached");
         assert!(row("b")["target"].is_null());
         let rows = ["a", "b"].map(|name| Row::new(&Root::default(), &domain, name));
-        let text = table(&rows).join("\n");
+        let text = joined(text(&rows, Format::Wide));
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.lines()

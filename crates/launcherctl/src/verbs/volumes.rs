@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::target::{Target, TargetError, last_vmi};
 
-use super::volume_table::{Row, find_attached, find_disk_of_file, table};
+use super::volume_table::{Row, find_attached, find_disk_of_file, text};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
@@ -23,13 +23,14 @@ use crate::manifest::drives::{empty_drives, is_drive};
 use crate::reports::guest_state::{GuestState, check_runs};
 use crate::reports::notify_server::notify_socket;
 use crate::similar::known_names;
-use crate::view::output::{Format, answer, print, say, with_progress};
+use crate::view::output::{Format, answer, print, say};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::Client;
 use domain::Domain;
 use domain::disks::Disk;
 use domain::guest_agent::Filesystem;
+use terminal::progress::waiting;
 
 /// Limit for a guest to release a disk.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -171,7 +172,12 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     client.sync(&vmi, vm.options.clone()).await?;
     // Stored once the guest has released it: until then the same command can be repeated.
     let release = until_released(client, &args.name, is_medium);
-    with_progress("the guest to release the disk", release).await?;
+    waiting(
+        "the guest to release the disk",
+        Some(DETACH_TIMEOUT),
+        release,
+    )
+    .await?;
     vm.store(&vmi)?;
     // Removes only the hard link; the user's own file stays. In a pod, virt-handler owns its
     // mounts.
@@ -200,7 +206,7 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     let domain = vm.client.domain().await?.unwrap_or_default();
     let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir.pod_root(), &domain, name));
     let rows: Vec<Row> = rows.collect();
-    answer(format, &json!(rows), || table(&rows))
+    answer(format, &json!(rows), || text(&rows, format))
 }
 
 /// The names of a VMI's volumes and empty CD-ROM drives.
@@ -355,14 +361,20 @@ async fn check_not_mounted(
 ) -> Result<(), CtlError> {
     let disk = domain.and_then(|domain| find_attached(domain, name));
     let serial = disk.map_or("", |disk| &disk.serial);
-    // Without an agent, nobody knows.
     let filesystems = client.filesystems().await.unwrap_or_default();
     match mounted_at(&filesystems, serial) {
+        None if serial.is_empty() => say(format!(
+            "note: whether {name} is mounted cannot be seen: it has no serial (addvolume --serial), by which the guest agent's report names a disk"
+        )),
+        None if filesystems.is_empty() => say(format!(
+            "note: whether {name} is mounted cannot be seen: no guest agent has reported file systems"
+        )),
+        None => {}
         Some(directory) => fail!(
             "by the guest agent's last report, which is up to five minutes old, {name} is mounted at {directory}: unmount it there (umount {directory}), or what is not written yet is lost; --force detaches it all the same"
         ),
-        None => Ok(()),
     }
+    Ok(())
 }
 
 /// The guest's mount point of a file system on the disk with this serial.

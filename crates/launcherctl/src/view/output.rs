@@ -1,68 +1,63 @@
 //! A verb's output: text for people, JSON for programs. All text passes through here, except what
-//! `verbs::screen` and `migrate`'s output print while they wait; [`visible`] makes it harmless.
+//! `verbs::screen` prints while it waits; the crate `terminal` makes it harmless.
 
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::pin::pin;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::visible;
 use crate::error::CtlError;
 use crate::files::FileError;
 use client::refusal::split_remedy;
-
-/// Work longer than this prints what it waits for.
-const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+use terminal::visible;
+pub use terminal::{Line, joined, say};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     Text,
+    /// Text, with tables that are not shortened.
+    Wide,
     Json,
 }
 
-/// Prints the JSON or the lines for people, which have no newlines of their own: one inside a line
-/// is somebody else's text.
-pub fn print<L: IntoIterator<Item = String>>(
+impl Format {
+    /// Columns into which a table has to fit.
+    pub fn width(self) -> Option<usize> {
+        terminal::stdout_width().filter(|_| self != Self::Wide)
+    }
+}
+
+/// Prints the JSON or the lines for people.
+pub fn print<L: IntoIterator<Item: Into<Line>>>(
     format: Format,
     json: &Value,
     lines: impl FnOnce() -> L,
 ) {
-    let shown = match format {
-        Format::Json => json.to_string(),
-        Format::Text => joined(lines()),
-    };
-    // A reader such as head(1) may have closed the pipe.
-    let _ = writeln!(std::io::stdout(), "{shown}");
+    if format == Format::Json {
+        return print_json(json);
+    }
+    terminal::print(lines());
+}
+
+/// Prints the JSON.
+pub fn print_json(json: &Value) {
+    let _ = writeln!(std::io::stdout(), "{json}");
 }
 
 /// Prints the answer of a verb that has succeeded.
 ///
 /// # Errors
 /// None: what cannot be written any more does not make it fail.
-pub fn answer<L: IntoIterator<Item = String>>(
+pub fn answer<L: IntoIterator<Item: Into<Line>>>(
     format: Format,
     json: &Value,
     lines: impl FnOnce() -> L,
 ) -> Result<ExitCode, CtlError> {
     print(format, json, lines);
     Ok(ExitCode::SUCCESS)
-}
-
-/// The lines as one text, safe for a terminal.
-pub fn joined(lines: impl IntoIterator<Item = String>) -> String {
-    let lines = lines.into_iter().map(|line| visible::line(&line));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// Prints a line for people on standard error.
-pub fn say(text: &str) {
-    // The reader may be gone.
-    let _ = writeln!(std::io::stderr(), "{}", visible::line(text));
 }
 
 /// The count with the noun in singular or plural: `1 vCPU`, `2 vCPUs`.
@@ -76,14 +71,14 @@ pub fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
-/// Prints a document as the answer of a verb; as JSON, an object with it as its only member.
+/// Prints the JSON or the document as the answer of a verb.
 ///
 /// # Errors
 /// If standard output cannot be written.
-pub fn answer_document(format: Format, member: &str, text: &str) -> Result<ExitCode, CtlError> {
+pub fn answer_document(format: Format, json: &Value, text: &str) -> Result<ExitCode, CtlError> {
     match format {
-        Format::Text => print_document(text)?,
-        Format::Json => print(format, &json!({member: text}), || None),
+        Format::Json => print_json(json),
+        _ => print_document(text)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -114,14 +109,13 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
 /// Prints a verb's failure on standard error: lines for people, or the object of `launcherctl
 /// --help`.
 pub fn print_error(format: Format, error: &str, details: &[String]) {
-    match format {
-        Format::Json => {
-            let _ = writeln!(std::io::stderr(), "{}", error_json(error, details));
-        }
-        Format::Text => error_lines(error, details)
-            .iter()
-            .for_each(|line| say(line)),
+    if format == Format::Json {
+        let _ = writeln!(std::io::stderr(), "{}", error_json(error, details));
+        return;
     }
+    let mut lines = error_lines(error, details).into_iter();
+    lines.next().map(Line::Failure).into_iter().for_each(say);
+    lines.for_each(say);
 }
 
 /// Only the first line starts at the margin: somebody else's message cannot look like another
@@ -150,18 +144,6 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
             .any(|pair| matches!(pair, [name, value] if (name == "-o" || name == "--output") && value == "json"))
 }
 
-/// Waits, and after a second prints for what, if standard error is a terminal.
-pub async fn with_progress<T>(waits_for: &str, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    if let Ok(done) = tokio::time::timeout(PROGRESS_DELAY, &mut work).await {
-        return done;
-    }
-    if std::io::stderr().is_terminal() {
-        say(&format!("waiting for {waits_for}…"));
-    }
-    work.await
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -182,8 +164,6 @@ mod tests {
 
     #[test]
     fn a_message_of_others_does_not_look_like_another_line() {
-        let lines = ["a\nlauncherctl: b\u{1b}[2J".to_owned(), "c".to_owned()];
-        assert_eq!(joined(lines), "a\\nlauncherctl: b\\u{1b}[2J\nc");
         let error = "refused: no\nweb: has ended\n  what to do: this";
         let details = ["the launcher's log: /l".to_owned()];
         let expected = [

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::error::{CtlError, fail, text_error};
-use crate::view::output::{Format, print_error, say, with_progress};
+use crate::view::output::{Format, print_error, say};
 use api::backup::BackupOptions;
 use client::{CallError, Client, DomainChanges};
 use domain::Domain;
 use domain::metadata::BackupMetadata;
 use os::signals::EndSignals;
+use terminal::progress::waiting;
 
 /// A backup that the launcher makes.
 pub struct Job {
@@ -39,7 +40,7 @@ impl Job {
                 return Err(self.not_begun(error));
             }
         }
-        let followed = with_progress("QEMU to write the backup", self.follow()).await;
+        let followed = waiting("QEMU to write the backup", None, self.follow()).await;
         let (report, is_cancelled) = followed?;
         if !report.failed {
             return Ok(report);
@@ -48,7 +49,7 @@ impl Job {
         let _ = fs::remove_dir_all(&self.directory);
         self.remove_empty_vm_directory();
         if is_cancelled {
-            fail!("the backup is cancelled, and its files are removed; the guest runs on");
+            fail!("the backup is cancelled, its files are removed, and the guest runs on");
         }
         fail!(
             "the backup has failed, and its files are removed: {}",
@@ -84,7 +85,7 @@ impl Job {
                 _ = self.stop.next() => {
                     if is_cancelled {
                         fail!(
-                            "the backup may go on without launcherctl; what it writes into {} is not complete: remove it when launcherctl domain shows under Backup that it has ended",
+                            "the backup may go on without launcherctl; what it writes into {} is not complete: remove it when launcherctl launcher domain shows under Backup that it has ended",
                             self.directory.display()
                         );
                     }

@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -49,21 +49,9 @@ const NAME: &str = "backup";
 
 /// The arguments of `backup`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Back up the disks of the running guest, in full or what has changed.
-
-QEMU writes a qcow2 file for each disk that tracks its changed blocks into DIR/VM/backup-DATE, beside backup.json, which \
-is written last: a directory without it is not complete. In a VM of launcherctl run, disks are tracked with \
-launcherctl run --track-changes: claims, data volumes and host disks, not container disks, to which the guest does not write. An incremental backup \
-has only what was written since another one of the same launcher, and needs that one's files to be restored. After a new start of the VM, or a \
-migration, the first backup is a full one.
-
-A guest whose file systems are frozen already (by virt-freezer, say) stays frozen. Ctrl-C ends the backup and removes its \
-files. There is no mode in which a client reads the disks from QEMU (pull): \
-it would give the same files."
-)]
 pub struct BackupArgs {
     /// Directory for the backup, as the launcher sees it; it is made if its parent is there
+    #[arg(value_hint = ValueHint::DirPath)]
     dir: PathBuf,
     /// Only what has changed since the last complete backup in DIR, or since CHECKPOINT, which is
     /// the name of one
@@ -104,7 +92,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     }
     if let Some(began) = in_progress(&domain) {
         fail!(
-            "another backup of this VM, begun at {began}, is in progress; make this one when that has ended (launcherctl domain shows it under Backup)"
+            "another backup of this VM, begun at {began}, is in progress; make this one when that has ended (launcherctl launcher domain shows it under Backup)"
         );
     }
     let is_frozen = domain.status.fs_freeze_status == Some(FreezeStatus::Frozen);
@@ -160,7 +148,7 @@ pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlEr
     record.store(&directory)?;
     let json = report::json(&record, &directory, &left_out);
     answer(format, &json, || {
-        report::text(&record, &directory, &left_out)
+        report::text(&record, &directory, &left_out, format)
     })
 }
 

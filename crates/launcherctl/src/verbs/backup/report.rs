@@ -7,31 +7,36 @@ use serde_json::{Value, json};
 use super::left_out::LeftOut;
 use super::record::{Record, RecordFile};
 use crate::json::{list_mut, set};
-use crate::view::size::human_size;
+use crate::view::output::{Format, Line};
+use terminal::human_size;
+use terminal::table;
 
 /// For people.
-pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut]) -> Vec<String> {
-    let mut lines = vec![directory.display().to_string()];
+pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut], format: Format) -> Vec<Line> {
+    let mut lines = vec![Line::Row(directory.display().to_string())];
     if let Some(parent) = &record.parent {
-        lines.push(format!("what has changed since {parent}:"));
+        lines.push(format!("what has changed since {parent}:").into());
     }
-    let line =
-        |target: &str, volume: &str, rest: &str| format!("  {target:<7} {volume:<20} {rest}");
-    for file in &record.files {
-        let rest = format!("{:>12}  {}", human_size(file.bytes), file.file);
-        lines.push(line(&file.target, &file.volume, &rest));
-    }
-    if !left_out.is_empty() {
-        lines.push("not in the backup:".to_owned());
-    }
-    for disk in left_out {
-        lines.push(line(&disk.target, &disk.volume, disk.reason));
-    }
-    lines.push(format!("checkpoint: {}", record.checkpoint));
-    lines.push(format!("file systems: {}", frozen(record)));
-    lines.push("to restore a disk:".to_owned());
+    let files = record.files.iter().map(|it| {
+        let size = human_size(it.bytes);
+        format!("{}\t{}\t{size}\t{}", it.target, it.volume, it.file)
+    });
+    let others = left_out.iter().map(|it| {
+        format!(
+            "{}\t{}\t-\tnot in the backup: {}",
+            it.target, it.volume, it.reason
+        )
+    });
+    lines.extend(table(
+        format.width(),
+        "DISK\tVOLUME\tSIZE\tFILE",
+        files.chain(others),
+    ));
+    lines.push(format!("checkpoint: {}", record.checkpoint).into());
+    lines.push(format!("file systems: {}", frozen(record)).into());
+    lines.push("to restore a disk:".into());
     let files = record.files.iter();
-    lines.extend(files.map(|file| format!("  {}", restore(directory, file))));
+    lines.extend(files.map(|file| Line::Row(format!("  {}", restore(directory, file)))));
     lines
 }
 

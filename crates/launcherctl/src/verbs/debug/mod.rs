@@ -74,7 +74,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     let archive = report.archive().map_err(FileError::on("write", &out))?;
     if out == Path::new("-") {
         print_bytes(&archive)?;
-        missing.for_each(|line| say(&line));
+        missing.for_each(say);
         return Ok(ExitCode::SUCCESS);
     }
     std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;

@@ -16,10 +16,11 @@ use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{self, in_manifest};
 use crate::verbs::target::warn_of_unknown_fields;
-use crate::view::output::{Format, counted, print, with_progress};
+use crate::view::output::{Format, Line, counted, print};
 use api::vmi::Vmi;
-use domain::xml::tree::Element;
-use hooks::conformance::{CheckResult, Conformance, Limits, Outcome, Subject, check};
+use hooks::conformance::{Conformance, Limits, Outcome, Subject, check};
+use terminal::progress::waiting;
+use terminal::table;
 
 /// A VMI with the parts that sidecars change most often: disks, an interface, cloud-init.
 const DEFAULT_VMI: &str = include_str!("check_vmi.yaml");
@@ -74,15 +75,15 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         slowest: Duration::from_millis(args.slowest),
         ..Limits::default()
     };
-    let checks = with_progress("the checks of the sidecar", check(subject, limits));
+    let checks = waiting("the checks of the sidecar", None, check(subject, limits));
     let conformance = until_signal(checks).await?;
     if let Some(file) = &args.junit {
-        fs::write(file, junit(&conformance)).map_err(FileError::on("write", file))?;
+        fs::write(file, conformance.to_junit()).map_err(FileError::on("write", file))?;
     }
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
-    print(format, &json, || text(&conformance));
+    print(format, &json, || text(&conformance, format));
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
@@ -100,74 +101,31 @@ fn inputs_of(file: Option<&Path>) -> Result<(Vmi, Bytes, String), CtlError> {
     Ok((vmi, Bytes::from(value.to_string()), xml))
 }
 
-/// The check's name, with its protocol version.
-fn name(result: &CheckResult) -> String {
-    let check = json!(result.check);
-    let check = check.as_str().unwrap_or_default();
-    match result.version {
-        Some(version) => format!("{check} {version}"),
-        None => check.to_owned(),
-    }
-}
-
-fn failures(conformance: &Conformance) -> usize {
-    let results = conformance.results.iter();
-    let failed = results.filter(|it| matches!(it.outcome, Outcome::Failed(_)));
-    failed.count()
-}
-
-fn text(conformance: &Conformance) -> Vec<String> {
-    let line = |result: &CheckResult| {
+fn text(conformance: &Conformance, format: Format) -> Vec<Line> {
+    let cells = conformance.results.iter().map(|result| {
         let (word, why) = match &result.outcome {
             Outcome::Passed => ("ok", ""),
             Outcome::Failed(why) => ("FAILED", why.as_str()),
             Outcome::Skipped(why) => ("skipped", &**why),
         };
-        let (name, time) = (name(result), result.milliseconds);
-        let line = format!("{word:<8} {name:<28} {time:>6} ms  {why}");
-        line.trim_end().to_owned()
-    };
-    let summary = match failures(conformance) {
+        format!("{word}\t{}\t{}\t{why}", result.name(), result.milliseconds)
+    });
+    let summary = match conformance.failures() {
         0 => "the sidecar passes".to_owned(),
         failed => format!("{} failed", counted(failed, "check")),
     };
-    let mut lines: Vec<String> = conformance.sidecar.clone().into_iter().collect();
-    lines.extend(conformance.results.iter().map(line));
-    lines.push(summary);
+    let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
+    lines.extend(table(format.width(), "RESULT\tCHECK\tMS\tWHY", cells));
+    lines.push(summary.into());
     lines
-}
-
-fn junit(conformance: &Conformance) -> String {
-    let mut suite = Element::new("testsuite")
-        .with_attribute("name", "hook sidecar")
-        .with_attribute("tests", conformance.results.len().to_string())
-        .with_attribute("failures", failures(conformance).to_string());
-    for result in &conformance.results {
-        let seconds = Duration::from_millis(result.milliseconds).as_secs_f64();
-        let mut case = Element::new("testcase")
-            .with_attribute("classname", "sidecar")
-            .with_attribute("name", name(result))
-            .with_attribute("time", format!("{seconds:.3}"));
-        let because = |element, why: &str| Element::new(element).with_attribute("message", why);
-        match &result.outcome {
-            Outcome::Passed => {}
-            Outcome::Failed(why) => case.push(because("failure", why)),
-            Outcome::Skipped(why) => case.push(because("skipped", why)),
-        }
-        suite.push(case);
-    }
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}",
-        suite.to_xml()
-    )
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use domain::xml::tree::Element;
-    use hooks::conformance::Check;
+    use crate::view::output::joined;
+    use hooks::conformance::{Check, CheckResult};
 
     fn conformance() -> Conformance {
         let result = |check, outcome, milliseconds| CheckResult {
@@ -198,10 +156,10 @@ mod tests {
 
     #[test]
     fn results_are_read_by_people_and_by_continuous_integration() {
-        let text = text(&conformance()).join("\n");
+        let text = joined(text(&conformance(), Format::Wide));
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(text.ends_with("1 check failed"), "{text}");
-        let xml = junit(&conformance());
+        let xml = conformance().to_junit();
         let suite = Element::parse(xml.split_once('\n').unwrap().1).unwrap();
         assert_eq!(suite.attribute("failures"), Some("1"));
         let cases: Vec<&Element> = suite.children().collect();

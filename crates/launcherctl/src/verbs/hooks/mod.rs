@@ -89,7 +89,7 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     tokio::select! {
         done = work => Ok(done),
-        _ = signals.next() => fail!("cancelled; the sidecar has been killed"),
+        _ = signals.next() => fail!("cancelled, and the sidecar has been killed"),
     }
 }
 

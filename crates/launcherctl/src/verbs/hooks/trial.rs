@@ -34,7 +34,7 @@ pub struct TryArgs {
     /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a
     /// program or directory with onDefineDomain or preCloudInitIso, or "./watchdog {}", which
     /// serves gRPC itself on a socket in the directory {}
-    #[arg(long, value_name = "SOCKET|PROGRAM")]
+    #[arg(long, value_name = "PROGRAM")]
     sidecar: String,
     /// The sidecar is a plugin's: it serves LauncherHookService
     #[arg(long)]

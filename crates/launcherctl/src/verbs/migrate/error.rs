@@ -9,4 +9,5 @@ use std::path::PathBuf;
 pub struct NotArrived(pub PathBuf, pub u64);
 
 /// A signal came before the migration started.
-pub const CANCELLED: &str = "cancelled before the migration began; the guest runs on where it was";
+pub const CANCELLED: &str =
+    "cancelled before the migration began, and the guest runs on where it was";

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::json::set;
-use crate::view::size::human_size;
 use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample};
 use client::refusal;
+use terminal::human_size;
 
 /// The end of the launcher's report on a cancelled migration; KubeVirt's text.
 const ABORTED: &str = "Live migration has been aborted";

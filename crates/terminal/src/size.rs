@@ -1,6 +1,7 @@
 //! Sizes and amounts for people; how much of a file is written.
 
 /// A size in the largest unit with a value of at least 1, with a decimal unless it is whole.
+#[must_use]
 pub fn human_size(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {

@@ -2,11 +2,13 @@
 //! nothing in it moves the cursor, starts a line, or changes the display order.
 
 /// One line: of the control characters, it keeps tabs only.
+#[must_use]
 pub fn line(text: &str) -> String {
     escape(text, |c| c == '\t')
 }
 
 /// A document, which keeps its newlines.
+#[must_use]
 pub fn document(text: &str) -> String {
     escape(text, |c| matches!(c, '\t' | '\n'))
 }

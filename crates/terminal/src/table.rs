@@ -1,0 +1,100 @@
+//! A table for people: each column is as wide as its content.
+
+use textwrap::core::display_width;
+
+use super::{Line, visible};
+
+/// Between two columns.
+const GAP: &str = "  ";
+/// A column is not shortened below this.
+const MIN_WIDTH: usize = 8;
+
+/// The header and the rows, whose cells are separated by tabs. Columns of numbers stand at the right.
+/// The longest cells are shortened to make it as wide as this many columns, if that is given.
+pub fn table(
+    width: Option<usize>,
+    header: &str,
+    rows: impl IntoIterator<Item = String>,
+) -> Vec<Line> {
+    let rows: Vec<String> = rows.into_iter().map(|row| visible::line(&row)).collect();
+    let columns = header.split('\t').count();
+    let mut widths = vec![0; columns];
+    for row in rows.iter().map(String::as_str).chain([header]) {
+        for (cell, width) in row.splitn(columns, '\t').zip(&mut widths) {
+            *width = display_width(cell).max(*width);
+        }
+    }
+    let has_numbers = |column: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.split('\t').nth(column));
+        let is_text = |cell: &str| cell.starts_with(|c: char| c.is_alphabetic() || c == '/');
+        let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit());
+        cells.clone().any(is_number) && !cells.any(is_text)
+    };
+    let numbers: Vec<bool> = (0..columns).map(has_numbers).collect();
+    let available = width.unwrap_or(usize::MAX);
+    while widths.iter().map(|width| width + GAP.len()).sum::<usize>() > available
+        && let Some(widest) = widths.iter_mut().max().filter(|width| **width > MIN_WIDTH)
+    {
+        *widest -= 1;
+    }
+    let line = |cells: &str| {
+        let cells = cells.splitn(columns, '\t').zip(widths.iter().zip(&numbers));
+        let cells = cells.map(|(cell, (width, are_numbers))| {
+            let cell = shortened(cell, *width);
+            let padding = " ".repeat(width.saturating_sub(display_width(&cell)));
+            if *are_numbers {
+                padding + &cell
+            } else {
+                cell + &padding
+            }
+        });
+        cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
+    };
+    let body = rows.iter().map(|row| Line::Row(line(row)));
+    [Line::Header(line(header))]
+        .into_iter()
+        .chain(body)
+        .collect()
+}
+
+/// As much of it as fits into `width` columns of a terminal.
+fn shortened(cell: &str, width: usize) -> String {
+    if display_width(cell) <= width {
+        return cell.to_owned();
+    }
+    let mut kept = cell.to_owned();
+    while display_width(&kept) >= width && kept.pop().is_some() {}
+    kept + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::joined;
+
+    #[test]
+    fn columns_are_as_wide_as_their_content_and_numbers_stand_at_the_right() {
+        let rows = [
+            "web\t2\t-\t/tmp/vm-1",
+            "größe\t16\tS\t\u{1b}[2J",
+            "db\t-\t-\t",
+        ];
+        let expected = "\
+NAME   CPUS  SERIAL  DIRECTORY
+web       2  -       /tmp/vm-1
+größe    16  S       \\u{1b}[2J
+db        -  -";
+        let header = "NAME\tCPUS\tSERIAL\tDIRECTORY";
+        assert_eq!(
+            joined(table(None, header, rows.map(str::to_owned))),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_long_cell_is_shortened_to_its_column() {
+        assert_eq!(shortened("abcdef", 6), "abcdef");
+        assert_eq!(shortened("abcdefg", 6), "abcde…");
+        assert_eq!(shortened("日本語日本語", 6), "日本…");
+    }
+}
