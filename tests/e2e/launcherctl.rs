@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Guest, UP, Vmi, guest_image, output_of, pod_tool, short_dir};
 
+#[path = "../launcherctl/schema.rs"]
+mod schema;
+
 /// `launcherctl` with a registry of its own.
 pub fn launcherctl(home: &Path) -> Command {
     let mut command = pod_tool("launcherctl");
@@ -81,6 +84,7 @@ async fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
     guest.until(UP).await;
 
     a_paused_guest_is_to_be_unpaused_first(home).await;
+    answers_are_as_their_schema_describes(&laptop).await;
 
     let (data, other) = (
         laptop.disk("data.img", 3 << 19),
@@ -116,6 +120,42 @@ async fn a_paused_guest_is_to_be_unpaused_first(home: &Path) {
     let error: Value = serde_json::from_str(&error).unwrap();
     assert!(error["error"].as_str().unwrap().contains("unpause"));
     done(home, &["unpause"]).await;
+}
+
+/// Of the verbs about a running guest.
+async fn answers_are_as_their_schema_describes(laptop: &Laptop) {
+    let home = laptop.home.path();
+    let file = |name: &str| laptop.path(name).display().to_string();
+    let (picture, memory, archive) = (file("a.png"), file("a.elf"), file("a.tar.gz"));
+    for (verb, more) in [
+        ("list", ""),
+        ("status", ""),
+        ("volumes", ""),
+        ("plan", ""),
+        ("sync", ""),
+        ("stats", ""),
+        ("pause", ""),
+        ("unpause", ""),
+        ("screenshot", &*picture),
+        ("memory-dump", &memory),
+        ("debug", &format!("--out {archive}")),
+        ("launcher ping", ""),
+        ("launcher domain", ""),
+        ("launcher dumpxml", ""),
+        ("launcher metrics", ""),
+        ("launcher timeline", ""),
+        ("launcher hooks", ""),
+    ] {
+        let words = verb.split(' ').chain(more.split_whitespace());
+        let words: Vec<&str> = words.chain(["-o", "json"]).collect();
+        let answer = serde_json::from_str(&done(home, &words).await).unwrap();
+        schema::check(verb, &answer);
+    }
+    // Before they were in the group.
+    let output = verb(home, &["ping"]).await;
+    assert_eq!(output.stdout, b"ok\n");
+    let note = "note: ping is now: launcherctl launcher ping\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), note);
 }
 
 async fn volumes_that_cannot_be_plugged_are_refused(laptop: &Laptop, data: &str) {

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod answers;
 mod completion;
 mod hooks;
 mod manifests;
 mod run;
+mod schema;
 mod vms;
 
 use std::os::unix::net::UnixListener;

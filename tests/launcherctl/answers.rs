@@ -1,0 +1,52 @@
+//! `-o json`: what launcherctl prints without a launcher is as its schema describes it.
+
+use super::vms::add_failed;
+use super::{error_as_json, has, in_home, in_repository, json, launcherctl, manifest, schema};
+
+#[test]
+fn answers_about_manifests_are_as_described() {
+    let vmi = in_repository("examples/vmi.yaml");
+    let (_dir, broken) = manifest("kind: VirtualMachineInstance\nmetadata: {nam: a}\n");
+    schema::check("check", &json(&format!("check {vmi} {broken} -o json")));
+    schema::check("convert", &json(&format!("convert {vmi} -o json")));
+    schema::check("explain", &json(&format!("explain {vmi} -o json")));
+    let hooks = in_repository("examples/sidecars/smbios-shell");
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let tried = format!("launcher hooks try --vmi {vmi} --sidecar {hooks} -o json");
+    schema::check("launcher hooks try", &json(&tried));
+}
+
+#[test]
+fn answers_about_vms_that_do_not_run_are_as_described() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let answer = |line: &str| {
+        let (_, text) = in_home(home, line);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
+    };
+    schema::check("list", &answer("list -o json"));
+    schema::check("error", &answer("stop -o json"));
+    add_failed(home, "web");
+    schema::check("list", &answer("list -o json"));
+    schema::check("status", &answer("status web -o json"));
+    let archive = home.join("a.tar.gz").display().to_string();
+    schema::check(
+        "debug",
+        &answer(&format!("debug web --out {archive} -o json")),
+    );
+    schema::check("stop", &answer("stop web -o json"));
+}
+
+#[test]
+fn an_error_has_its_hint_apart() {
+    let home = tempfile::tempdir().unwrap();
+    let (_, text) = in_home(home.path(), "stop -o json");
+    let error: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(error["error"], "no VM runs here");
+    assert_eq!(error["hint"], "launcherctl list shows them");
+    let near = error_as_json("snapshot web -o json", 2);
+    schema::check("error", &near);
+    has(near["hint"].as_str().unwrap(), "launcherctl backup DIR");
+    assert_eq!(near["error"], "unrecognized subcommand 'snapshot'");
+    assert!(super::stderr(&launcherctl("exec web")).contains("tip: launcherctl guest exec"));
+}
