@@ -75,7 +75,7 @@ mod tests {
     fn pod() -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("target")).unwrap();
-        let root = Root::new(dir.path());
+        let root = Root::of_user(dir.path());
         (dir, root)
     }
 

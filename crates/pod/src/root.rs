@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 
 /// `/` in a pod; a directory of its own for a launcher on a laptop or in a test (`--root`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root(PathBuf);
+pub struct Root {
+    dir: PathBuf,
+    is_of_user: bool,
+}
 
 impl Default for Root {
     fn default() -> Self {
-        Self(PathBuf::from("/"))
+        Self::new("/")
     }
 }
 
@@ -16,35 +19,51 @@ impl Root {
     /// The root at `dir`.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self(dir.into())
+        Self {
+            dir: dir.into(),
+            is_of_user: false,
+        }
+    }
+
+    /// The root at `dir` of the user who starts the launcher: a claim's image, and the target of a
+    /// backup, may be links out of it, which that user has made. `/` is a pod's all the same.
+    #[must_use]
+    pub fn of_user(dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        let is_of_user = dir != Path::new("/");
+        Self { dir, is_of_user }
+    }
+
+    pub(super) fn is_of_user(&self) -> bool {
+        self.is_of_user
     }
 
     /// Where the pod's absolute `path` really is.
     #[must_use]
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
-        self.0.join(path.strip_prefix("/").unwrap_or(path))
+        self.dir.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.0
+        &self.dir
     }
 
     /// What goes before the pod's paths in the domain: empty in a pod.
     #[must_use]
     pub fn prefix(&self) -> String {
-        if self.0 == Path::new("/") {
+        if self.dir == Path::new("/") {
             String::default()
         } else {
-            self.0.to_string_lossy().trim_end_matches('/').into()
+            self.dir.to_string_lossy().trim_end_matches('/').into()
         }
     }
 
     /// The pod path of a real path, if it is below the root.
     #[must_use]
     pub fn strip<'p>(&self, real: &'p Path) -> Option<&'p Path> {
-        real.strip_prefix(&self.0).ok()
+        real.strip_prefix(&self.dir).ok()
     }
 }
 

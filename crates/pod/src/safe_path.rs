@@ -5,14 +5,15 @@
 //! volumes, through no symbolic link at all. What is found must be a regular file or a block
 //! device; it is inspected (`O_PATH`) before it is opened.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    FileType, Mode, OFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat, openat2,
+    FileType, Mode, OFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat, openat2, readlinkat,
 };
 use rustix::io::Errno;
 
@@ -23,6 +24,8 @@ use super::{PodError, Root};
 pub(super) struct Dir {
     fd: OwnedFd,
     path: PathBuf,
+    /// Below the user's own root: a file in it may be a link that leads out.
+    is_of_user: bool,
 }
 
 /// A regular file or block device that has been inspected but not opened yet.
@@ -58,15 +61,18 @@ impl Dir {
             IN_ROOT,
             &path,
         )?;
-        Ok(Self { fd, path })
+        Ok(Self {
+            fd,
+            path,
+            is_of_user: root.is_of_user(),
+        })
     }
 
-    /// The same, but for a launcher with a root of its own (`launcherctl run`) the path may be a
-    /// link to a directory outside: the user who runs the launcher made it.
+    /// The same, but below the user's own root (`launcherctl run`) the path may be a link to a
+    /// directory outside.
     pub fn of_pod_or_linked(root: &Root, path: &str) -> Result<Self, PodError> {
-        let is_pod = root.prefix().is_empty();
         let target = match std::fs::read_link(root.path(path)) {
-            Ok(target) if !is_pod && target.is_absolute() => target,
+            Ok(target) if root.is_of_user() && target.is_absolute() => target,
             _ => return Self::of_pod(root, path),
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -74,6 +80,7 @@ impl Dir {
         Ok(Self {
             fd: opened.map_err(PodError::io("open", &target))?,
             path: target,
+            is_of_user: false,
         })
     }
 
@@ -119,7 +126,11 @@ impl Dir {
             STRICT,
             &path,
         )?;
-        Ok(Self { fd, path })
+        Ok(Self {
+            fd,
+            path,
+            is_of_user: self.is_of_user,
+        })
     }
 
     /// A directory directly below, made (mode 0755) where it is missing.
@@ -143,13 +154,26 @@ impl Dir {
             IN_ROOT,
             &path,
         )?;
-        Ok(Self { fd, path })
+        Ok(Self {
+            fd,
+            path,
+            is_of_user: false,
+        })
     }
 
-    /// A file or block device below, through no link.
+    /// A file or block device below, through no link but one that the user has made below a root
+    /// of his own.
     // D-disk-12 (docs/differences.md).
     pub fn find(&self, tail: &str) -> Result<Found, PodError> {
-        self.find_with(tail, STRICT)
+        let target = readlinkat(&self.fd, tail, Vec::new());
+        match target.map(|target| PathBuf::from(OsString::from_vec(target.into_bytes()))) {
+            Ok(target) if self.is_of_user && target.is_absolute() => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let fd = rustix::fs::open(&target, flags, Mode::empty());
+                Found::inspect(fd.map_err(PodError::io("open", &target))?, target)
+            }
+            _ => self.find_with(tail, STRICT),
+        }
     }
 
     /// A file below, where links count as inside this directory (container images have some).
@@ -161,18 +185,7 @@ impl Dir {
         let path = self.path.join(tail.trim_start_matches('/'));
         // O_NOFOLLOW with O_PATH would find the link itself; the resolve flags refuse it.
         let fd = open_at(self.fd.as_fd(), Path::new(tail), OFlags::PATH, how, &path)?;
-        let stat = fstat(&fd).map_err(PodError::io("inspect", &path))?;
-        let found = Found { fd, path, stat };
-        match found.file_type() {
-            FileType::RegularFile | FileType::BlockDevice => Ok(found),
-            FileType::Directory => Err(found.hostile("is a directory, not a file or block device")),
-            FileType::CharacterDevice => {
-                Err(found.hostile("is a character device, not a file or block device"))
-            }
-            FileType::Fifo => Err(found.hostile("is a pipe, not a file or block device")),
-            FileType::Socket => Err(found.hostile("is a socket, not a file or block device")),
-            _ => Err(found.hostile("is neither a file nor a block device")),
-        }
+        Found::inspect(fd, path)
     }
 
     /// Names of the entries, sorted.
@@ -263,6 +276,21 @@ fn open_at(
 }
 
 impl Found {
+    fn inspect(fd: OwnedFd, path: PathBuf) -> Result<Self, PodError> {
+        let stat = fstat(&fd).map_err(PodError::io("inspect", &path))?;
+        let found = Self { fd, path, stat };
+        match found.file_type() {
+            FileType::RegularFile | FileType::BlockDevice => Ok(found),
+            FileType::Directory => Err(found.hostile("is a directory, not a file or block device")),
+            FileType::CharacterDevice => {
+                Err(found.hostile("is a character device, not a file or block device"))
+            }
+            FileType::Fifo => Err(found.hostile("is a pipe, not a file or block device")),
+            FileType::Socket => Err(found.hostile("is a socket, not a file or block device")),
+            _ => Err(found.hostile("is neither a file nor a block device")),
+        }
+    }
+
     fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }

@@ -1,6 +1,7 @@
 //! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -54,7 +55,7 @@ pub fn place(
                     true => Accepts::RawOrQcow2,
                     false => Accepts::Raw,
                 };
-                give_image(image, &destination, accepts)
+                give_image(image, &destination, accepts, Elsewhere::of(volume))
             })
             .map_err(|error| error.in_option(format!("--disk {name}={}", image.display()))),
             (Some(destination), None, None) if !destination.exists() => {
@@ -89,7 +90,7 @@ fn place_kernel_boot(
             } else {
                 tree.join(file_name(&path))
             };
-            hard_link_image(&file, &link, true).map_err(|error| {
+            link_image(&file, &link, Elsewhere::Copied).map_err(|error| {
                 error.in_option(format!("--disk {KERNEL_BOOT_NAME}={}", tree.display()))
             })?;
         } else if !link.exists() {
@@ -183,40 +184,68 @@ fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
     Ok(file.set_len(bytes).map_err(FileError::on("size", image))?)
 }
 
+/// What becomes of an image that no hard link leads to from the VM's directory, mostly as it is on
+/// another file system.
+#[derive(Debug, Clone, Copy)]
+pub enum Elsewhere {
+    /// The guest only reads it.
+    Copied,
+    /// The guest's writes are in the user's file. Only `run` gives its launcher such links.
+    Linked,
+    /// The launcher of a pod takes no links.
+    Refused,
+}
+
+impl Elsewhere {
+    pub fn of(volume: &Value) -> Self {
+        match is_object_at(volume, "/containerDisk") {
+            true => Self::Copied,
+            false => Self::Linked,
+        }
+    }
+}
+
 /// Checks a user's image and links it for the VM.
 ///
 /// # Errors
 /// It is not an image, or cannot be linked.
-pub fn give_image(image: &Path, link: &Path, accepts: Accepts) -> Result<(), CtlError> {
+pub fn give_image(
+    image: &Path,
+    link: &Path,
+    accepts: Accepts,
+    elsewhere: Elsewhere,
+) -> Result<(), CtlError> {
     check_content(image, accepts)?;
-    hard_link_image(image, link, accepts == Accepts::RawOrQcow2)
+    link_image(image, link, elsewhere)
 }
 
-/// Makes a hard link to an image, so that the guest's writes to a claim are in the user's file: the
-/// launcher refuses symbolic links there. If that is impossible, a read-only image may be copied,
-/// sharing its blocks if the file system can. Does not check the content: a running VM's image has
-/// whatever its guest wrote.
+/// Makes a hard link to an image, so that the guest's writes to a claim are in the user's file.
+/// Does not check the content: a running VM's image has whatever its guest wrote.
 ///
 /// # Errors
 /// It cannot be linked.
-pub fn hard_link_image(image: &Path, link: &Path, may_copy: bool) -> Result<(), CtlError> {
+pub fn link_image(image: &Path, link: &Path, elsewhere: Elsewhere) -> Result<(), CtlError> {
     let file = image.canonicalize().map_err(FileError::on("find", image))?;
     let directory = link.parent().unwrap_or(link);
     fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     let _ = fs::remove_file(link);
-    match fs::hard_link(&file, link) {
-        Err(_) if may_copy => copy(&file, link).inspect_err(|_| drop(fs::remove_file(link))),
-        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => fail!(
-            "{}: it is on another file system than the VM's directory {}; copy it there, or start the VM with a --root on its file system",
-            image.display(),
-            directory.display()
-        ),
-        // By the kernel's `fs.protected_hardlinks`.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => fail!(
-            "{}: the guest writes to it, but it belongs to another user; copy it, or become its owner",
-            image.display()
-        ),
-        linked => Ok(linked.map_err(FileError::on("link", image))?),
+    match (fs::hard_link(&file, link), elsewhere) {
+        (Err(_), Elsewhere::Copied) => {
+            copy(&file, link).inspect_err(|_| drop(fs::remove_file(link)))
+        }
+        (Err(error), Elsewhere::Refused) if error.kind() == io::ErrorKind::CrossesDevices => {
+            fail!(
+                "{}: it is on another file system than {}; copy it there",
+                image.display(),
+                directory.display()
+            )
+        }
+        (Err(_), Elsewhere::Linked) => {
+            let write = fs::OpenOptions::new().append(true).open(&file);
+            write.map_err(FileError::on("write to", image))?;
+            Ok(symlink(&file, link).map_err(FileError::on("link", image))?)
+        }
+        (linked, _) => Ok(linked.map_err(FileError::on("link", image))?),
     }
 }
 
@@ -331,17 +360,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (image, place) = (dir.path().join("image"), dir.path().join("place"));
         fs::write(&image, [&b"QFI\xfb\0\0\0\x03"[..], &[0; 512]].concat()).unwrap();
-        let refused = give_image(&image, &place, Accepts::Raw).unwrap_err();
+        let refused = give_image(&image, &place, Accepts::Raw, Elsewhere::Linked).unwrap_err();
         assert!(refused.to_string().contains("qemu-img convert -O raw"));
         assert!(!place.exists());
-        give_image(&image, &place, Accepts::RawOrQcow2).unwrap();
+        give_image(&image, &place, Accepts::RawOrQcow2, Elsewhere::Copied).unwrap();
         assert!(place.exists());
         // As a guest may have left its own.
-        hard_link_image(&image, &place, false).unwrap();
+        link_image(&image, &place, Elsewhere::Linked).unwrap();
     }
 
     #[test]
-    fn an_image_on_another_file_system_is_copied() {
+    fn an_image_on_another_file_system_is_copied_or_linked() {
         let (here, there) = (
             tempfile::tempdir().unwrap(),
             tempfile::tempdir_in("/dev/shm").unwrap(),
@@ -353,9 +382,16 @@ mod tests {
                 "skipped: /dev/shm is on the file system of the temporary directory",
             );
         }
-        hard_link_image(&image, &copy, true).unwrap();
+        link_image(&image, &copy, Elsewhere::Copied).unwrap();
         assert_eq!(fs::read(&copy).unwrap(), [1; 1024]);
-        let refused = hard_link_image(&image, &there.path().join("b"), false).unwrap_err();
-        assert!(refused.to_string().contains("--root"), "{refused}");
+        let claim = there.path().join("claim");
+        link_image(&image, &claim, Elsewhere::Linked).unwrap();
+        assert_eq!(fs::read_link(&claim).unwrap(), image);
+        // As a migration does with the launcher's own link.
+        let next = there.path().join("next");
+        link_image(&claim, &next, Elsewhere::Linked).unwrap();
+        assert_eq!(fs::read_link(&next).unwrap(), image);
+        let refused = link_image(&image, &there.path().join("b"), Elsewhere::Refused).unwrap_err();
+        assert!(refused.to_string().contains("copy it there"), "{refused}");
     }
 }

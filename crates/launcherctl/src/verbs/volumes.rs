@@ -16,7 +16,7 @@ use super::volume_table::{Row, find_attached, find_disk_of_file, text};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
-use crate::host::images::{give_image, hard_link_image};
+use crate::host::images::{Elsewhere, give_image, link_image};
 use crate::host::registry::VmDir;
 use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
@@ -102,9 +102,13 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     if is_medium {
         // The guest only reads it, so a copy will do.
         check_content(&args.file, Accepts::Raw)?;
-        hard_link_image(&args.file, &image, true)?;
+        link_image(&args.file, &image, Elsewhere::Copied)?;
     } else {
-        give_image(&args.file, &image, Accepts::Raw)?;
+        let elsewhere = match dir.is_of_run() {
+            true => Elsewhere::Linked,
+            false => Elsewhere::Refused,
+        };
+        give_image(&args.file, &image, Accepts::Raw, elsewhere)?;
     }
     let attached = match attach(&vm, &vmi, &args.name).await {
         Ok(Some(attached)) => attached,

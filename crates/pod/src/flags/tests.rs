@@ -142,7 +142,7 @@ fn flags_that_kubevirt_does_not_have() {
     let flags = flags(&["--root", "/tmp/x", "--libvirt=embed", "--force-emulation"]);
     assert_eq!(
         (&flags.root, flags.libvirt, flags.force_emulation),
-        (&Root::new("/tmp/x"), LibvirtMode::Embed, true)
+        (&Root::of_user("/tmp/x"), LibvirtMode::Embed, true)
     );
 }
 

@@ -120,7 +120,7 @@ impl FlagValue for Duration {
 
 impl FlagValue for Root {
     fn parse(text: &str) -> Result<Self, BadValue> {
-        Ok(Self::new(text))
+        Ok(Self::of_user(text))
     }
 
     fn show(&self) -> String {

@@ -57,6 +57,20 @@ fn cve_2025_64433_a_link_instead_of_a_claims_image() {
 }
 
 #[test]
+fn a_claims_image_may_be_outside_the_users_own_root() {
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&outside, [b'd'; 4096]).unwrap();
+    let mut pod = pod();
+    pod.link(
+        &outside.path().display().to_string(),
+        &format!("{DATA_DIR}/disk.img"),
+    );
+    assert!(refusal(&pod, CLAIM).contains("is reached through a symbolic link"));
+    pod.cfg.root = Root::of_user(pod.dir.path());
+    pod.prepare(&with_volume(CLAIM)).unwrap();
+}
+
+#[test]
 fn a_link_instead_of_a_volumes_directory() {
     let pod = pod();
     pod.write("elsewhere/disk.img", &[0; 512]);

@@ -22,11 +22,11 @@ use super::attach::{Attachment, SupervisorError};
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::host::control::{ControlClient, Phase, Request, Update};
+use crate::host::images::{self, Elsewhere};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, images, vm_dir};
-use crate::json::is_object_at;
+use crate::host::{config_data, vm_dir};
 use crate::manifest::{Manifest, in_manifest};
 use crate::verbs::migrate::error::{CANCELLED, NotArrived};
 use crate::verbs::screen::Screen;
@@ -164,11 +164,15 @@ fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), C
             && image.exists()
             && let Some(link) = images::destination(dir, index, name, volume)
         {
-            images::hard_link_image(&image, &link, is_object_at(volume, "/containerDisk"))?;
+            images::link_image(&image, &link, Elsewhere::of(volume))?;
         }
         let hotplugged = paths.hotplug_image(name);
         if source.path(&hotplugged).exists() {
-            images::hard_link_image(&source.path(&hotplugged), &dir.path(&hotplugged), false)?;
+            images::link_image(
+                &source.path(&hotplugged),
+                &dir.path(&hotplugged),
+                Elsewhere::Linked,
+            )?;
         }
     }
     Ok(())
