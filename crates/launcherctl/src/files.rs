@@ -10,6 +10,9 @@ use tokio::net::UnixListener;
 /// Means standard input in place of a file.
 pub const STDIN: &str = "-";
 
+/// `sizeof(sun_path)` without its final 0.
+pub const MAX_SOCKET_PATH_BYTES: usize = 107;
+
 /// A file operation failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {path}", path = path.display())]
@@ -56,6 +59,16 @@ pub fn create_private(file: &Path) -> io::Result<File> {
     let _ = std::fs::remove_file(file);
     let mut options = File::options();
     options.write(true).create_new(true).mode(0o600).open(file)
+}
+
+/// TMPDIR, or /tmp if TMPDIR's path leaves a socket below it fewer bytes than these.
+pub fn short_temporary(bytes: usize) -> PathBuf {
+    let directory = std::env::temp_dir();
+    let length = directory.as_os_str().len().saturating_add(bytes);
+    match length <= MAX_SOCKET_PATH_BYTES {
+        true => directory,
+        false => PathBuf::from("/tmp"),
+    }
 }
 
 /// Listens on a Unix socket, replacing an existing file.

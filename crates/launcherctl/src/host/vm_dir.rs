@@ -1,6 +1,6 @@
 //! The directory of a VM of `run`: created, cleaned after a killed launcher, and removed.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -8,8 +8,8 @@ use rustix::fs::Mode;
 use rustix::process::Pid;
 
 use super::registry::{self, RegistryError, VmDir};
-use crate::error::{CtlError, TextError, fail};
-use crate::files::FileError;
+use crate::error::{CtlError, fail};
+use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, short_temporary};
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
     SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,
@@ -20,8 +20,6 @@ use os::procfs::command_line;
 const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
 /// A UID in Kubernetes' format: the sockets below it have the longest paths.
 const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
-/// `sizeof(sun_path)` without its final 0.
-const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// Limit of directory names to try.
 const MAX_ATTEMPTS: u32 = 1000;
 
@@ -49,8 +47,7 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
     let dir = VmDir::at(root.clone());
     let lock = lock_for_start(name, &dir)?;
     remove_stale_socket(&dir)?;
-    let dir = with_short_path(root.clone(), &std::env::temp_dir())
-        .or_else(|_| with_short_path(root, Path::new("/tmp")))?;
+    let dir = with_short_path(root)?;
     registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
     Ok((dir, lock))
 }
@@ -67,30 +64,35 @@ fn lock_for_start(name: &str, dir: &VmDir) -> Result<fs::File, CtlError> {
     lock.ok_or_else(|| RegistryError::name_taken(name, dir).into())
 }
 
-/// The directory by its own path, or by a link in `base` if that is too long for the sockets of a
-/// VM that migrates.
-fn with_short_path(root: PathBuf, base: &Path) -> Result<VmDir, CtlError> {
-    if can_be_migrated(&root) {
+/// The directory by its own path, or by a link with a short path if that is too long for the
+/// sockets below it, of which those of a migration have the longest paths: QEMU makes and opens
+/// them by their full path.
+fn with_short_path(root: PathBuf) -> Result<VmDir, CtlError> {
+    let sockets = PodPaths::default().shared(MIGRATION_SOCKET_DIR);
+    let longest = format!("{sockets}/{ANY_UID}-49152-source.sock").len();
+    if root.as_os_str().len().saturating_add(longest) <= MAX_SOCKET_PATH_BYTES {
         return Ok(VmDir::at(root));
     }
-    make_short(base, |link| std::os::unix::fs::symlink(&root, link))
+    let base = short_temporary(longest.saturating_add("/vm-400000fff".len()));
+    make_new(&base, |link| symlink(&root, link))
 }
 
-/// Makes a new directory with a short name that is not in a registry yet.
+/// Makes a new directory in TMPDIR that is not in a registry yet.
 ///
 /// # Errors
 /// It cannot be made.
 pub fn create_temporary() -> Result<VmDir, CtlError> {
     // Files of this process and its children are private, whatever the umask was.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    make_short(&std::env::temp_dir(), |root| fs::create_dir(root))
+    let made = make_new(&std::env::temp_dir(), |root| fs::create_dir(root))?;
+    let root = made.root().to_owned();
+    with_short_path(root).inspect_err(|_| remove(&made, &[]))
 }
 
 /// Makes a directory, or a link to one, with a short name that is not taken.
-fn make_short(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
+fn make_new(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
     for attempt in 0..MAX_ATTEMPTS {
         let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
-        check_socket_path_length(&root)?;
         match make(&root) {
             Ok(()) => return Ok(VmDir::at(root)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -137,12 +139,13 @@ pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
     let _ = fs::remove_dir_all(dir.path(cbt_dir(false)));
 }
 
-/// Removes the directory, except the files `kept` in it; those too if all of them are empty.
+/// Removes the directory, and any link to it, except the files `kept` in it; those too if all of
+/// them are empty.
 pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
     let has_content = |file: &PathBuf| file.metadata().is_ok_and(|it| it.len() > 0);
     if !kept.iter().any(has_content) {
-        let _ = fs::remove_dir_all(dir.root());
-        return;
+        let _ = dir.root().canonicalize().and_then(fs::remove_dir_all);
+        return dir.remove_link();
     }
     let entries = fs::read_dir(dir.root()).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -173,27 +176,6 @@ pub fn remove_secrets(dir: &VmDir) {
     ] {
         let _ = fs::remove_dir_all(dir.path(path));
     }
-}
-
-/// Whether a migration's sockets can be below the root: QEMU makes and opens them by their full
-/// path.
-fn can_be_migrated(root: &Path) -> bool {
-    let sockets = PodPaths::default().shared(MIGRATION_SOCKET_DIR);
-    let longest = format!("{sockets}/{ANY_UID}-49152-source.sock").len();
-    root.as_os_str().len() <= MAX_SOCKET_PATH_BYTES.saturating_sub(longest)
-}
-
-/// Checked before anything starts: otherwise libvirt or QEMU would refuse some socket.
-fn check_socket_path_length(root: &Path) -> Result<(), TextError> {
-    let longest = PodPaths::default().serial_socket(ANY_UID).len();
-    let (length, limit) = (root.as_os_str().len(), MAX_SOCKET_PATH_BYTES - longest);
-    if length <= limit {
-        return Ok(());
-    }
-    fail!(
-        "{}: a path of {length} bytes, but the sockets below it leave {limit}; choose a shorter directory with --root (or TMPDIR)",
-        root.display()
-    );
 }
 
 #[cfg(test)]
@@ -240,25 +222,20 @@ mod tests {
             .tempdir_in("/tmp")
             .unwrap();
         let short = base.path().join("short");
-        assert_eq!(
-            with_short_path(short.clone(), base.path()).unwrap().root(),
-            short
-        );
-        // Sockets fit, but not those of a migration.
-        let root = base.path().join("m".repeat(20));
-        fs::create_dir(&root).unwrap();
-        let dir = with_short_path(root.clone(), base.path()).unwrap();
-        assert!(can_be_migrated(dir.root()) && dir.root() != root);
-        dir.remove_link();
-        let long = base.path().join("l".repeat(100));
-        fs::create_dir(&long).unwrap();
-        let dir = with_short_path(long.clone(), base.path()).unwrap();
-        assert!(check_socket_path_length(dir.root()).is_ok());
-        assert_eq!(dir.root().canonicalize().unwrap(), long);
-        dir.remove_link();
-        assert!(!dir.root().exists() && long.exists());
-        // If no short path is possible, the error says so.
-        let error = with_short_path(long.clone(), &long).unwrap_err();
-        assert!(error.to_string().contains("TMPDIR"), "{error}");
+        assert_eq!(with_short_path(short.clone()).unwrap().root(), short);
+        // Sockets fit, but not those of a migration; and none fits.
+        for length in [20, 200] {
+            let root = base.path().join("l".repeat(length));
+            fs::create_dir(&root).unwrap();
+            let dir = with_short_path(root.clone()).unwrap();
+            assert!(dir.root().as_os_str().len() <= 20 && dir.root() != root);
+            assert_eq!(dir.root().canonicalize().unwrap(), root);
+            dir.remove_link();
+            assert!(!dir.root().exists() && root.exists());
+            let dir = with_short_path(root.clone()).unwrap();
+            fs::write(dir.path("file"), "").unwrap();
+            remove(&dir, &[]);
+            assert!(!fs::symlink_metadata(dir.root()).is_ok() && !root.exists());
+        }
     }
 }

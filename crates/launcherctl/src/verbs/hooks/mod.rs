@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail, text_error};
-use crate::files::{FileError, InFile};
+use crate::files::{FileError, InFile, short_temporary};
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
@@ -65,10 +65,11 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     answer(format, &json!(report), || table(&report))
 }
 
-/// Makes a directory for the sidecar's socket or the shim's links, which is removed on drop. It is
-/// below `TMPDIR`, as a socket's path is limited to 107 bytes.
+/// Makes a directory for the sidecar's socket or the shim's links, which is removed on drop.
 fn temporary_dir() -> Result<TempDir, FileError> {
-    tempfile::tempdir().map_err(FileError::on("make", std::env::temp_dir()))
+    // Half of a path for the sidecar's own names.
+    let base = short_temporary(64);
+    tempfile::tempdir_in(&base).map_err(FileError::on("make", base))
 }
 
 /// The directory of the socket below an empty one, and what stands for the pod of a plugin that is

@@ -18,7 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::error::{CtlError, TextError, fail};
-use crate::files::FileError;
+use crate::files::{FileError, MAX_SOCKET_PATH_BYTES};
 use crate::host::registry::VmDir;
 use api::pod_paths::{
     MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET,
@@ -28,8 +28,6 @@ use os::accept::Acceptor;
 const PORTS: [u16; 2] = [MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT];
 /// Limit of one socket's concurrent connections.
 const MAX_CONNECTIONS: usize = 256;
-/// `sizeof(sun_path)` without its final 0.
-const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// The sockets, removed on drop.
 #[derive(Debug, Default)]
