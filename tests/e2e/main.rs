@@ -31,6 +31,7 @@ mod interfaces;
 mod iommufd;
 mod jobs;
 mod kubelet;
+mod kubevirt_examples;
 mod launcher_hooks;
 mod launcherctl;
 mod launcherctl_in_pod;

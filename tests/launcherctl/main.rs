@@ -5,6 +5,7 @@
 mod answers;
 mod completion;
 mod hooks;
+mod kubevirt_examples;
 mod manifests;
 mod run;
 mod schema;

@@ -49,7 +49,7 @@ pub(crate) async fn start_detached(laptop: &Laptop) {
 }
 
 /// Stops the laptop's VMs, also when the test fails.
-pub(crate) struct StopAll(PathBuf);
+pub(crate) struct StopAll(pub PathBuf);
 
 impl Drop for StopAll {
     fn drop(&mut self) {

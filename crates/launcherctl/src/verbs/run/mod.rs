@@ -87,8 +87,10 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     if args.track_changes && !manifest.track_changes() {
         screen.note("it has no claim, data volume or host disk, so there are no changes to track");
     }
-    let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars)?;
-    if !sidecars.is_empty() && !crate::host::sidecars::are_wanted(manifest.value()) {
+    let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars);
+    if sidecars.as_ref().is_ok_and(|it| !it.is_empty())
+        && !crate::host::sidecars::are_wanted(manifest.value())
+    {
         screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
     }
     manifest
@@ -101,7 +103,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let earlier = Earlier::find(&name)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
-    match prepare(args, &manifest, &sidecars, network.as_ref(), &dir, &screen) {
+    match prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen) {
         Ok(()) => {}
         Err(error) => {
             discard(args, &name, &dir);
@@ -161,7 +163,7 @@ fn check_emulator(architecture: &str) -> Result<(), CtlError> {
 fn prepare(
     args: &RunArgs,
     manifest: &Manifest,
-    sidecars: &[SidecarProgram],
+    sidecars: Result<Vec<SidecarProgram>, CtlError>,
     network: Option<&Network>,
     dir: &VmDir,
     screen: &Screen,
@@ -173,7 +175,16 @@ fn prepare(
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
     }
-    let mut errors = crate::host::config_data::place(manifest, &args.config_data, sidecars, dir);
+    let (sidecars, mut errors) = match sidecars {
+        Ok(programs) => (programs, Vec::new()),
+        Err(error) => (Vec::new(), vec![error]),
+    };
+    errors.extend(crate::host::config_data::place(
+        manifest,
+        &args.config_data,
+        &sidecars,
+        dir,
+    ));
     let note = |text: &str| screen.note(text);
     errors.extend(crate::host::images::place(manifest, dir, &args.disks, note));
     // A missing file does not hide the others.
