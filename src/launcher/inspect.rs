@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::reads::xml;
+use super::vm::events::IoError;
 use super::vm::{Phase, Snapshot, Vm};
-use api::proto::inspect::v1::{DebugResponse, SetupResponse};
+use api::proto::inspect::v1::{DebugResponse, FailedDisk, SetupResponse};
 use domain::Domain;
 use os::lock::lock;
 
@@ -80,7 +81,19 @@ impl Inspection {
             domain_xml,
             context_json: lock(&self.last_context).clone(),
             problems: problem.into_iter().collect(),
+            failed_disks: self.failed_disks(),
+            phase_unix_micros: snapshot.phase_since.as_microsecond(),
+            is_adopted: self.vm.is_adopted(),
         }
+    }
+
+    fn failed_disks(&self) -> Vec<FailedDisk> {
+        let failed = self.vm.failed_disks().into_iter();
+        let disk = |(volume, error)| FailedDisk {
+            volume,
+            has_no_space: error == IoError::NoSpace,
+        };
+        failed.map(disk).collect()
     }
 }
 

@@ -39,6 +39,30 @@ pub(in crate::launcher) enum IoError {
     Other,
 }
 
+impl IoError {
+    /// The volume whose disk has paused the guest, or its file if it has no name; and why.
+    pub fn of(event: &Event) -> Option<(String, Self)> {
+        let Event::IoError {
+            alias,
+            path,
+            action: IoAction::Pause,
+            reason,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        let name = Alias::from_qualified(alias).name;
+        let disk = if name.is_empty() { path } else { &name };
+        let error = if reason == "enospc" {
+            Self::NoSpace
+        } else {
+            Self::Other
+        };
+        Some((disk.clone(), error))
+    }
+}
+
 impl PendingEvents {
     /// Notes what the state does not show later: I/O error (`VIR_DOMAIN_EVENT_ID_IO_ERROR`), panic.
     fn note(&mut self, event: &Event) {
@@ -57,23 +81,7 @@ impl PendingEvents {
                     CrashedDetail::Panicked | CrashedDetail::Other(_) => Panic::Final,
                 });
             }
-            Event::IoError {
-                alias,
-                path,
-                action: IoAction::Pause,
-                reason,
-                ..
-            } => {
-                let name = Alias::from_qualified(alias).name;
-                let disk = if name.is_empty() { path } else { name.as_str() };
-                let error = if reason == "enospc" {
-                    IoError::NoSpace
-                } else {
-                    IoError::Other
-                };
-                self.io_errors.insert(disk.into(), error);
-            }
-            _ => {}
+            event => self.io_errors.extend(IoError::of(event)),
         }
     }
 

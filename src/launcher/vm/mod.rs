@@ -17,16 +17,18 @@ mod permit;
 mod phase;
 pub(super) mod status_words;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
-use events::EventInbox;
+use events::{EventInbox, IoError};
 use metadata::Metadata;
 
 use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
-use libvirt::{DomainState, Event, IoAction, LifecycleEvent, PausedReason};
+use libvirt::{DomainState, Event, LifecycleEvent, PausedReason};
 use os::lock::lock;
 
 use admission::Standing;
@@ -54,6 +56,8 @@ pub struct Snapshot {
     /// How often the state has changed.
     pub generation: u64,
     pub phase: Phase,
+    /// When it began.
+    pub phase_since: Timestamp,
     /// The guest agent, when the domain was last read.
     pub agent: Agent,
     /// The running jobs, in the order they began.
@@ -90,8 +94,10 @@ struct Inner {
     unfollowed: Option<JobKind>,
     /// A pause was requested. The guest may still run for a moment.
     pause_requested: bool,
-    /// A disk has failed since the vCPUs were resumed.
-    disk_failed: bool,
+    /// Volumes whose disks have failed since the vCPUs were resumed.
+    failed_disks: BTreeMap<String, IoError>,
+    /// The domain is one that an earlier launcher has started.
+    is_adopted: bool,
     metadata: Metadata,
     agent: Agent,
     /// Reports of the guest agent, and panics of the guest. State and reason are empty here.
@@ -105,6 +111,7 @@ impl Vm {
         let first = Snapshot {
             generation: 0,
             phase: Phase::Unknown,
+            phase_since: Timestamp::now(),
             agent: Agent::Away,
             jobs: Vec::new(),
             document: None,
@@ -119,7 +126,8 @@ impl Vm {
                 jobs: Vec::new(),
                 unfollowed: None,
                 pause_requested: false,
-                disk_failed: false,
+                failed_disks: BTreeMap::new(),
+                is_adopted: false,
                 metadata: Metadata::new(uid),
                 agent: Agent::Away,
                 guest: DomainStatus::default(),
@@ -271,21 +279,27 @@ impl Vm {
     /// Takes an event from libvirt: reports the current state, with the facts that the state does
     /// not show. Returns at once.
     pub fn note_event(&self, event: &Event) {
-        let disk_failed = match event {
-            Event::IoError {
-                action: IoAction::Pause,
-                ..
-            } => Some(true),
-            Event::Lifecycle {
-                event: LifecycleEvent::Resumed,
-                ..
-            } => Some(false),
-            _ => None,
-        };
-        if let Some(disk_failed) = disk_failed {
-            self.with(|inner| inner.disk_failed = disk_failed);
+        if let Some((disk, error)) = IoError::of(event) {
+            self.with(|inner| inner.failed_disks.insert(disk, error));
+        }
+        if let Event::Lifecycle {
+            event: LifecycleEvent::Resumed,
+            ..
+        } = event
+        {
+            self.with(|inner| inner.failed_disks.clear());
         }
         self.events.note(event);
+    }
+
+    /// The disks that keep the guest paused, by volume.
+    pub(super) fn failed_disks(&self) -> BTreeMap<String, IoError> {
+        self.with(|inner| inner.failed_disks.clone())
+    }
+
+    /// Whether an earlier launcher has started the domain.
+    pub fn is_adopted(&self) -> bool {
+        self.with(|inner| inner.is_adopted)
     }
 
     /// The pod is prepared for a domain from another node, with the metadata that `change` makes.
@@ -495,6 +509,9 @@ impl Vm {
             let result = work(inner);
             self.published.send_modify(|snapshot| {
                 snapshot.generation += 1;
+                if snapshot.phase != inner.phase {
+                    snapshot.phase_since = Timestamp::now();
+                }
                 snapshot.phase = inner.phase;
                 snapshot.agent = inner.agent;
                 snapshot.jobs = inner.running_jobs();
@@ -517,6 +534,7 @@ impl Inner {
     /// After a restart of the launcher, takes over the domain that already runs.
     fn adopt(&mut self, phase: Phase, observed: &Observed) {
         tracing::info!("Adopting the domain that is already there");
+        self.is_adopted = true;
         self.metadata.adopt(&observed.spec.metadata.kube_virt);
         self.pause_requested = phase == Phase::Paused(PauseReason::User);
         // Only the source's XML has an unfinished migration; the document for the target has none.
@@ -585,7 +603,7 @@ impl Inner {
     // D-disk-18 (docs/differences.md).
     fn explained(&self, state: DomainState) -> DomainState {
         match state {
-            DomainState::Paused(PausedReason::Unknown) if self.disk_failed => {
+            DomainState::Paused(PausedReason::Unknown) if !self.failed_disks.is_empty() => {
                 DomainState::Paused(PausedReason::IoError)
             }
             state => state,

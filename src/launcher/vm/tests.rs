@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use api::vmi::Vmi;
 use domain::status::{LifeCycle, StateChangeReason};
-use libvirt::{RunningReason, ShutdownReason, ShutoffReason};
+use libvirt::{IoAction, RunningReason, ShutdownReason, ShutoffReason};
 
 pub fn vm() -> Arc<Vm> {
     Vm::new("ns1", "vm1", "u-1", Arc::default())
@@ -159,6 +159,12 @@ fn a_disk_that_fails_again_right_after_a_resume_is_an_io_error() {
         .unwrap();
     assert_eq!(document.status.reason, StateChangeReason::IoError);
     assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::IoError));
+    assert_eq!(vm.failed_disks()["data"], IoError::Other);
+    vm.note_event(&Event::Lifecycle {
+        domain: "ns1_vm1".into(),
+        event: LifecycleEvent::Resumed,
+    });
+    assert!(vm.failed_disks().is_empty());
 }
 
 #[test]
