@@ -25,7 +25,7 @@ impl SmallFs {
         None
     }
 
-    fn grow(&self, mebibytes: u32) {
+    pub fn grow(&self, mebibytes: u32) {
         let size = format!("remount,size={mebibytes}m");
         assert!(
             Command::new("mount")

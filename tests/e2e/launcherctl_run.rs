@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::harness::{Guest, UP, Vmi};
 use crate::launcherctl::{Laptop, Running, done, end_of, launcherctl, signal};
@@ -224,11 +226,16 @@ async fn a_console_that_stays_empty_and_a_timeout_are_explained() {
     let image = std::fs::File::create(vm.home.join("guest.img")).unwrap();
     image.set_len(1 << 20).unwrap();
     let child = vm.run(&["--emulate", "--until", "login:", "--timeout", "25"]);
+    vm.guest().await;
+    let nothing_to_boot = "there is no bootable disk: disk rootdisk has no boot sector; ";
+    while !vm.done(&["status"]).await.contains(nothing_to_boot) {
+        sleep(Duration::from_millis(200)).await;
+    }
     let output = end_of(child).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
     for part in [
-        "nothing has appeared on the serial console for 20 s. Without KVM a start takes minutes",
+        "the serial console stays blank: nothing has appeared on it for 20 s: without KVM a start takes minutes",
         "launcherctl screenshot --name blank",
         "\"login:\" has not appeared within 25 s; the guest is asked to shut down, and forced off after 5 s",
     ] {

@@ -3,7 +3,9 @@
 use std::process::{Command, Stdio};
 
 use super::vms::{add_failed, assert_has_failed};
-use super::{error_as_json, has, in_home, in_repository, manifest, refused, stderr};
+use super::{
+    error_as_json, has, in_home, in_repository, manifest, refused, script, stderr, stdout,
+};
 
 #[test]
 fn run_names_all_that_is_missing() {
@@ -111,4 +113,40 @@ fn a_copy_of_pod_tools_runs_a_vm_and_says_where_a_launcher_is_missing() {
     has(&said, "--launcher FILE");
     let said = run(&["--launcher", "/bin/false"]);
     has(&said, "exit status: 1");
+    assert!(!said.contains("log"), "it has left none: {said}");
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_logs_that_it_names() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, image) = (home.path().join("vm"), home.path().join("disk.img"));
+    std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let line = r#"{"level":"fatal","msg":"no such machine"}"#;
+    let launcher = format!(
+        "#!/bin/sh\necho '{line}' >&2\necho more > {}/passt.log\nexit 1\n",
+        dir.display()
+    );
+    let launcher = script(&home.path().join("launcher"), &launcher);
+    let (vmi, image) = (in_repository("examples/vmi.yaml"), image.display());
+    let run = format!(
+        "run {vmi} --network=none --root {} --disk rootdisk={image} --launcher {launcher}",
+        dir.display()
+    );
+    let (code, said) = in_home(home.path(), &run);
+    let log = dir.join("launcher.log");
+    has(&said, &format!("the launcher's log: {}", log.display()));
+    has(&said, "its last error: no such machine");
+    assert!(code == 1 && log.exists(), "{said}");
+    let (_, status) = in_home(home.path(), "status demo");
+    has(
+        &status,
+        "  problem    the VM has failed: the launcher ended before it was ready (exit status: 1); launcherctl logs demo ",
+    );
+    let archive = home.path().join("demo.tar.gz").display().to_string();
+    in_home(home.path(), &format!("debug demo --out {archive}"));
+    let list = Command::new("tar").args(["-tzf", &archive]).output();
+    let list = stdout(&list.unwrap());
+    for name in ["launcher.log", "passt.log", "status.json"] {
+        has(&list, &format!("launcher-debug/{name}\n"));
+    }
 }

@@ -3,13 +3,16 @@
 
 mod domain_changes;
 mod guest_calls;
+mod guest_state;
 mod job_calls;
 mod metrics;
 mod migration_calls;
+pub mod problems;
 pub mod refusal;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;
+pub use guest_state::{GuestState, is_migrating};
 pub use metrics::metrics_as_json;
 
 use std::path::{Path, PathBuf};

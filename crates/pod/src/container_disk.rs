@@ -75,7 +75,10 @@ pub(super) fn boot_artifact(
     } else {
         (cfg.kernel_boot_dir(), pod_paths::file_name(artifact))
     };
-    let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| dir.find_within(tail));
+    let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| match cfg.image_volume {
+        true => dir.find_within(tail),
+        false => dir.find(tail),
+    });
     optional(found)?.ok_or_else(|| {
         let error = VolumeError::NoBootArtifact {
             artifact: artifact.to_owned(),

@@ -1,6 +1,5 @@
 //! Progress on standard error while a verb waits; nothing where that is not a terminal.
 
-use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -28,23 +27,6 @@ pub async fn waiting<T>(
 pub fn of_bytes(what: &str, total: u64) -> ProgressBar {
     let amount = "{binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     show(&format!("{what}: {amount}"), total)
-}
-
-/// Shows how much of `total` bytes a file has, while the work writes it.
-pub fn of_file<T>(what: &str, file: &Path, total: u64, work: impl FnOnce() -> T) -> T {
-    let shown = of_bytes(what, total);
-    std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            while !shown.is_finished() && !shown.is_hidden() {
-                shown.set_position(file.metadata().map_or(0, |metadata| metadata.len()));
-                std::thread::park_timeout(INTERVAL);
-            }
-        });
-        let done = work();
-        shown.finish_and_clear();
-        watch.thread().unpark();
-        done
-    })
 }
 
 /// Shows a template of indicatif's, until it is dropped.

@@ -1,6 +1,9 @@
 //! Makes text from others (a guest, its agent, a sidecar, another launcher) safe for a terminal:
 //! nothing in it moves the cursor, starts a line, or changes the display order.
 
+/// Longer words of its digits are base64.
+const MIN_BASE64_LENGTH: usize = 60;
+
 /// One line: of the control characters, it keeps tabs only.
 #[must_use]
 pub fn line(text: &str) -> String {
@@ -11,6 +14,27 @@ pub fn line(text: &str) -> String {
 #[must_use]
 pub fn document(text: &str) -> String {
     escape(text, |c| matches!(c, '\t' | '\n'))
+}
+
+/// One line of at most `width` characters, without base64.
+pub fn short(text: &str, width: usize) -> String {
+    let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    let words = text.split_inclusive(|c| !is_digit(c)).map(|word| {
+        let digits = word.trim_end_matches(|c| !is_digit(c));
+        match word.strip_prefix(digits) {
+            Some(end) if digits.len() >= MIN_BASE64_LENGTH => format!("[base64]{end}"),
+            _ => word.to_owned(),
+        }
+    });
+    let shown = line(&words.collect::<String>());
+    match shown.char_indices().nth(width) {
+        Some(_) => shown
+            .chars()
+            .take(width.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+        None => shown,
+    }
 }
 
 /// In the form of Rust literals: `\u{1b}`, `\n`.
@@ -49,6 +73,14 @@ mod tests {
             r"a\u{1b}]0;t\u{7}\r\nb\u{9b}2J\u{7f}\u{202e}c\u{2066}\u{2028}d"
         );
         assert_eq!(line("Größe\t1 → 2 日本"), "Größe\t1 → 2 日本");
+    }
+
+    #[test]
+    fn a_short_line_has_no_base64() {
+        let key = "AAAAB3NzaC1yc2EAAAADAQABAAABgQC+x/".repeat(3);
+        assert_eq!(short(&format!("key {key}== end"), 99), "key [base64] end");
+        assert_eq!(short("/var/lib/x-1 größer", 15), "/var/lib/x-1 g…");
+        assert_eq!(short("12345", 5), "12345");
     }
 
     #[test]

@@ -24,7 +24,7 @@ async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
     assert!(
         done(&home, &["list"])
             .await
-            .contains("laptop: its supervisor was killed")
+            .contains("laptop: the VM has no supervisor: its supervisor was killed; ")
     );
     // Its console is QEMU's own now.
     let mut verb = launcherctl(&home)
@@ -66,7 +66,7 @@ async fn a_detached_vm_that_fails_leaves_its_reason_and_its_log() {
             "{status}"
         );
         let list = done(&home, &["list"]).await;
-        assert!(list.contains("laptop has failed: "), "{list}");
+        assert!(list.contains("laptop: the VM has failed: "), "{list}");
         for verb in [
             ["console", "laptop"].as_slice(),
             &["dumpxml", "laptop"],

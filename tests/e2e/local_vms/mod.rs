@@ -1,6 +1,7 @@
 //! VMs of `launcherctl run` that outlive their terminal, and the verbs that find them by name.
 
 mod console;
+mod diagnosis;
 mod lost;
 mod stop;
 

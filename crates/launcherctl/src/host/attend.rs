@@ -1,7 +1,7 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -9,10 +9,15 @@ use super::console_hub::{self, Output};
 use super::control::{Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{self, LauncherProcess, Vm};
-use super::symptoms;
 use super::until::Until;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
+use crate::reports::events::LauncherEvent;
+use client::problems::{Facts, SILENCE, blank_console, stop_of};
+use domain::status::{LifeCycle, StateChangeReason};
+
+/// An internal error of a guest under KVM this soon after its start is KVM's.
+const EARLY: Duration = Duration::from_secs(10);
 
 /// Serves the console until the VM ends or should be shut down. Returns the last update.
 ///
@@ -27,7 +32,7 @@ pub(super) async fn attend(
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.send(Update::Console(output.is_some()));
     let mut until = Until::new(args.start.until.as_deref());
-    let mut silence = pin!(tokio::time::sleep(symptoms::SILENCE));
+    let mut silence = pin!(tokio::time::sleep(SILENCE));
     let mut is_silent = !args.incoming && output.is_some();
     let (started, mut is_emulated) = (Instant::now(), false);
     let mut noted = None;
@@ -45,7 +50,7 @@ pub(super) async fn attend(
             event = launcher.next_event() => {
                 if let Some(event) = event?.filter(|_| !args.incoming) {
                     is_emulated |= event.is_emulated();
-                    let symptom = symptoms::of_event(&event, vm.name(), started.elapsed())?;
+                    let symptom = problem(&event, vm.name(), started.elapsed())?;
                     if let Some(text) = &symptom && symptom != noted {
                         progress.note(text);
                     }
@@ -59,7 +64,7 @@ pub(super) async fn attend(
             },
             () = &mut silence, if is_silent => {
                 is_silent = false;
-                progress.note(&symptoms::of_silence(vm.name(), is_emulated));
+                progress.note(&blank_console(vm.name(), is_emulated).line());
             },
             () = stop.requested() => {
                 let why = "the guest was stopped before the text of --until appeared";
@@ -81,6 +86,28 @@ pub(super) async fn attend(
     }
 }
 
+/// What an event of the VM `name`, `after` the guest's start, shows of a problem.
+///
+/// # Errors
+/// KVM has failed.
+fn problem(event: &LauncherEvent, name: &str, after: Duration) -> Result<Option<String>, RunError> {
+    let Some(domain) = event.domain() else {
+        return Ok(None);
+    };
+    let is_early = domain.spec.r#type == "kvm" && after < EARLY;
+    // libvirt has no reason for QEMU's internal error.
+    let is_internal = matches!(domain.status.reason, StateChangeReason::Unknown);
+    if is_early && is_internal && domain.status.status == LifeCycle::Paused {
+        return Err(RunError::KvmFailed);
+    }
+    let facts = Facts {
+        name: name.to_owned(),
+        domain: domain.clone(),
+        ..Facts::default()
+    };
+    Ok(stop_of(&facts).map(|problem| problem.line()))
+}
+
 /// `None` once there is no more output.
 async fn next_output(output: &mut Option<Output>) -> Option<Vec<u8>> {
     loop {
@@ -89,5 +116,26 @@ async fn next_output(output: &mut Option<Output>) -> Option<Vec<u8>> {
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => *output = None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn only_kvm_right_after_the_start_is_replaced_by_emulation() {
+        let is_kvm = |kind: &str, seconds| {
+            let domain = json!({"Spec": {"Type": kind}, "Status": {"Status": "Paused", "Reason": "Unknown"}});
+            let event = LauncherEvent::Domain {
+                kind: "MODIFIED".to_owned(),
+                domain: Some(Box::new(crate::json::domain(domain))),
+                status: Value::Null,
+            };
+            let found = problem(&event, "web", Duration::from_secs(seconds));
+            matches!(found, Err(RunError::KvmFailed))
+        };
+        assert!(is_kvm("kvm", 1) && !is_kvm("kvm", 60) && !is_kvm("qemu", 1));
     }
 }

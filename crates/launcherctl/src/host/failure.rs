@@ -3,19 +3,22 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::console_log::{self, console_log_file, console_log_files};
+use super::console_log::{self, console_log_file};
 use super::registry::{TEMPORARY, VmDir};
 use super::vm_dir;
 use crate::files::read_tail;
 use crate::json::text_at;
-use api::pod_paths::PodPaths;
+use api::pod_paths::{PodPaths, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR};
 
 /// Below the VM's directory.
 const FAILURE_FILE: &str = "/failure.json";
+/// QEMU's logs of libvirt's driver in the launcher.
+const QEMU_LOGS: &str = "/log/qemu";
 /// How much of the end of QEMU's log is kept.
 const MAX_CONSOLE_LOG_BYTES: u64 = 1 << 20;
 
@@ -39,8 +42,8 @@ impl Failure {
 /// Removes the files for running the VM and leaves `reason`. Returns false if there is nothing to
 /// leave, as the launcher has logged nothing.
 pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
-    let log = dir.log_file();
-    if !log.metadata().is_ok_and(|it| it.len() > 0) {
+    let has_content = |log: &PathBuf| log.metadata().is_ok_and(|it| it.len() > 0);
+    if !logs(dir).iter().any(has_content) {
         return false;
     }
     let of_vmi = |pointer| text_at(vmi, pointer).to_owned();
@@ -52,13 +55,28 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     };
     keep_console_log(dir, &failure.uid);
     if dir.is_temporary() {
-        let [older, newer] = console_log_files(dir);
-        vm_dir::remove(dir, &[log, dir.path(TEMPORARY), older, newer]);
+        let mut kept = logs(dir);
+        kept.extend([dir.path(TEMPORARY), dir.path("/log")]);
+        vm_dir::remove(dir, &kept);
     } else {
         vm_dir::remove_secrets(dir);
     }
     // The last step: when it is visible, everything is done.
     dir.store(FAILURE_FILE, &failure).is_ok()
+}
+
+/// The logs of the launcher, the supervisor, the console, passt, sidecars and QEMU.
+pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
+    let directories = ["/", QEMU_LOGS, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR];
+    let entries = directories
+        .iter()
+        .flat_map(|path| fs::read_dir(dir.path(path)));
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let mut logs: Vec<_> = paths
+        .filter(|path| path.to_string_lossy().contains(".log"))
+        .collect();
+    logs.sort();
+    logs
 }
 
 /// If the VM failed before its console was served, makes a console log from the end of QEMU's. Ends

@@ -21,7 +21,6 @@ use crate::manifest::drives::is_drive;
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
-use terminal::progress::of_file;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -55,7 +54,7 @@ pub fn place(
                     true => Accepts::RawOrQcow2,
                     false => Accepts::Raw,
                 };
-                give_image(image, &destination, accepts, Elsewhere::of(volume))
+                give_image(image, &destination, accepts, true)
             })
             .map_err(|error| error.in_option(format!("--disk {name}={}", image.display()))),
             (Some(destination), None, None) if !destination.exists() => {
@@ -90,7 +89,7 @@ fn place_kernel_boot(
             } else {
                 tree.join(file_name(&path))
             };
-            link_image(&file, &link, Elsewhere::Copied).map_err(|error| {
+            link_image(&file, &link, true).map_err(|error| {
                 error.in_option(format!("--disk {KERNEL_BOOT_NAME}={}", tree.display()))
             })?;
         } else if !link.exists() {
@@ -184,28 +183,7 @@ fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
     Ok(file.set_len(bytes).map_err(FileError::on("size", image))?)
 }
 
-/// What becomes of an image that no hard link leads to from the VM's directory, mostly as it is on
-/// another file system.
-#[derive(Debug, Clone, Copy)]
-pub enum Elsewhere {
-    /// The guest only reads it.
-    Copied,
-    /// The guest's writes are in the user's file. Only `run` gives its launcher such links.
-    Linked,
-    /// The launcher of a pod takes no links.
-    Refused,
-}
-
-impl Elsewhere {
-    pub fn of(volume: &Value) -> Self {
-        match is_object_at(volume, "/containerDisk") {
-            true => Self::Copied,
-            false => Self::Linked,
-        }
-    }
-}
-
-/// Checks a user's image and links it for the VM.
+/// Checks a user's image and links it for the VM, as [`link_image`] does.
 ///
 /// # Errors
 /// It is not an image, or cannot be linked.
@@ -213,56 +191,33 @@ pub fn give_image(
     image: &Path,
     link: &Path,
     accepts: Accepts,
-    elsewhere: Elsewhere,
+    is_of_run: bool,
 ) -> Result<(), CtlError> {
     check_content(image, accepts)?;
-    link_image(image, link, elsewhere)
+    link_image(image, link, is_of_run)
 }
 
-/// Makes a hard link to an image, so that the guest's writes to a claim are in the user's file.
-/// Does not check the content: a running VM's image has whatever its guest wrote.
+/// Makes a link to an image, so that the guest's writes to a claim are in the user's file: a hard
+/// one, else, where the launcher is `run`'s and takes it, a symbolic one. Does not check the
+/// content: a running VM's image has whatever its guest wrote.
 ///
 /// # Errors
 /// It cannot be linked.
-pub fn link_image(image: &Path, link: &Path, elsewhere: Elsewhere) -> Result<(), CtlError> {
+pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlError> {
     let file = image.canonicalize().map_err(FileError::on("find", image))?;
     let directory = link.parent().unwrap_or(link);
     fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     let _ = fs::remove_file(link);
-    match (fs::hard_link(&file, link), elsewhere) {
-        (Err(_), Elsewhere::Copied) => {
-            copy(&file, link).inspect_err(|_| drop(fs::remove_file(link)))
-        }
-        (Err(error), Elsewhere::Refused) if error.kind() == io::ErrorKind::CrossesDevices => {
-            fail!(
-                "{}: it is on another file system than {}; copy it there",
-                image.display(),
-                directory.display()
-            )
-        }
-        (Err(_), Elsewhere::Linked) => {
-            let write = fs::OpenOptions::new().append(true).open(&file);
-            write.map_err(FileError::on("write to", image))?;
-            Ok(symlink(&file, link).map_err(FileError::on("link", image))?)
-        }
-        (linked, _) => Ok(linked.map_err(FileError::on("link", image))?),
-    }
-}
-
-/// Copies a read-only image; the kernel shares its blocks if the file system can.
-fn copy(image: &Path, copy: &Path) -> Result<(), CtlError> {
-    let directory = copy.parent().unwrap_or(copy).display();
-    let (what, size) = (format!("copying {}", image.display()), image.metadata());
-    let size = size.map_or(0, |metadata| metadata.len());
-    match of_file(&what, copy, size, || fs::copy(image, copy)) {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => fail!(
-            "{}: there is no space for a copy in {directory}; start the VM with a --root on the image's file system, where no copy is needed, or set TMPDIR to a directory with more space (a tmpfs is in memory)",
-            image.display()
+    let linked = match fs::hard_link(&file, link) {
+        Err(_) if is_of_run => symlink(&file, link),
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => fail!(
+            "{}: it is on another file system than {}; copy it there",
+            image.display(),
+            directory.display()
         ),
-        copied => copied
-            .map(drop)
-            .map_err(|error| FileError::on("copy", image)(error).into()),
-    }
+        linked => linked,
+    };
+    Ok(linked.map_err(FileError::on("link", image))?)
 }
 
 #[cfg(test)]
@@ -360,38 +315,35 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (image, place) = (dir.path().join("image"), dir.path().join("place"));
         fs::write(&image, [&b"QFI\xfb\0\0\0\x03"[..], &[0; 512]].concat()).unwrap();
-        let refused = give_image(&image, &place, Accepts::Raw, Elsewhere::Linked).unwrap_err();
+        let refused = give_image(&image, &place, Accepts::Raw, true).unwrap_err();
         assert!(refused.to_string().contains("qemu-img convert -O raw"));
         assert!(!place.exists());
-        give_image(&image, &place, Accepts::RawOrQcow2, Elsewhere::Copied).unwrap();
+        give_image(&image, &place, Accepts::RawOrQcow2, true).unwrap();
         assert!(place.exists());
         // As a guest may have left its own.
-        link_image(&image, &place, Elsewhere::Linked).unwrap();
+        link_image(&image, &place, true).unwrap();
     }
 
     #[test]
-    fn an_image_on_another_file_system_is_copied_or_linked() {
+    fn an_image_on_another_file_system_is_linked_by_its_path() {
         let (here, there) = (
             tempfile::tempdir().unwrap(),
             tempfile::tempdir_in("/dev/shm").unwrap(),
         );
-        let (image, copy) = (here.path().join("image"), there.path().join("a/copy"));
+        let (image, claim) = (here.path().join("image"), there.path().join("a/claim"));
         fs::write(&image, [1; 1024]).unwrap();
         if image.metadata().unwrap().dev() == there.path().metadata().unwrap().dev() {
             return crate::view::output::say(
                 "skipped: /dev/shm is on the file system of the temporary directory",
             );
         }
-        link_image(&image, &copy, Elsewhere::Copied).unwrap();
-        assert_eq!(fs::read(&copy).unwrap(), [1; 1024]);
-        let claim = there.path().join("claim");
-        link_image(&image, &claim, Elsewhere::Linked).unwrap();
+        link_image(&image, &claim, true).unwrap();
         assert_eq!(fs::read_link(&claim).unwrap(), image);
         // As a migration does with the launcher's own link.
         let next = there.path().join("next");
-        link_image(&claim, &next, Elsewhere::Linked).unwrap();
+        link_image(&claim, &next, true).unwrap();
         assert_eq!(fs::read_link(&next).unwrap(), image);
-        let refused = link_image(&image, &there.path().join("b"), Elsewhere::Refused).unwrap_err();
+        let refused = link_image(&image, &there.path().join("b"), false).unwrap_err();
         assert!(refused.to_string().contains("copy it there"), "{refused}");
     }
 }

@@ -81,9 +81,11 @@ fn installed_launcher() -> Result<PathBuf, CtlError> {
 
 /// Adds the path of the launcher's log and its last error, unless that repeats the error.
 pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
-    let Ok(text) = std::fs::read_to_string(log) else {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    if text.is_empty() {
+        // It is not kept.
         return error;
-    };
+    }
     let last_error = last_error(&text).filter(|last| says_more(last, &error));
     let last_error = last_error.map(|error| format!("its last error: {error}"));
     let log = format!("the launcher's log: {}", log.display());

@@ -9,6 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::console_log::console_log_file;
@@ -16,11 +17,12 @@ use super::control::{ControlClient, Current};
 use super::failure::Failure;
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
-use super::remains;
+use super::{facts, remains};
 use crate::reports::guest_state::{is_starting, known_reason};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use client::Client;
+use client::problems::{Condition, Facts, Problem, problems};
 use domain::Domain;
 use domain::object::InterfaceStatus;
 use domain::status::LifeCycle;
@@ -29,10 +31,10 @@ use domain::status::LifeCycle;
 pub const LOST: &str = "lost";
 /// The state of a VM that has left only the reason and the log.
 pub const FAILED: &str = "Failed";
+/// The state while a launcher accepts calls and does not answer them.
+const NOT_ANSWERING: &str = "not answering";
 /// The state while the launcher or guest is being started.
 const STARTING: &str = "starting";
-/// Limit for a supervisor that no longer answers to remove its VM.
-const REMOVAL_TIME: Duration = Duration::from_millis(300);
 /// The state while a VM ends, until its supervisor has removed everything.
 const STOPPING: &str = "stopping";
 
@@ -72,44 +74,70 @@ pub struct VmStatus {
     /// PID of QEMU, for a VM of `run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_pid: Option<i32>,
+    /// The worst first.
+    pub problems: Vec<Problem>,
+}
+
+/// Limit for a supervisor that no longer answers to remove its VM.
+const REMOVAL_TIME: Duration = Duration::from_millis(300);
+
+/// Collects the status of the VM in `dir`, without parts that do not answer, and the problems that
+/// show without further questions.
+pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
+    let (mut status, domain) = settled(name, dir).await;
+    status.problems = problems(&status.facts(domain));
+    status
+}
+
+/// The same with all problems.
+pub async fn diagnose(name: &str, dir: &VmDir) -> VmStatus {
+    let (mut status, domain) = settled(name, dir).await;
+    let mut facts = status.facts(domain);
+    facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
+    status.problems = problems(&facts);
+    status
 }
 
 impl VmStatus {
-    /// Why the VM does not run properly, and what to do.
-    pub fn remark(&self) -> Option<String> {
-        let name = &self.name;
-        Some(match self.guest_pid {
-            Some(pid) if self.state == LOST => format!(
-                "its launcher was killed, and its guest still runs (QEMU is process {pid}); launcherctl stop {name} forces it off"
-            ),
-            None if self.state == LOST => format!(
-                "its launcher was killed, and its guest does not run; launcherctl stop {name} removes what is left of it"
-            ),
-            _ if self.started_by_hand => format!(
-                "its launcher was started by hand, without a supervisor; launcherctl stop {name} shuts it down"
-            ),
-            _ if self.supervised == Some(false) => {
-                format!("its supervisor was killed; launcherctl stop {name} shuts it down")
-            }
-            _ => return None,
-        })
+    /// What it says about problems.
+    fn facts(&self, domain: Domain) -> Facts {
+        let condition = match &*self.state {
+            FAILED => Condition::Failed(self.reason.clone().unwrap_or_default()),
+            LOST => Condition::Lost(self.guest_pid),
+            NOT_ANSWERING => Condition::Silent,
+            _ => Condition::Answers,
+        };
+        let unsupervised = match (&condition, self.started_by_hand, self.supervised) {
+            (Condition::Failed(_) | Condition::Lost(_), ..) => None,
+            (_, true, _) => Some("its launcher was started by hand"),
+            (_, false, Some(false)) => Some("its supervisor was killed"),
+            _ => None,
+        };
+        let is_of_run = self.supervised.is_some();
+        Facts {
+            name: is_of_run.then(|| self.name.clone()).unwrap_or_default(),
+            condition,
+            unsupervised,
+            now: Timestamp::now().as_second(),
+            domain,
+            ..Facts::default()
+        }
     }
 }
 
-/// Collects the status of the VM in `dir`, without parts that do not answer.
-pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
-    let status = collect_now(name, dir).await;
+async fn settled(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
+    let (status, domain) = collect_now(name, dir).await;
     if status.state != LOST {
-        return status;
+        return (status, domain);
     }
     // A supervisor that has just ended normally does not answer while it removes the VM.
     tokio::time::sleep(REMOVAL_TIME).await;
     collect_now(name, dir).await
 }
 
-async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
+async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
     if let Some(failure) = Failure::load(dir) {
-        return VmStatus {
+        let failed = VmStatus {
             name: name.to_owned(),
             namespace: failure.namespace,
             uid: failure.uid,
@@ -121,6 +149,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
             supervised: Some(false),
             ..VmStatus::default()
         };
+        return (failed, Domain::default());
     }
     let vmi = last_vmi(dir).await;
     let (state, domain) = domain(dir).await;
@@ -129,7 +158,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
     let wanted_memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
     let network = Network::load(dir).ok().flatten();
     let is_of_run = dir.is_of_run();
-    VmStatus {
+    let status = VmStatus {
         name: name.to_owned(),
         namespace: vmi.metadata.namespace,
         uid: vmi.metadata.uid,
@@ -148,7 +177,9 @@ async fn collect_now(name: &str, dir: &VmDir) -> VmStatus {
         started_by_hand: is_started_by_hand(dir),
         // PIDs inside a pod differ from those outside.
         guest_pid: is_of_run.then(|| remains::guest(dir.root())).flatten(),
-    }
+        problems: Vec::new(),
+    };
+    (status, domain)
 }
 
 fn existing(log: &Path) -> Option<PathBuf> {
@@ -199,7 +230,7 @@ async fn domain(dir: &VmDir) -> (String, Domain) {
         _ if is_ending => STOPPING,
         Ok(None) if is_starting(&client).await => STARTING,
         Ok(None) => "no domain",
-        Err(_) => "not answering",
+        Err(_) => NOT_ANSWERING,
     };
     (state.to_owned(), Domain::default())
 }

@@ -31,12 +31,13 @@ use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, remains, symptoms, vm_dir};
+use super::{failure, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
 use client::CallError;
+use client::problems::is_kvm_failure;
 use os::signals::EndSignals;
 
 /// Runs the VM until it ends, and reports to the clients of its control socket.
@@ -100,9 +101,9 @@ fn owner() -> std::io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-fn is_kvm_failure(error: &CtlError) -> bool {
+fn is_of_kvm(error: &CtlError) -> bool {
     match error.of() {
-        Some(CallError::Refused { message, .. }) => symptoms::is_kvm_failure(message),
+        Some(CallError::Refused { message, .. }) => is_kvm_failure(message),
         _ => matches!(error.of(), Some(RunError::KvmFailed)),
     }
 }
@@ -127,7 +128,7 @@ async fn run_with_or_without_kvm(
     }
     loop {
         match run(vm, &hooks, stop).await {
-            Err(error) if !vm.emulate && is_kvm_failure(&error) => {
+            Err(error) if !vm.emulate && is_of_kvm(&error) => {
                 let why = error.chain();
                 let note = format!("{why}; starting again without KVM, as --emulate does");
                 vm.progress.note(&note);

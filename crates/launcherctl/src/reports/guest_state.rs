@@ -3,60 +3,17 @@
 use crate::error::{TextError, fail, text_error};
 use crate::view::output::or_dash;
 
-use client::Client;
+use client::problems::pause_cause;
+use client::{Client, GuestState};
 use domain::Domain;
 use domain::object::DomainStatus;
-use domain::status::{LifeCycle, StateChangeReason};
+use domain::status::StateChangeReason;
 
 /// The launcher has no domain.
 pub fn no_domain() -> TextError {
     text_error!(
         "there is no guest (yet): launcherctl launcher timeline shows how far its start is, launcherctl logs what it waits for"
     )
-}
-
-/// A guest's state for a verb.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GuestState {
-    /// There is no domain.
-    Absent,
-    /// The domain no longer has a QEMU.
-    Ended,
-    /// Paused until somebody resumes it.
-    Paused,
-    /// Running, or paused and resumed by itself.
-    Running,
-}
-
-impl GuestState {
-    pub fn of(domain: Option<&Domain>) -> Self {
-        use StateChangeReason as Reason;
-        let Some(status) = domain.map(|domain| &domain.status) else {
-            return Self::Absent;
-        };
-        match (&status.status, &status.reason) {
-            (state, _) if state.is_down() => Self::Ended,
-            // The launcher, libvirt or QEMU resumes the guest.
-            (
-                LifeCycle::Paused,
-                Reason::Migration
-                | Reason::Save
-                | Reason::Dump
-                | Reason::FromSnapshot
-                | Reason::ShuttingDown
-                | Reason::Snapshot
-                | Reason::StartingUp
-                | Reason::Postcopy,
-            ) => Self::Running,
-            (LifeCycle::Paused, _) => Self::Paused,
-            _ => Self::Running,
-        }
-    }
-
-    /// Whether there is a QEMU.
-    pub fn has_process(self) -> bool {
-        matches!(self, Self::Paused | Self::Running)
-    }
 }
 
 /// Status and reason, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
@@ -91,12 +48,6 @@ fn becomes_visible(phase: &str) -> bool {
     matches!(phase, "Preparing" | "Starting" | "Running") || phase.starts_with("Paused")
 }
 
-/// Whether the domain is migrating, in or out.
-pub fn is_migrating(domain: Option<&Domain>) -> bool {
-    let migration = domain.and_then(|it| it.spec.metadata.kube_virt.migration.as_ref());
-    migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
-}
-
 /// Refuses what only a running guest can do, with the remedy.
 ///
 /// # Errors
@@ -112,31 +63,19 @@ pub fn check_runs(domain: Option<&Domain>) -> Result<(), TextError> {
             fail!("the guest of {name} has ended; only a new start of the VM brings it back")
         }
         GuestState::Paused => {
-            let remedy = remedy(&status.reason);
-            fail!("the guest of {name} is paused: {remedy}")
+            if status.reason == StateChangeReason::User {
+                fail!("the guest of {name} is paused: launcherctl unpause first");
+            }
+            let (cause, next) = pause_cause(&status.reason);
+            let next = next.replace("{vm}", "");
+            fail!("the guest of {name} is paused: {cause}; {next}")
         }
-    }
-}
-
-/// How to resume a paused guest.
-pub fn remedy(reason: &StateChangeReason) -> &'static str {
-    match reason {
-        StateChangeReason::IoError => {
-            "one of its disks cannot be read or written, as when the file system of its image is full (df): make space, then launcherctl unpause"
-        }
-        StateChangeReason::Crashed => {
-            "its kernel has crashed: launcherctl reset, then launcherctl unpause"
-        }
-        StateChangeReason::Watchdog => {
-            "its watchdog was not reset in time: launcherctl reset, then launcherctl unpause"
-        }
-        _ => "launcherctl unpause first",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -145,16 +84,6 @@ mod tests {
             json!({"ObjectMeta": {"namespace": "default", "name": "web"},
             "Status": {"Status": status, "Reason": reason}}),
         )
-    }
-
-    #[test]
-    fn a_state_that_is_not_known_counts_as_running() {
-        let of = |status| GuestState::of(Some(&domain(status, "Unknown")));
-        assert_eq!(of("Blocked"), GuestState::Running);
-        assert_eq!(of("ShuttingDown"), GuestState::Running);
-        assert_eq!(of("Crashed"), GuestState::Ended);
-        assert_eq!(of("Paused"), GuestState::Paused);
-        assert_eq!(GuestState::of(None), GuestState::Absent);
     }
 
     #[test]
@@ -174,18 +103,6 @@ mod tests {
         for phase in ["Absent", "Ended", "Gone", ""] {
             assert!(!becomes_visible(phase), "{phase}");
         }
-    }
-
-    #[test]
-    fn a_migration_is_under_way_until_it_has_an_end() {
-        let of = |migration: Value| {
-            let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Migration": migration}}}});
-            is_migrating(Some(&crate::json::domain(domain)))
-        };
-        let start = "2026-01-01T00:00:00Z";
-        assert!(of(json!({"StartTimestamp": start})));
-        assert!(!of(json!({"StartTimestamp": start, "EndTimestamp": start})));
-        assert!(!of(Value::Null) && !is_migrating(None));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::target::VmArgs;
 use crate::error::{CtlError, fail};
-use crate::reports::guest_state::{GuestState, check_runs};
+use crate::reports::guest_state::check_runs;
 use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
-use client::{Client, exit_code};
+use client::{Client, GuestState, exit_code};
 use domain::guest_agent::{Filesystem, GuestDocument, User};
 use terminal::human_size;
 

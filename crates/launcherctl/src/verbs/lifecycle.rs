@@ -2,15 +2,24 @@
 //! which VM.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::target::{Target, vm_name};
-use crate::error::{CtlError, TextError};
-use crate::reports::guest_state::{GuestState, check_runs, is_migrating, no_domain};
+use crate::error::{CtlError, TextError, fail};
+use crate::host::registry::VmDir;
+use crate::host::status::{diagnose, last_vmi};
+use crate::reports::guest_state::{check_runs, no_domain};
 use crate::view::output::{Format, answer};
 use api::Action;
+use client::{GuestState, is_migrating};
 use domain::Domain;
+use domain::status::StateChangeReason;
+
+/// A guest whose disk still fails is paused again within this time.
+const RESUME_CHECK_DELAY: Duration = Duration::from_secs(1);
 
 /// libvirt resumes the guest at the target, whatever was requested at the source meanwhile.
 const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then runs at the target. To keep it paused, pause it there, or cancel the migration first";
@@ -20,7 +29,7 @@ const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then 
 /// # Errors
 /// There is no launcher, or it refuses.
 pub async fn act(action: Action, target: &Target, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client, vmi) = target.connect_to_vm().await?;
+    let (dir, client, vmi) = target.connect_to_vm().await?;
     let Some(vmi) = vmi else {
         return without_guest(action, format);
     };
@@ -32,6 +41,17 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
         check_possible(action, domain.as_ref())?;
     }
     client.act(action, &vmi).await?;
+    let reason = domain
+        .iter()
+        .flatten()
+        .map(|domain| &domain.status.reason)
+        .next();
+    if action == Action::Unpause
+        && before == GuestState::Paused
+        && reason.is_some_and(|reason| *reason != StateChangeReason::User)
+    {
+        check_goes_on(&dir).await?;
+    }
     let mut message = done(action, before, &vm_name(&vmi));
     // A pause from before the migration is kept.
     let pauses = action == Action::Pause && before == GuestState::Running;
@@ -40,6 +60,21 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
     }
     let json = json!({"success": true, "vm": vm_name(&vmi), "message": message});
     answer(format, &json, || [message])
+}
+
+/// What has paused the guest may do so again at once.
+///
+/// # Errors
+/// It has.
+async fn check_goes_on(dir: &VmDir) -> Result<(), TextError> {
+    sleep(RESUME_CHECK_DELAY).await;
+    let status = diagnose(&last_vmi(dir).await.metadata.name, dir).await;
+    match status.problems.first() {
+        Some(why) if status.state == "Paused" => {
+            fail!("the guest was resumed, and is paused again: {}", why.line())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what this guest cannot do, and what would lead to another state than the verb promises.

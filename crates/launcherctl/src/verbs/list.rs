@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::error::CtlError;
 use crate::host::registry;
-use crate::host::status::{self, VmStatus};
+use crate::host::status::{LOST, VmStatus, collect};
 use crate::view::output::{Format, Line, answer, or_dash};
 use terminal::table;
 
@@ -17,9 +17,9 @@ use terminal::table;
 pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
     let mut rows = Vec::new();
     for (name, dir) in registry::all()? {
-        let row = status::collect(&name, &dir).await;
+        let row = collect(&name, &dir).await;
         // It may have ended meanwhile.
-        if row.state != status::LOST || registry::find(&name).is_ok() {
+        if row.state != LOST || registry::find(&name).is_ok() {
             rows.push(row);
         }
     }
@@ -42,21 +42,12 @@ fn text(rows: &[VmStatus], format: Format) -> Vec<Line> {
     });
     let header = "NAME\tNAMESPACE\tSTATE\tCPUS\tMEMORY\tDIRECTORY";
     let mut lines = table(format.width(), header, cells);
-    lines.extend(rows.iter().filter_map(remark).map(Line::Problem));
+    let problems = rows
+        .iter()
+        .filter_map(|row| Some((&row.name, row.problems.first()?)));
+    let problems = problems.map(|(name, problem)| format!("{name}: {}", problem.line()));
+    lines.extend(problems.map(Line::Problem));
     lines
-}
-
-/// What happened to a VM that has ended or lost its supervisor, and what to do.
-fn remark(row: &VmStatus) -> Option<String> {
-    let name = &row.name;
-    if row.state == status::FAILED {
-        let reason = row.reason.as_deref().unwrap_or("-");
-        let reason = reason.lines().next().unwrap_or_default();
-        return Some(format!(
-            "{name} has failed: {reason}; launcherctl status {name} says more, launcherctl stop {name} removes it from this list."
-        ));
-    }
-    Some(format!("{name}: {}.", row.remark()?))
 }
 
 #[cfg(test)]
@@ -79,31 +70,12 @@ mod tests {
             table(std::slice::from_ref(&web)),
             "NAME  NAMESPACE  STATE    CPUS  MEMORY  DIRECTORY\nweb   default    Running     2     1Gi  /tmp/vm-1"
         );
-        for (other, expected) in [
-            (
-                json!({"name": "db", "state": status::LOST}),
-                "launcherctl stop db removes",
-            ),
-            (
-                json!({"name": "db", "state": status::LOST, "guestPid": 7}),
-                "its guest still runs (QEMU is process 7); launcherctl stop db",
-            ),
-            (
-                json!({"name": "db", "state": status::FAILED, "reason": "QEMU has failed"}),
-                "db has failed: QEMU has failed; launcherctl status db",
-            ),
-            (
-                json!({"name": "db", "state": "Running", "supervised": false}),
-                "db: its supervisor was killed; launcherctl stop db",
-            ),
-            (
-                json!({"name": "db", "state": "Running", "supervised": false, "startedByHand": true}),
-                "db: its launcher was started by hand",
-            ),
-        ] {
-            let table = table(&[web.clone(), row(other)]);
-            assert!(table.contains(expected), "{table}");
-        }
+        let problem = |what: &str| json!({"what": what, "cause": "no disk", "next": "add one"});
+        let problems = [problem("broken"), problem("slow")];
+        let db = row(json!({"name": "db", "state": "Failed", "problems": problems}));
+        let table_of_two = table(&[web, db]);
+        assert!(table_of_two.ends_with("\ndb: broken: no disk; add one"), "{table_of_two}");
+        assert_eq!(table_of_two.lines().count(), 4);
         assert!(table(&[]).contains("launcherctl run"));
     }
 }

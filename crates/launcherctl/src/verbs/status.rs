@@ -10,12 +10,15 @@ use super::target::{TargetError, VmArgs};
 use crate::error::CtlError;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, VmDir};
-use crate::host::status::{FAILED, LOST, VmStatus, collect, last_vmi};
+use crate::host::status::{FAILED, LOST, VmStatus, diagnose, last_vmi};
 use crate::view::output::{Format, answer, counted, or_dash};
+use crate::view::visible;
 use client::Client;
 
 /// How many lines of a failed VM's log are shown.
 const MAX_LOG_LINES: usize = 10;
+/// The width of lines for what is not a terminal.
+const PIPE_WIDTH: usize = 200;
 
 /// `status`.
 ///
@@ -32,7 +35,7 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
         (None, Some(failure)) => failure.name,
         (None, None) => last_vmi(&dir).await.metadata.name,
     };
-    let status = collect(&name, &dir).await;
+    let status = diagnose(&name, &dir).await;
     answer(format, &json!(status), || page(&status, &log_end(&dir)))
 }
 
@@ -51,12 +54,16 @@ async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
     }
 }
 
-/// The last lines of the launcher's log.
+/// The last lines of the launcher's log, no wider than the terminal.
 fn log_end(dir: &VmDir) -> Vec<String> {
     let log = std::fs::read_to_string(dir.log_file()).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().rev().take(MAX_LOG_LINES).collect();
     lines.reverse();
-    readable(&lines.join("\n"))
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
+    let width = size.map_or(PIPE_WIDTH, |size| usize::from(size.ws_col));
+    let lines = readable(&lines.join("\n")).into_iter();
+    let width = width.saturating_sub(4);
+    lines.map(|line| visible::short(&line, width)).collect()
 }
 
 /// A row of a page.
@@ -64,53 +71,48 @@ fn row(name: &str, value: impl Display) -> String {
     format!("  {name:<9}  {value}")
 }
 
-fn failed_page(status: &VmStatus, log: &[String]) -> Vec<String> {
-    let name = &status.name;
+fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
+    let has_failed = status.state == FAILED;
     let mut reason = status.reason.iter().flat_map(|reason| reason.lines());
-    let first = reason.next().unwrap_or_default();
-    let mut lines = vec![format!("{name}: {FAILED}: {first}")];
+    let shown = match reason.next() {
+        Some(first) if has_failed => format!(": {first}"),
+        Some(first) => format!(" ({first})"),
+        None => String::new(),
+    };
+    let (name, state) = (or_dash(&status.name), or_dash(&status.state));
+    let mut lines = vec![format!("{name}: {state}{shown}")];
     lines.extend(reason.map(|more| format!("  {}", more.trim_start())));
+    lines.extend(
+        status
+            .problems
+            .iter()
+            .map(|problem| row("problem", problem.line())),
+    );
     lines.push(row("namespace", or_dash(&status.namespace)));
     lines.push(row("uid", or_dash(&status.uid)));
-    if let Some(file) = &status.log {
-        lines.push(row("log", format!("{}, which ends with", file.display())));
+    if let Some(cpus) = status.cpus {
+        let memory = status.memory.as_deref().unwrap_or("-");
+        lines.push(row(
+            "guest",
+            format!("{}, {memory} of memory", counted(cpus, "CPU")),
+        ));
     }
-    lines.extend(log.iter().map(|line| format!("    {line}")));
-    let mut console = String::new();
-    if status.console_log.is_some() {
-        console = format!(
-            "launcherctl logs {name} --console what the guest has written to its console, "
-        );
-    }
-    lines.push(format!(
-        "launcherctl logs {name} prints the whole log, {console}launcherctl stop {name} removes it from launcherctl list"
-    ));
-    lines
-}
-
-fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
-    if status.state == FAILED {
-        return failed_page(status, log);
-    }
-    let reason = status.reason.as_ref();
-    let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-    let memory = status.memory.as_deref().unwrap_or("-");
-    let cpus = counted(status.cpus.unwrap_or_default(), "CPU");
-    let (name, state) = (or_dash(&status.name), or_dash(&status.state));
-    let mut lines = vec![
-        format!("{name}: {state}{reason}"),
-        row("namespace", or_dash(&status.namespace)),
-        row("uid", or_dash(&status.uid)),
-        row("guest", format!("{cpus}, {memory} of memory")),
-    ];
     lines.extend(status.guest_os.iter().map(|system| row("system", system)));
     lines.extend(status.addresses.iter().map(|it| row("address", it)));
     lines.extend(status.ports.iter().map(|port| row("port", port)));
     let pid = status.guest_pid.filter(|_| status.state != LOST);
     lines.extend(pid.map(|pid| row("qemu", format!("process {pid}"))));
     lines.push(row("directory", status.root.display()));
-    lines.extend(status.log.iter().map(|log| row("log", log.display())));
-    lines.extend(status.remark());
+    let end = if has_failed { ", which ends with" } else { "" };
+    lines.extend(
+        status
+            .log
+            .iter()
+            .map(|log| row("log", format!("{}{end}", log.display()))),
+    );
+    if has_failed {
+        lines.extend(log.iter().map(|line| format!("    {line}")));
+    }
     lines
 }
 
@@ -145,48 +147,32 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_vm_says_whether_its_guest_still_runs() {
-        let page = |pid: Value| {
-            page(
-                &status(json!({"name": "web", "state": LOST, "guestPid": pid})),
-                &[],
-            )
-            .join("\n")
-        };
-        let runs = page(json!(7));
-        assert!(runs.contains("still runs (QEMU is process 7)"), "{runs}");
-        let ended = page(Value::Null);
-        assert!(ended.contains("its guest does not run"), "{ended}");
-    }
-
-    #[test]
     fn the_page_of_a_running_vm_has_the_process_of_its_qemu() {
         let page = page(&status(json!({"state": "Running", "guestPid": 7})), &[]).join("\n");
         assert!(page.contains("\n  qemu       process 7\n"), "{page}");
     }
 
     #[test]
-    fn a_launcher_without_a_supervisor_was_not_killed_if_it_was_started_by_hand() {
-        let value =
-            json!({"name": "web", "state": "Running", "supervised": false, "startedByHand": true});
-        let text = page(&status(value), &[]).join("\n");
-        assert!(
-            text.contains("started by hand") && !text.contains("killed"),
-            "{text}"
+    fn problems_are_before_everything_else() {
+        let problem = json!({"what": "broken", "cause": "no disk", "since": "2026-01-02T03:04:05Z", "next": "add one"});
+        let value = json!({"name": "web", "state": "Paused", "problems": [problem]});
+        let page = page(&status(value), &[]);
+        assert_eq!(
+            page[1],
+            "  problem    broken (since 2026-01-02T03:04:05Z): no disk; add one"
         );
     }
 
     #[test]
     fn a_failed_vm_has_its_reason_and_the_end_of_its_log() {
-        let value = json!({"name": "web", "state": FAILED, "reason": "the guest has crashed", "log": "/tmp/l"});
+        let value = json!({"name": "web", "state": FAILED, "reason": "the guest has crashed\nmore", "log": "/tmp/l"});
         let page = page(&status(value), &["error   no disk".to_owned()]).join("\n");
         assert!(
-            page.starts_with("web: Failed: the guest has crashed\n"),
+            page.starts_with("web: Failed: the guest has crashed\n  more\n"),
             "{page}"
         );
-        assert!(page.contains("    error   no disk\n"), "{page}");
         assert!(
-            page.ends_with("the whole log, launcherctl stop web removes it from launcherctl list"),
+            page.ends_with("/tmp/l, which ends with\n    error   no disk"),
             "{page}"
         );
     }

@@ -16,17 +16,17 @@ use super::volume_table::{Row, find_attached, find_disk_of_file, text};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
-use crate::host::images::{Elsewhere, give_image, link_image};
+use crate::host::images::{give_image, link_image};
 use crate::host::registry::VmDir;
 use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
-use crate::reports::guest_state::{GuestState, check_runs};
+use crate::reports::guest_state::check_runs;
 use crate::reports::notify_server::notify_socket;
 use crate::similar::known_names;
 use crate::view::output::{Format, answer, print, say};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use client::Client;
+use client::{Client, GuestState};
 use domain::Domain;
 use domain::disks::Disk;
 use domain::guest_agent::Filesystem;
@@ -102,13 +102,11 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     if is_medium {
         // The guest only reads it, so a copy will do.
         check_content(&args.file, Accepts::Raw)?;
-        link_image(&args.file, &image, Elsewhere::Copied)?;
+        let linked = link_image(&args.file, &image, dir.is_of_run());
+        let copy = || fs::copy(&args.file, &image).map_err(FileError::on("copy", &args.file));
+        linked.or_else(|_| copy().map(drop))?;
     } else {
-        let elsewhere = match dir.is_of_run() {
-            true => Elsewhere::Linked,
-            false => Elsewhere::Refused,
-        };
-        give_image(&args.file, &image, Accepts::Raw, elsewhere)?;
+        give_image(&args.file, &image, Accepts::Raw, dir.is_of_run())?;
     }
     let attached = match attach(&vm, &vmi, &args.name).await {
         Ok(Some(attached)) => attached,

@@ -17,14 +17,15 @@ use super::timeline::document;
 use crate::error::CtlError;
 use crate::files::{FileError, read_tail};
 use crate::host::console_log::console_log_file;
-use crate::host::failure::Failure;
-use crate::host::registry::{SUPERVISOR_LOG, VmDir};
+use crate::host::failure::{self, Failure};
+use crate::host::registry::VmDir;
 use crate::host::status;
 use crate::json::{list_mut, text_at};
 use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::{CallError, Client};
 
+const LAUNCHER_LOG: &str = "launcher.log";
 /// Most of a log that is read, from its end.
 const MAX_LOG_BYTES: u64 = 16 << 20;
 
@@ -60,13 +61,18 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
         Err(error) => return Err(error),
     }
     report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
-    let of_run = Some(dir.log_file()).filter(|log| log.exists());
-    match args.log.clone().or(of_run) {
-        Some(log) => {
-            let text = without_secrets(&log).map_err(FileError::on("read", &log))?;
-            report.add("launcher.log", text);
+    if let Some(log) = &args.log {
+        let text = without_secrets(log).map_err(FileError::on("read", log))?;
+        report.add(LAUNCHER_LOG, text);
+    }
+    for log in failure::logs(&dir) {
+        let name = log.file_name().unwrap_or_default().to_string_lossy();
+        if let Ok(text) = without_secrets(&log) {
+            report.add(&name, text);
         }
-        None => report.lacks("no log: give one with --log (kubectl logs POD -c compute)"),
+    }
+    if !report.has(LAUNCHER_LOG) {
+        report.lacks("no log: give one with --log (kubectl logs POD -c compute)");
     }
     let out = args.out.clone().unwrap_or_else(default_name);
     let problems = report.problems.clone();
@@ -90,25 +96,32 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
 /// The archive's content, by file name.
 #[derive(Debug, Default)]
 struct Report {
-    files: Vec<(&'static str, String)>,
+    files: Vec<(String, String)>,
     problems: Vec<String>,
 }
 
 impl Report {
-    fn add(&mut self, name: &'static str, text: String) {
-        self.files.push((name, text));
+    /// Adds a file, unless there is one of this name.
+    fn add(&mut self, name: &str, text: String) {
+        if !self.has(name) {
+            self.files.push((name.to_owned(), text));
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.files.iter().any(|(file, _)| file == name)
     }
 
     fn lacks(&mut self, problem: &str) {
         self.problems.push(problem.to_owned());
     }
 
-    fn add_json(&mut self, name: &'static str, value: Value) {
+    fn add_json(&mut self, name: &str, value: Value) {
         self.add(name, format!("{:#}\n", redact::json(value)));
     }
 
     /// Adds a JSON file, which may be missing.
-    fn add_json_file(&mut self, name: &'static str, file: &Path) {
+    fn add_json_file(&mut self, name: &str, file: &Path) {
         let text = std::fs::read(file).unwrap_or_default();
         if let Ok(value) = serde_json::from_slice(&text) {
             self.add_json(name, without_cloud_init(value));
@@ -156,7 +169,7 @@ impl Report {
             Some(failure) => failure.name,
             None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/name").to_owned(),
         };
-        let status = status::collect(&name, dir).await;
+        let status = status::diagnose(&name, dir).await;
         let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
         self.add_json("versions.json", versions);
         self.add_json("status.json", json!(status));
@@ -165,9 +178,6 @@ impl Report {
         match without_secrets(&console_log_file(dir)).or_else(|_| without_secrets(&console)) {
             Ok(text) => self.add("console.log", text),
             Err(error) => self.lacks(&format!("no log of a serial console: {error}")),
-        }
-        if let Ok(text) = without_secrets(&dir.path(SUPERVISOR_LOG)) {
-            self.add("supervisor.log", text);
         }
         self.lacks(
             "domain, domain XML, timeline, metrics, context: only a launcher that answers has them",

@@ -29,8 +29,8 @@ use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::console::is_terminal;
 use crate::host::registry::VmDir;
-use crate::reports::guest_state::is_migrating;
 use crate::view::output::{Format, print};
+use client::is_migrating;
 
 use flow::Migration;
 use options::MigrationLimits;

@@ -22,11 +22,10 @@ use super::attach::{Attachment, SupervisorError};
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::host::control::{ControlClient, Phase, Request, Update};
-use crate::host::images::{self, Elsewhere};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, vm_dir};
+use crate::host::{config_data, images, vm_dir};
 use crate::manifest::{Manifest, in_manifest};
 use crate::verbs::migrate::error::{CANCELLED, NotArrived};
 use crate::verbs::screen::Screen;
@@ -164,15 +163,11 @@ fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), C
             && image.exists()
             && let Some(link) = images::destination(dir, index, name, volume)
         {
-            images::link_image(&image, &link, Elsewhere::of(volume))?;
+            images::link_image(&image, &link, true)?;
         }
         let hotplugged = paths.hotplug_image(name);
         if source.path(&hotplugged).exists() {
-            images::link_image(
-                &source.path(&hotplugged),
-                &dir.path(&hotplugged),
-                Elsewhere::Linked,
-            )?;
+            images::link_image(&source.path(&hotplugged), &dir.path(&hotplugged), true)?;
         }
     }
     Ok(())

@@ -1,0 +1,95 @@
+//! What a guest does, from the Domain document.
+
+use domain::Domain;
+use domain::status::{LifeCycle, StateChangeReason};
+
+/// A guest's state for a verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestState {
+    /// There is no domain.
+    Absent,
+    /// The domain no longer has a QEMU.
+    Ended,
+    /// Paused until somebody resumes it.
+    Paused,
+    /// Running, or paused and resumed by itself.
+    Running,
+}
+
+impl GuestState {
+    #[must_use]
+    pub fn of(domain: Option<&Domain>) -> Self {
+        use StateChangeReason as Reason;
+        let Some(status) = domain.map(|domain| &domain.status) else {
+            return Self::Absent;
+        };
+        match (&status.status, &status.reason) {
+            (state, _) if state.is_down() => Self::Ended,
+            // The launcher, libvirt or QEMU resumes the guest.
+            (
+                LifeCycle::Paused,
+                Reason::Migration
+                | Reason::Save
+                | Reason::Dump
+                | Reason::FromSnapshot
+                | Reason::ShuttingDown
+                | Reason::Snapshot
+                | Reason::StartingUp
+                | Reason::Postcopy,
+            ) => Self::Running,
+            (LifeCycle::Paused, _) => Self::Paused,
+            _ => Self::Running,
+        }
+    }
+
+    /// Whether there is a QEMU.
+    #[must_use]
+    pub fn has_process(self) -> bool {
+        matches!(self, Self::Paused | Self::Running)
+    }
+}
+
+/// Whether the domain is migrating, in or out.
+#[must_use]
+pub fn is_migrating(domain: Option<&Domain>) -> bool {
+    let migration = domain.and_then(|it| it.spec.metadata.kube_virt.migration.as_ref());
+    migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(domain: Value) -> Domain {
+        serde_json::from_value(domain).unwrap()
+    }
+
+    fn domain(status: &str, reason: &str) -> Domain {
+        read(json!({"Status": {"Status": status, "Reason": reason}}))
+    }
+
+    #[test]
+    fn a_state_that_is_not_known_counts_as_running() {
+        let of = |status| GuestState::of(Some(&domain(status, "Unknown")));
+        assert_eq!(of("Blocked"), GuestState::Running);
+        assert_eq!(of("ShuttingDown"), GuestState::Running);
+        assert_eq!(of("Crashed"), GuestState::Ended);
+        assert_eq!(of("Paused"), GuestState::Paused);
+        assert_eq!(GuestState::of(None), GuestState::Absent);
+    }
+
+    #[test]
+    fn a_migration_is_under_way_until_it_has_an_end() {
+        let of = |migration: Value| {
+            let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Migration": migration}}}});
+            is_migrating(Some(&read(domain)))
+        };
+        let start = "2026-01-01T00:00:00Z";
+        assert!(of(json!({"StartTimestamp": start})));
+        assert!(!of(json!({"StartTimestamp": start, "EndTimestamp": start})));
+        assert!(!of(Value::Null) && !is_migrating(None));
+    }
+}

@@ -1,0 +1,695 @@
+//! What is wrong with a VM, why, and what to do next: rules over what is known of it, explained for
+//! people.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::refusal::plain;
+use super::{GuestState, is_migrating};
+use api::proto::inspect::v1::{DebugResponse, FailedDisk};
+use domain::Domain;
+use domain::status::{LifeCycle, StateChangeReason as Reason};
+
+/// A console that stays blank for so long is explained.
+pub const SILENCE: Duration = Duration::from_secs(20);
+/// A guest without an agent for so many seconds probably has none.
+const AGENT_SECONDS: i64 = 120;
+/// A BIOS has looked for something to boot after so many seconds.
+const BIOS_SECONDS: i64 = 5;
+
+/// Something that is wrong with a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    pub what: String,
+    pub cause: String,
+    /// RFC 3339; `None` if unknown.
+    pub since: Option<String>,
+    /// What to do.
+    pub next: String,
+}
+
+impl Problem {
+    fn new(what: &str, cause: impl Into<String>, next: &str) -> Self {
+        Self {
+            what: what.to_owned(),
+            cause: cause.into(),
+            since: None,
+            next: next.to_owned(),
+        }
+    }
+
+    fn since(mut self, seconds: Option<i64>) -> Self {
+        let since = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+        self.since = since.map(|since| since.to_string());
+        self
+    }
+
+    /// On one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let since = self.since.as_ref();
+        let since = since.map_or_else(String::new, |since| format!(" (since {since})"));
+        format!("{}{since}: {}; {}", self.what, self.cause, self.next)
+    }
+}
+
+/// Whether a VM's launcher answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Condition {
+    #[default]
+    Answers,
+    /// It accepts calls and does not answer them.
+    Silent,
+    /// It was killed. PID of a QEMU that still runs.
+    Lost(Option<i32>),
+    /// It has ended; why.
+    Failed(String),
+}
+
+/// What is known of a VM; empty or `None` where nothing is.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The VM's name as the verbs take it; empty in a pod, whose VM needs none.
+    pub name: String,
+    pub condition: Condition,
+    /// Why a VM that should have a supervisor has none.
+    pub unsupervised: Option<&'static str>,
+    /// Seconds since 1970.
+    pub now: i64,
+    pub domain: Domain,
+    pub launcher: DebugResponse,
+    /// The launcher's metrics, as OpenMetrics text.
+    pub metrics: String,
+    /// Whether KVM is to be used if it works.
+    pub wants_kvm: bool,
+    /// PID of a QEMU whose process is stopped (SIGSTOP).
+    pub stopped_qemu: Option<i32>,
+    /// The end of the serial console's log; `None` without a console.
+    pub console: Option<String>,
+    /// The disk that a BIOS would boot, if its image has no boot sector.
+    pub unbootable_disk: Option<String>,
+    /// `memory.events` of QEMU's cgroup.
+    pub memory_events: String,
+}
+
+type Rule = fn(&Facts) -> Option<Problem>;
+
+/// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
+const RULES: [Rule; 14] = [
+    not_there,
+    without_supervisor,
+    silent,
+    stopped_qemu,
+    guest_stopped,
+    memory_short,
+    shutdown_ignored,
+    migration,
+    nothing_to_boot,
+    console_blank,
+    emulated,
+    launcher_restarted,
+    libvirt_restarted,
+    agent_missing,
+];
+
+/// What is wrong with the VM, the worst first.
+#[must_use]
+pub fn problems(facts: &Facts) -> Vec<Problem> {
+    let found = RULES.iter().filter_map(|rule| rule(facts));
+    found.map(|problem| facts.with_name(problem)).collect()
+}
+
+/// Why the guest does not go on by itself: it is paused, or has crashed.
+#[must_use]
+pub fn stop_of(facts: &Facts) -> Option<Problem> {
+    guest_stopped(facts).map(|problem| facts.with_name(problem))
+}
+
+impl Facts {
+    fn with_name(&self, mut problem: Problem) -> Problem {
+        let space = if self.name.is_empty() { "" } else { " " };
+        let name = format!("{space}{}", self.name);
+        problem.next = problem.next.replace("{vm}", &name);
+        problem
+    }
+
+    /// When the guest's phase began.
+    fn phase_began(&self) -> Option<i64> {
+        let seconds = self.launcher.phase_unix_micros / 1_000_000;
+        (seconds > 0).then_some(seconds)
+    }
+
+    /// Whether the guest has run for so many seconds.
+    fn has_run_for(&self, seconds: i64) -> bool {
+        let runs = self.domain.status.status == LifeCycle::Running;
+        let began = self.phase_began().filter(|_| runs);
+        began.is_some_and(|began| self.now.saturating_sub(began) >= seconds)
+    }
+}
+
+fn not_there(facts: &Facts) -> Option<Problem> {
+    Some(match &facts.condition {
+        Condition::Failed(reason) if is_kvm_failure(reason) => Problem::new(
+            "KVM has failed",
+            first_line(reason),
+            "run --emulate does without it, launcherctl logs{vm} has the log, launcherctl stop{vm} removes it",
+        ),
+        Condition::Failed(reason) => Problem::new(
+            "the VM has failed",
+            first_line(reason),
+            "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them",
+        ),
+        Condition::Lost(Some(pid)) => Problem::new(
+            "the VM is lost",
+            format!("its launcher was killed, and its guest still runs (QEMU is process {pid})"),
+            "launcherctl stop{vm} forces it off",
+        ),
+        Condition::Lost(None) => Problem::new(
+            "the VM is lost",
+            "its launcher was killed, and its guest does not run",
+            "launcherctl stop{vm} removes what is left of it",
+        ),
+        Condition::Answers | Condition::Silent => return None,
+    })
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn without_supervisor(facts: &Facts) -> Option<Problem> {
+    Some(Problem::new(
+        "the VM has no supervisor",
+        facts.unsupervised?,
+        "launcherctl stop{vm} shuts it down",
+    ))
+}
+
+fn silent(facts: &Facts) -> Option<Problem> {
+    let logs = "launcherctl logs{vm} shows its last steps, launcherctl debug{vm} has libvirt's and QEMU's logs";
+    match facts.launcher.problems.first() {
+        _ if facts.condition == Condition::Silent => Some(Problem::new(
+            "the launcher does not answer",
+            "it is stopped, or waits for libvirt or QEMU",
+            logs,
+        )),
+        Some(why) => Some(Problem::new("libvirt does not answer", why, logs)),
+        None => None,
+    }
+}
+
+fn stopped_qemu(facts: &Facts) -> Option<Problem> {
+    let pid = facts.stopped_qemu?;
+    Some(Problem::new(
+        "QEMU does not answer",
+        format!("its process {pid} was stopped by a signal or a debugger"),
+        &format!("kill -CONT {pid} lets it go on, launcherctl stop{{vm}} --force ends it"),
+    ))
+}
+
+fn guest_stopped(facts: &Facts) -> Option<Problem> {
+    let status = &facts.domain.status;
+    let problem = match (&status.status, &status.reason) {
+        (LifeCycle::Crashed, _) | (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) => {
+            let has_panicked = status.status == LifeCycle::Crashed || status.panic_count > 0;
+            let cause = match has_panicked {
+                true => "its kernel has panicked",
+                false => {
+                    "its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed"
+                }
+            };
+            Problem::new(
+                "the guest has crashed",
+                cause,
+                "launcherctl logs{vm} --console shows what it wrote last, launcherctl logs{vm} the launcher's log",
+            )
+        }
+        (_, reason) if GuestState::of(Some(&facts.domain)) == GuestState::Paused => {
+            let (cause, next) = pause_cause(reason);
+            let failed = facts.launcher.failed_disks.iter();
+            let failed = failed.map(|failed| failed_disk(failed, &facts.domain));
+            let failed = failed.collect::<Vec<_>>().join(", ");
+            let cause = if failed.is_empty() { cause } else { &failed };
+            Problem::new("the guest is paused", cause, next)
+        }
+        _ => return None,
+    };
+    Some(problem.since(facts.phase_began()))
+}
+
+/// Why a guest is paused, and what to do, with `{vm}` as in [`RULES`].
+#[must_use]
+pub fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
+    const RESET: &str = "launcherctl reset{vm}, then launcherctl unpause{vm}";
+    match reason {
+        Reason::IoError => (
+            "one of its disks cannot be read or written",
+            "make space if the file system of its image is full (df), then launcherctl unpause{vm}",
+        ),
+        Reason::Crashed => ("its kernel has crashed", RESET),
+        Reason::Watchdog => ("its watchdog was not reset in time", RESET),
+        // libvirt has no reason for it.
+        Reason::Unknown | Reason::Unset => (
+            "QEMU has stopped it with an internal error",
+            "launcherctl debug{vm} has QEMU's log, launcherctl reset{vm} starts the guest again",
+        ),
+        Reason::PostcopyFailed => (
+            "its migration has failed after the switch to post-copy",
+            "launcherctl migration{vm} shows how it went; the guest's memory is not whole, so start the VM anew",
+        ),
+        _ => (
+            "somebody has paused it",
+            "launcherctl unpause{vm} resumes it",
+        ),
+    }
+}
+
+/// Which disk has failed, with its device and file.
+fn failed_disk(failed: &FailedDisk, domain: &Domain) -> String {
+    let volume = &failed.volume;
+    let mut disks = domain.spec.devices.disks.iter();
+    let disk = disks.find(|disk| disk.volume() == volume);
+    let device = disk.map_or("?", |disk| &disk.target.device);
+    let file = disk.and_then(|disk| disk.source.backend_path());
+    let file = file.unwrap_or("its file");
+    match failed.has_no_space {
+        true => format!("no space is left for disk {volume} ({device}), {file}"),
+        false => format!("disk {volume} ({device}) cannot be read or written, {file}"),
+    }
+}
+
+fn memory_short(facts: &Facts) -> Option<Problem> {
+    let count = |event: &str| {
+        let mut lines = facts.memory_events.lines();
+        let count = lines.find_map(|line| line.strip_prefix(event)?.parse::<u64>().ok());
+        count.filter(|count| *count > 0)
+    };
+    let next = "raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest";
+    match (count("oom_kill "), count("max ")) {
+        (Some(count), _) => Some(Problem::new(
+            "memory has run out",
+            format!("the kernel has killed processes of its cgroup: {count}"),
+            next,
+        )),
+        (None, Some(count)) => Some(Problem::new(
+            "memory is nearly out",
+            format!("its cgroup has been at its limit {count}×"),
+            next,
+        )),
+        (None, None) => None,
+    }
+}
+
+fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
+    let grace = facts.domain.spec.metadata.kube_virt.grace_period.as_ref()?;
+    let asked = grace.deletion_timestamp?.as_second();
+    let end = asked.saturating_add(grace.deletion_grace_period_seconds);
+    let left = end.saturating_sub(facts.now).max(0);
+    let problem = Problem::new(
+        "the guest has not shut down yet",
+        format!("it was asked to, and is forced off in {left} s"),
+        "launcherctl stop{vm} --force forces it off now",
+    );
+    let has_vcpus = [LifeCycle::Running, LifeCycle::ShuttingDown];
+    let runs = has_vcpus.contains(&facts.domain.status.status);
+    runs.then(|| problem.since(Some(asked)))
+}
+
+fn migration(facts: &Facts) -> Option<Problem> {
+    let migration = facts.domain.spec.metadata.kube_virt.migration.as_ref()?;
+    let problem = if is_migrating(Some(&facts.domain)) {
+        Problem::new(
+            "a migration is under way",
+            "the guest moves to another launcher",
+            "launcherctl migration{vm} --follow shows how far it is",
+        )
+    } else if migration.failed {
+        Problem::new(
+            "the last migration has failed",
+            plain(&migration.failure_reason),
+            "launcherctl migration{vm} shows how it went",
+        )
+    } else {
+        return None;
+    };
+    let began = migration.start_timestamp.map(|time| time.as_second());
+    Some(problem.since(began))
+}
+
+fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
+    let console = facts.console.as_deref().unwrap_or_default();
+    let cause = match &facts.unbootable_disk {
+        _ if console.contains("No bootable") => "its firmware says so on the console".to_owned(),
+        Some(disk) if console.is_empty() => format!("disk {disk} has no boot sector"),
+        _ => return None,
+    };
+    facts.has_run_for(BIOS_SECONDS).then(|| Problem::new(
+        "there is no bootable disk",
+        cause,
+        "run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+    ))
+}
+
+fn console_blank(facts: &Facts) -> Option<Problem> {
+    let is_blank = facts.console.as_deref() == Some("") && nothing_to_boot(facts).is_none();
+    let is_late = facts.has_run_for(SILENCE.as_secs().cast_signed());
+    let is_emulated = facts.domain.spec.is_emulated();
+    (is_blank && is_late).then(|| blank_console(&facts.name, is_emulated))
+}
+
+/// Nothing has appeared on a serial console for [`SILENCE`].
+#[must_use]
+pub fn blank_console(name: &str, is_emulated: bool) -> Problem {
+    let slow = match is_emulated {
+        true => "without KVM a start takes minutes; or ",
+        false => "",
+    };
+    let name = if name.is_empty() {
+        String::new()
+    } else {
+        format!(" --name {name}")
+    };
+    Problem::new(
+        "the serial console stays blank",
+        format!(
+            "nothing has appeared on it for {} s: {slow}the guest writes to its screen only (Linux needs console=ttyS0)",
+            SILENCE.as_secs()
+        ),
+        &format!("launcherctl screenshot{name} screen.png shows the screen"),
+    )
+}
+
+fn emulated(facts: &Facts) -> Option<Problem> {
+    let is_emulated = facts.wants_kvm && facts.domain.spec.is_emulated();
+    is_emulated.then(|| Problem::new(
+        "the guest runs without KVM",
+        "/dev/kvm is missing, forbidden or does not work here, so its processor is emulated, which is slow",
+        "launcherctl logs{vm} says why; run --emulate asks for it",
+    ))
+}
+
+fn launcher_restarted(facts: &Facts) -> Option<Problem> {
+    facts.launcher.is_adopted.then(|| {
+        Problem::new(
+            "the launcher was restarted or replaced",
+            "an earlier one has started the guest, which has run on",
+            "launcherctl debug{vm} has the logs",
+        )
+    })
+}
+
+fn libvirt_restarted(facts: &Facts) -> Option<Problem> {
+    let daemons = facts.metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix("virt_launcher_daemon_restarts_total{daemon=\"")?;
+        let (daemon, count) = rest.split_once("\"} ")?;
+        (count != "0").then(|| format!("{daemon} has ended {count}×, and was started again"))
+    });
+    let next = "launcherctl debug{vm} has the logs";
+    let daemons: Vec<_> = daemons.collect();
+    (!daemons.is_empty()).then(|| Problem::new("libvirt was restarted", daemons.join(", "), next))
+}
+
+fn agent_missing(facts: &Facts) -> Option<Problem> {
+    let is_missing = facts.has_run_for(AGENT_SECONDS) && !facts.domain.spec.devices.has_agent();
+    is_missing.then(|| {
+        Problem::new(
+            "no guest agent is connected",
+            "so there are no addresses, no guest commands and no freezes",
+            "start qemu-guest-agent in the guest",
+        )
+    })
+}
+
+/// Whether a start failed because of KVM.
+#[must_use]
+pub fn is_kvm_failure(message: &str) -> bool {
+    let signs = [
+        "failed to initialize kvm",
+        "Could not access KVM kernel module",
+        "KVM is not supported",
+        "KVM not supported",
+        "KVM has stopped the guest",
+        "ioctl(KVM_CREATE_VM)",
+        "/dev/kvm",
+        // QEMU's assertions: target/i386/kvm/kvm.c, accel/kvm/kvm-all.c.
+        "/kvm/kvm",
+        "failed to set MSR",
+    ];
+    signs.iter().any(|sign| message.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const BEGAN: &str = "2026-01-02T03:04:05Z";
+
+    fn seconds() -> i64 {
+        BEGAN.parse::<Timestamp>().unwrap().as_second()
+    }
+
+    /// A VM of `run` whose guest has been so for a minute.
+    fn facts(status: &str, reason: &str, spec: Value) -> Facts {
+        let domain = json!({"Spec": spec, "Status": {"Status": status, "Reason": reason}});
+        Facts {
+            name: "web".to_owned(),
+            now: seconds() + 60,
+            domain: serde_json::from_value(domain).unwrap(),
+            launcher: DebugResponse {
+                phase_unix_micros: seconds() * 1_000_000,
+                ..DebugResponse::default()
+            },
+            ..Facts::default()
+        }
+    }
+
+    fn with(change: impl FnOnce(&mut Facts)) -> Facts {
+        let mut facts = facts("Running", "Unknown", json!({}));
+        change(&mut facts);
+        facts
+    }
+
+    fn paused(reason: &str) -> Facts {
+        facts("Paused", reason, json!({}))
+    }
+
+    fn failed(reason: &str) -> Facts {
+        with(|facts| facts.condition = Condition::Failed(reason.to_owned()))
+    }
+
+    fn metadata(of_kubevirt: Value) -> Facts {
+        let spec = json!({"Metadata": {"KubeVirt": of_kubevirt}});
+        facts("Running", "Unknown", spec)
+    }
+
+    fn full_disk() -> Facts {
+        let disk = json!({"Source": {"File": "/d/data.img"}, "Target": {"Device": "vda"},
+            "Alias": {"Name": "data", "UserDefined": true}});
+        let mut facts = facts("Paused", "IOError", json!({"Devices": {"Disks": [disk]}}));
+        facts.launcher.failed_disks = vec![FailedDisk {
+            volume: "data".to_owned(),
+            has_no_space: true,
+        }];
+        facts
+    }
+
+    /// The facts, and the line that `status` prints for them.
+    fn rows() -> Vec<(Facts, &'static str)> {
+        vec![
+            (
+                failed("KVM has stopped the guest with an internal error right after its start"),
+                "KVM has failed: KVM has stopped the guest with an internal error right after its start; run --emulate does without it, launcherctl logs web has the log, launcherctl stop web removes it",
+            ),
+            (
+                failed("no disk\nmore"),
+                "the VM has failed: no disk; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            ),
+            (
+                with(|facts| facts.condition = Condition::Lost(Some(7))),
+                "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); launcherctl stop web forces it off",
+            ),
+            (
+                with(|facts| facts.condition = Condition::Lost(None)),
+                "the VM is lost: its launcher was killed, and its guest does not run; launcherctl stop web removes what is left of it",
+            ),
+            (
+                with(|facts| facts.unsupervised = Some("its supervisor was killed")),
+                "the VM has no supervisor: its supervisor was killed; launcherctl stop web shuts it down",
+            ),
+            (
+                with(|facts| facts.condition = Condition::Silent),
+                "the launcher does not answer: it is stopped, or waits for libvirt or QEMU; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
+            ),
+            (
+                with(|facts| facts.launcher.problems = vec!["no connection".to_owned()]),
+                "libvirt does not answer: no connection; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
+            ),
+            (
+                with(|facts| facts.stopped_qemu = Some(7)),
+                "QEMU does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
+            ),
+            (
+                full_disk(),
+                "the guest is paused (since 2026-01-02T03:04:05Z): no space is left for disk data (vda), /d/data.img; make space if the file system of its image is full (df), then launcherctl unpause web",
+            ),
+            (
+                paused("IOError"),
+                "the guest is paused (since 2026-01-02T03:04:05Z): one of its disks cannot be read or written; make space if the file system of its image is full (df), then launcherctl unpause web",
+            ),
+            (
+                paused("User"),
+                "the guest is paused (since 2026-01-02T03:04:05Z): somebody has paused it; launcherctl unpause web resumes it",
+            ),
+            (
+                paused("Unknown"),
+                "the guest is paused (since 2026-01-02T03:04:05Z): QEMU has stopped it with an internal error; launcherctl debug web has QEMU's log, launcherctl reset web starts the guest again",
+            ),
+            (
+                paused("Watchdog"),
+                "the guest is paused (since 2026-01-02T03:04:05Z): its watchdog was not reset in time; launcherctl reset web, then launcherctl unpause web",
+            ),
+            (
+                paused("Crashed"),
+                "the guest is paused (since 2026-01-02T03:04:05Z): its kernel has crashed; launcherctl reset web, then launcherctl unpause web",
+            ),
+            (
+                paused("PostcopyFailed"),
+                "the guest is paused (since 2026-01-02T03:04:05Z): its migration has failed after the switch to post-copy; launcherctl migration web shows how it went; the guest's memory is not whole, so start the VM anew",
+            ),
+            (
+                facts("Crashed", "Panicked", json!({})),
+                "the guest has crashed (since 2026-01-02T03:04:05Z): its kernel has panicked; launcherctl logs web --console shows what it wrote last, launcherctl logs web the launcher's log",
+            ),
+            (
+                facts("Shutoff", "Crashed", json!({})),
+                "the guest has crashed (since 2026-01-02T03:04:05Z): its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed; launcherctl logs web --console shows what it wrote last, launcherctl logs web the launcher's log",
+            ),
+            (
+                with(|facts| facts.memory_events = "low 0\nmax 3\noom 1\noom_kill 1\n".to_owned()),
+                "memory has run out: the kernel has killed processes of its cgroup: 1; raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest",
+            ),
+            (
+                with(|facts| facts.memory_events = "low 0\nmax 3\noom 0\noom_kill 0\n".to_owned()),
+                "memory is nearly out: its cgroup has been at its limit 3×; raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest",
+            ),
+            (
+                metadata(
+                    json!({"GracePeriod": {"DeletionTimestamp": BEGAN, "DeletionGracePeriodSeconds": 90}}),
+                ),
+                "the guest has not shut down yet (since 2026-01-02T03:04:05Z): it was asked to, and is forced off in 30 s; launcherctl stop web --force forces it off now",
+            ),
+            (
+                metadata(json!({"Migration": {"StartTimestamp": BEGAN}})),
+                "a migration is under way (since 2026-01-02T03:04:05Z): the guest moves to another launcher; launcherctl migration web --follow shows how far it is",
+            ),
+            (
+                metadata(
+                    json!({"Migration": {"StartTimestamp": BEGAN, "EndTimestamp": BEGAN, "Failed": true,
+                    "FailureReason": "virError(Code=1, Message='no route')"}}),
+                ),
+                "the last migration has failed (since 2026-01-02T03:04:05Z): libvirt: no route; launcherctl migration web shows how it went",
+            ),
+            (
+                with(|facts| facts.console = Some("No bootable option or device".to_owned())),
+                "there is no bootable disk: its firmware says so on the console; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+            ),
+            (
+                with(|facts| {
+                    facts.console = Some(String::new());
+                    facts.unbootable_disk = Some("root".to_owned());
+                }),
+                "there is no bootable disk: disk root has no boot sector; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+            ),
+            (
+                with(|facts| facts.console = Some(String::new())),
+                "the serial console stays blank: nothing has appeared on it for 20 s: the guest writes to its screen only (Linux needs console=ttyS0); launcherctl screenshot --name web screen.png shows the screen",
+            ),
+            (
+                with(|facts| {
+                    facts.wants_kvm = true;
+                    facts.domain.spec.r#type = "qemu".to_owned();
+                }),
+                "the guest runs without KVM: /dev/kvm is missing, forbidden or does not work here, so its processor is emulated, which is slow; launcherctl logs web says why; run --emulate asks for it",
+            ),
+            (
+                with(|facts| facts.launcher.is_adopted = true),
+                "the launcher was restarted or replaced: an earlier one has started the guest, which has run on; launcherctl debug web has the logs",
+            ),
+            (
+                with(|facts| {
+                    facts.metrics = "virt_launcher_daemon_restarts_total{daemon=\"virtlogd\"} 0\nvirt_launcher_daemon_restarts_total{daemon=\"virtqemud\"} 2\n".to_owned();
+                }),
+                "libvirt was restarted: virtqemud has ended 2×, and was started again; launcherctl debug web has the logs",
+            ),
+            (
+                with(|facts| facts.now = seconds() + 120),
+                "no guest agent is connected: so there are no addresses, no guest commands and no freezes; start qemu-guest-agent in the guest",
+            ),
+        ]
+    }
+
+    #[test]
+    fn each_problem_has_its_line() {
+        for (facts, expected) in rows() {
+            let lines: Vec<_> = problems(&facts).iter().map(Problem::line).collect();
+            assert_eq!(lines, [expected]);
+        }
+        assert_eq!(problems(&with(|_| {})), []);
+    }
+
+    /// The first column of docs/troubleshooting.md has the text as it is printed.
+    #[test]
+    fn each_problem_is_in_the_documentation() {
+        let page = include_str!("../../../docs/troubleshooting.md");
+        for (facts, _) in rows() {
+            for problem in problems(&facts) {
+                let begins = format!("| `{}`", problem.what);
+                assert!(page.contains(&begins), "{begins}");
+            }
+        }
+    }
+
+    #[test]
+    fn in_a_pod_the_vm_needs_no_name() {
+        let mut facts = paused("User");
+        facts.name = String::new();
+        let next = |facts: &Facts| problems(facts).remove(0).next;
+        assert_eq!(next(&facts), "launcherctl unpause resumes it");
+        facts = with(|facts| facts.console = Some(String::new()));
+        facts.name = String::new();
+        assert!(next(&facts).starts_with("launcherctl screenshot screen.png"));
+    }
+
+    #[test]
+    fn an_emulated_guest_is_slow_before_its_console_is_wrong() {
+        assert!(
+            blank_console("web", true)
+                .cause
+                .contains("without KVM a start takes minutes; or")
+        );
+        assert!(!blank_console("web", false).cause.contains("KVM"));
+    }
+
+    #[test]
+    fn a_guest_that_goes_on_by_itself_has_no_problem() {
+        for reason in ["Migration", "Dump", "StartingUp"] {
+            assert_eq!(stop_of(&paused(reason)), None, "{reason}");
+        }
+    }
+
+    #[test]
+    fn what_a_failing_kvm_says_is_known() {
+        assert!(is_kvm_failure(
+            "internal error: process exited while connecting to monitor: Could not access KVM kernel module: No such device"
+        ));
+        assert!(is_kvm_failure(
+            "qemu-system-x86_64: target/i386/kvm/kvm.c:3849: kvm_buf_set_msrs: Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed."
+        ));
+        assert!(!is_kvm_failure("disk full"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Collects what the rules of `client::problems` look at.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::console_log::console_log_file;
+use super::registry::VmDir;
+use super::start_args::SuperviseArgs;
+use crate::files::read_tail;
+use api::pod_paths::PodPaths;
+use api::proto::inspect::v1::DebugResponse;
+use client::Client;
+use client::problems::Facts;
+use domain::Domain;
+use domain::disks::{Disk, DiskDevice};
+
+/// Limit for the launcher to tell about itself.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much of the console's end is read.
+const MAX_CONSOLE_BYTES: u64 = 4096;
+
+/// Adds what takes questions to the launcher, and files of the VM and its QEMU.
+pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
+    if let Ok(client) = Client::connect(&dir.cmd_socket()).await {
+        (facts.launcher, facts.metrics) = launcher(&client).await;
+    }
+    facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
+    let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
+    let console = read_tail(&console_log_file(dir), MAX_CONSOLE_BYTES);
+    let console = console.or_else(|_| read_tail(&of_qemu, MAX_CONSOLE_BYTES));
+    facts.console = console
+        .ok()
+        .map(|text| String::from_utf8_lossy(&text).into_owned());
+    facts.unbootable_disk = unbootable_disk(&facts.domain);
+    let process = match qemu {
+        Some(pid) => pid.to_string(),
+        // QEMU is in the cgroup of its pod.
+        None if dir.root() == Path::new("/") => "self".to_owned(),
+        None => return,
+    };
+    let read = |file| fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+    let (stat, groups) = (read("stat"), read("cgroup"));
+    let state = stat.rsplit_once(") ").map(|(_, state)| state);
+    let is_stopped = state.is_some_and(|state| state.starts_with(['T', 't']));
+    facts.stopped_qemu = qemu.filter(|_| is_stopped);
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let events = format!("/sys/fs/cgroup{}/memory.events", group.unwrap_or_default());
+    facts.memory_events = fs::read_to_string(events).unwrap_or_default();
+}
+
+/// What a launcher tells about itself, and its metrics; nothing of KubeVirt's.
+async fn launcher(client: &Client) -> (DebugResponse, String) {
+    let answers = async { (client.debug().await, client.metrics().await) };
+    match timeout(ANSWER_TIMEOUT, answers).await {
+        Ok((debug, metrics)) => (debug.unwrap_or_default(), metrics.unwrap_or_default()),
+        Err(_) => {
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            let problems = vec![format!("the launcher has waited for it for {seconds} s")];
+            let silent = DebugResponse {
+                problems,
+                ..DebugResponse::default()
+            };
+            (silent, String::new())
+        }
+    }
+}
+
+/// The volume of the first disk, if a BIOS boots the guest and the disk's raw image has no boot
+/// sector.
+fn unbootable_disk(domain: &Domain) -> Option<String> {
+    let os = &domain.spec.os;
+    if os.boot_loader.is_some() || !os.kernel.is_empty() {
+        return None;
+    }
+    let disks = domain.spec.devices.disks.iter();
+    let disks = disks.filter(|disk| disk.device == DiskDevice::Disk);
+    let first =
+        disks.min_by_key(|disk| disk.boot_order.as_ref().map_or(u64::MAX, |it| it.order))?;
+    let mut sector = [0; 512];
+    let read = File::open(raw_image(first)?).and_then(|mut file| file.read_exact(&mut sector));
+    (read.is_err() || !sector.ends_with(&[0x55, 0xaa])).then(|| first.volume().to_owned())
+}
+
+/// The raw image with a disk's data: its file, or what is below a fresh overlay.
+fn raw_image(disk: &Disk) -> Option<&str> {
+    if disk
+        .driver
+        .as_ref()
+        .is_some_and(|driver| driver.r#type == "raw")
+    {
+        return disk.source.backend_path();
+    }
+    let below = disk.backing_store.as_ref()?;
+    below
+        .format
+        .as_ref()
+        .filter(|format| format.r#type == "raw")?;
+    below.source.as_ref()?.backend_path()
+}

@@ -1,0 +1,109 @@
+//! `launcherctl status` says what is wrong with a VM: with states that are real. The rules are tested with the client.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{StopAll, directory, rows, rows_until};
+use crate::full_disk::SmallFs;
+use crate::harness::{Guest, UP, Vmi, signal};
+use crate::launcherctl::{Laptop, done, launcherctl, refuses, says};
+
+const WRITE: &str = "disk=$(disks | grep DATA | cut -d' ' -f1); dd if=/dev/zero of=/dev/$disk bs=1M count=8 2>/dev/null & echo it is writ''ing";
+
+#[tokio::test]
+async fn status_says_what_is_wrong_and_what_to_do_next() {
+    let vmi = Vmi::new("laptop")
+        .set("/spec/terminationGracePeriodSeconds", json!(120))
+        .volume(
+            json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
+            json!({"name": "data", "serial": "DATA", "disk": {"bus": "virtio"}}),
+        );
+    let laptop = Laptop::of(vmi);
+    let home = laptop.path("");
+    let Some(small) = SmallFs::at(laptop.path("small"), 4) else {
+        return;
+    };
+    let image = small.path().join("data.img");
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(16 << 20).unwrap();
+    let _stop = StopAll(home.clone());
+    let data = format!("data={}", image.display());
+    let (root_disk, manifest) = (laptop.root_disk(), laptop.path("vmi.json"));
+    let manifest = manifest.to_str().unwrap();
+    let run = ["run", "--emulate", "--detach", "--until", UP, manifest];
+    done(
+        &home,
+        &[&run[..], &["--disk", &root_disk, "--disk", &data]].concat(),
+    )
+    .await;
+    let mut guest = Guest::connect(&directory(&laptop).await.join("console.sock")).await;
+    guest.until(UP).await;
+
+    a_stopped_qemu(&laptop, &home).await;
+
+    guest.send(WRITE).await;
+    rows_until(&laptop, |rows| rows[0]["state"] == "Paused").await;
+    a_full_disk(&home, &image).await;
+    small.grow(24);
+    assert_eq!(done(&home, &["unpause"]).await, "resumed default/laptop");
+    rows_until(&laptop, |rows| rows[0]["state"] == "Running").await;
+
+    guest.until("it is writing").await;
+    guest
+        .run("touch /run/ignore-power; killall -STOP qemu-ga")
+        .await;
+    a_guest_that_ignores_the_power_button(&laptop, &home).await;
+}
+
+async fn a_stopped_qemu(laptop: &Laptop, home: &Path) {
+    let qemu = rows(laptop).await[0]["guestPid"].as_u64().unwrap();
+    let qemu = u32::try_from(qemu).unwrap();
+    signal("STOP", &[qemu]);
+    let why = format!("QEMU does not answer: its process {qemu} was stopped by a signal");
+    says(home, &["status"], why).await;
+    signal("CONT", &[qemu]);
+    let status = done(home, &["status"]).await;
+    assert!(!status.contains("problem"), "{status}");
+}
+
+async fn a_full_disk(home: &Path, image: &Path) {
+    let status = done(home, &["status", "-o", "json"]).await;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let problem = &status["problems"][0];
+    assert_eq!(problem["what"], "the guest is paused");
+    let cause = problem["cause"].as_str().unwrap();
+    assert!(
+        cause.starts_with("no space is left for disk data (vd"),
+        "{cause}"
+    );
+    assert!(
+        problem["since"].as_str().unwrap().ends_with('Z'),
+        "{problem}"
+    );
+    let next = problem["next"].as_str().unwrap();
+    assert!(next.ends_with("launcherctl unpause laptop"), "{next}");
+    assert!(image.exists());
+    let again = "the guest was resumed, and is paused again: the guest is paused (since ";
+    refuses(home, &["unpause"], again).await;
+}
+
+async fn a_guest_that_ignores_the_power_button(laptop: &Laptop, home: &Path) {
+    let mut stop = launcherctl(home)
+        .arg("stop")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    rows_until(laptop, |rows| rows[0]["state"] == "stopping").await;
+    let status = done(home, &["status"]).await;
+    for part in [
+        "the guest has not shut down yet (since ",
+        "launcherctl stop laptop --force forces it off now",
+    ] {
+        assert!(status.contains(part), "{status}");
+    }
+    assert_eq!(done(home, &["stop", "--force"]).await, "laptop: has ended");
+    stop.wait().unwrap();
+}
