@@ -181,6 +181,7 @@ mod tests {
         Snapshot {
             generation: 1,
             phase,
+            phase_since: jiff::Timestamp::now(),
             agent: Agent::Away,
             jobs: Vec::new(),
             document: None,

@@ -476,6 +476,21 @@ fn a_plugin_changes_or_refuses_a_migration() {
         assert_eq!(proxies.copied(), 0, "it began without an answer");
         drop((proxies, target));
 
+        println!("libvirt's daemon and the plugin are killed in the call");
+        let mut plugin = Plugin::serve(&source, Act::Hang);
+        let vmi = vmi.migrating_to("daemon");
+        let target = target_pod(&source, &vmi, "daemon", &[]).await;
+        target.sync_target_ok(&vmi).await;
+        let proxies = MigrationProxies::new(&source, &target, &vmi);
+        begin(&source, &vmi, json!({})).await;
+        source.until("called", || plugin.migrations() == 1).await;
+        kill(&source.libvirt_daemons());
+        source.log_has("Reconnected to libvirt").await;
+        plugin.kill();
+        failed(&mut source, &vmi).await;
+        assert_eq!(proxies.copied(), 0, "it began without an answer");
+        drop((proxies, target));
+
         println!("as slow as the plugin wants it");
         let plugin = Plugin::serve(&source, Act::Accept);
         plugin.hooks.state.lock().unwrap().bandwidth = 1;
@@ -520,7 +535,7 @@ fn a_plugin_changes_or_refuses_a_migration() {
         let metrics = String::from_utf8(output_of(command).await.stdout).unwrap();
         for line in [
             r#"virt_launcher_migrations_total{result="success"} 1"#,
-            r#"virt_launcher_migrations_total{result="failure"} 4"#,
+            r#"virt_launcher_migrations_total{result="failure"} 5"#,
         ] {
             assert!(metrics.contains(line), "{metrics}");
         }

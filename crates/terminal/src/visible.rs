@@ -17,6 +17,7 @@ pub fn document(text: &str) -> String {
 }
 
 /// One line of at most `width` characters, without base64.
+#[must_use]
 pub fn short(text: &str, width: usize) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let words = text.split_inclusive(|c| !is_digit(c)).map(|word| {

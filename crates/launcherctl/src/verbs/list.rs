@@ -74,7 +74,10 @@ mod tests {
         let problems = [problem("broken"), problem("slow")];
         let db = row(json!({"name": "db", "state": "Failed", "problems": problems}));
         let table_of_two = table(&[web, db]);
-        assert!(table_of_two.ends_with("\ndb: broken: no disk; add one"), "{table_of_two}");
+        assert!(
+            table_of_two.ends_with("\ndb: broken: no disk; add one"),
+            "{table_of_two}"
+        );
         assert_eq!(table_of_two.lines().count(), 4);
         assert!(table(&[]).contains("launcherctl run"));
     }

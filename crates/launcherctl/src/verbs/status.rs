@@ -12,8 +12,8 @@ use crate::host::failure::Failure;
 use crate::host::registry::{self, VmDir};
 use crate::host::status::{FAILED, LOST, VmStatus, diagnose, last_vmi};
 use crate::view::output::{Format, answer, counted, or_dash};
-use crate::view::visible;
 use client::Client;
+use terminal::{stdout_width, visible};
 
 /// How many lines of a failed VM's log are shown.
 const MAX_LOG_LINES: usize = 10;
@@ -59,8 +59,7 @@ fn log_end(dir: &VmDir) -> Vec<String> {
     let log = std::fs::read_to_string(dir.log_file()).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().rev().take(MAX_LOG_LINES).collect();
     lines.reverse();
-    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
-    let width = size.map_or(PIPE_WIDTH, |size| usize::from(size.ws_col));
+    let width = stdout_width().unwrap_or(PIPE_WIDTH);
     let lines = readable(&lines.join("\n")).into_iter();
     let width = width.saturating_sub(4);
     lines.map(|line| visible::short(&line, width)).collect()
@@ -126,7 +125,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    use crate::view::output::joined;
+    use terminal::joined;
 
     #[test]
     fn the_number_of_cpus_is_singular_or_plural() {

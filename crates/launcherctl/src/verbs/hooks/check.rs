@@ -125,6 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
+    use domain::xml::tree::Element;
     use hooks::conformance::{Check, CheckResult};
 
     fn conformance() -> Conformance {
