@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::harness::{Event, Guest, Pod, Vmi, in_pod, signal};
+use crate::launcherctl::says;
 
 /// A booted guest, which keeps a file in its memory.
 async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
@@ -30,6 +31,12 @@ async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
         .await;
     assert_eq!(guest.run("cat /run/mark").await, "the same");
     assert_eq!(pod.guests(), qemu, "the same QEMU");
+}
+
+async fn status_says(pod: &Pod, problem: &str) {
+    let root = pod.root().display().to_string();
+    let problem = format!("  problem    {problem}");
+    says(pod.root(), &["status", "--root", &root], problem).await;
 }
 
 async fn ends(pod: &mut Pod, vmi: &Vmi) {
@@ -70,6 +77,7 @@ async fn the_next_launcher_takes_the_guest_over() {
         pod.launch(&vmi, &[libvirt]);
         pod.wait_until_ready().await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        status_says(&pod, "the launcher was restarted or replaced: ").await;
         assert_eq!(
             pod.libvirt_daemons(),
             daemons,
@@ -90,6 +98,7 @@ fn a_daemon_that_dies_or_hangs_is_replaced() {
         signal("KILL", &pod.libvirt_daemons());
         pod.log_has("Reconnected to libvirt").await;
         all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        status_says(&pod, "libvirt was restarted: ").await;
         // It hangs while the launcher has calls in progress.
         pod.handler.forget();
         let stopped = pod.libvirt_daemons();
@@ -99,6 +108,7 @@ fn a_daemon_that_dies_or_hangs_is_replaced() {
             "Running",
             "as it was seen last"
         );
+        status_says(&pod, "libvirt does not answer: ").await;
         pod.log_count("Reconnected to libvirt", 2).await;
         assert!(
             pod.libvirt_daemons()

@@ -1,5 +1,6 @@
-//! What a guest does, from the Domain document.
+//! What a guest does, from the Domain document and its launcher.
 
+use super::Client;
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason};
 
@@ -56,6 +57,34 @@ pub fn is_migrating(domain: Option<&Domain>) -> bool {
     migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
 }
 
+/// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
+/// its user has paused it, and libvirt is done.
+#[must_use]
+pub fn has_arrived(domain: &Domain) -> bool {
+    let is_there = match domain.status.status {
+        LifeCycle::Running => true,
+        LifeCycle::Paused => domain.status.reason != StateChangeReason::Migration,
+        _ => false,
+    };
+    let migration = domain.spec.metadata.kube_virt.migration.as_ref();
+    is_there && migration.is_some_and(|it| it.end_timestamp.is_some())
+}
+
+/// Whether a launcher that shows no domain is starting one, or has just started it. False for
+/// KubeVirt's launcher, which does not tell.
+pub async fn is_starting(client: &Client) -> bool {
+    match client.debug().await {
+        Ok(launcher) => becomes_visible(&launcher.phase),
+        // libvirt, which the launcher asks too, is busy with the start.
+        Err(error) => error.is_in_progress(),
+    }
+}
+
+/// A launcher shows the domain when its start has ended, and a moment later to its watchers.
+fn becomes_visible(phase: &str) -> bool {
+    matches!(phase, "Preparing" | "Starting" | "Running") || phase.starts_with("Paused")
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -91,5 +120,15 @@ mod tests {
         assert!(of(json!({"StartTimestamp": start})));
         assert!(!of(json!({"StartTimestamp": start, "EndTimestamp": start})));
         assert!(!of(Value::Null) && !is_migrating(None));
+    }
+
+    #[test]
+    fn a_start_is_known_by_the_launchers_phase() {
+        for phase in ["Preparing", "Starting", "Running", "Paused(User)"] {
+            assert!(becomes_visible(phase), "{phase}");
+        }
+        for phase in ["Absent", "Ended", "Gone", ""] {
+            assert!(!becomes_visible(phase), "{phase}");
+        }
     }
 }

@@ -12,7 +12,7 @@ pub mod refusal;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;
-pub use guest_state::{GuestState, is_migrating};
+pub use guest_state::{GuestState, has_arrived, is_migrating, is_starting};
 pub use metrics::metrics_as_json;
 
 use std::path::{Path, PathBuf};

@@ -74,6 +74,17 @@ pub struct DomainStatus {
     pub panic_count: u64,
 }
 
+impl DomainStatus {
+    /// The reason, if KubeVirt has one.
+    #[must_use]
+    pub fn known_reason(&self) -> Option<&str> {
+        match &self.reason {
+            StateChangeReason::Unset | StateChangeReason::Unknown => None,
+            reason => Some(reason.as_str()),
+        }
+    }
+}
+
 /// An interface inside the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]

@@ -20,14 +20,10 @@ pub fn document(text: &str) -> String {
 #[must_use]
 pub fn short(text: &str, width: usize) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
-    let words = text.split_inclusive(|c| !is_digit(c)).map(|word| {
-        let digits = word.trim_end_matches(|c| !is_digit(c));
-        match word.strip_prefix(digits) {
-            Some(end) if digits.len() >= MIN_BASE64_LENGTH => format!("[base64]{end}"),
-            _ => word.to_owned(),
-        }
-    });
-    let shown = line(&words.collect::<String>());
+    let is_base64 = |word: &str| word.trim_end_matches(|c| !is_digit(c)).len() >= MIN_BASE64_LENGTH;
+    let words = text.split_inclusive(|c| !is_digit(c));
+    let words = words.map(|word| if is_base64(word) { "[base64] " } else { word });
+    let shown = line(words.collect::<String>().trim_end());
     match shown.char_indices().nth(width) {
         Some(_) => shown
             .chars()

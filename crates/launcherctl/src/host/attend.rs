@@ -14,7 +14,7 @@ use crate::error::{CtlError, fail};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use client::problems::{Facts, SILENCE, blank_console, stop_of};
-use domain::status::{LifeCycle, StateChangeReason};
+use domain::status::{LifeCycle, StateChangeReason as Reason};
 
 /// An internal error of a guest under KVM this soon after its start is KVM's.
 const EARLY: Duration = Duration::from_secs(10);
@@ -96,8 +96,10 @@ fn problem(event: &LauncherEvent, name: &str, after: Duration) -> Result<Option<
     };
     let is_early = domain.spec.r#type == "kvm" && after < EARLY;
     // libvirt has no reason for QEMU's internal error.
-    let is_internal = matches!(domain.status.reason, StateChangeReason::Unknown);
-    if is_early && is_internal && domain.status.status == LifeCycle::Paused {
+    if is_early
+        && domain.status.reason == Reason::Unknown
+        && domain.status.status == LifeCycle::Paused
+    {
         return Err(RunError::KvmFailed);
     }
     let facts = Facts {

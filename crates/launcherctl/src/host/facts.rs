@@ -3,38 +3,33 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
-
-use tokio::time::timeout;
 
 use super::console_log::console_log_file;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use crate::files::read_tail;
 use api::pod_paths::PodPaths;
-use api::proto::inspect::v1::DebugResponse;
 use client::Client;
 use client::problems::Facts;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 
-/// Limit for the launcher to tell about itself.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of the console's end is read.
 const MAX_CONSOLE_BYTES: u64 = 4096;
 
 /// Adds what takes questions to the launcher, and files of the VM and its QEMU.
 pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
     if let Ok(client) = Client::connect(&dir.cmd_socket()).await {
-        (facts.launcher, facts.metrics) = launcher(&client).await;
+        // KubeVirt's tells nothing.
+        facts.launcher = client.debug().await.unwrap_or_default();
+        facts.metrics = client.metrics().await.unwrap_or_default();
     }
     facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
     let console = read_tail(&console_log_file(dir), MAX_CONSOLE_BYTES);
     let console = console.or_else(|_| read_tail(&of_qemu, MAX_CONSOLE_BYTES));
-    facts.console = console
-        .ok()
-        .map(|text| String::from_utf8_lossy(&text).into_owned());
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    facts.console = console.ok().map(text);
     facts.unbootable_disk = unbootable_disk(&facts.domain);
     let process = match qemu {
         Some(pid) => pid.to_string(),
@@ -50,23 +45,6 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let events = format!("/sys/fs/cgroup{}/memory.events", group.unwrap_or_default());
     facts.memory_events = fs::read_to_string(events).unwrap_or_default();
-}
-
-/// What a launcher tells about itself, and its metrics; nothing of KubeVirt's.
-async fn launcher(client: &Client) -> (DebugResponse, String) {
-    let answers = async { (client.debug().await, client.metrics().await) };
-    match timeout(ANSWER_TIMEOUT, answers).await {
-        Ok((debug, metrics)) => (debug.unwrap_or_default(), metrics.unwrap_or_default()),
-        Err(_) => {
-            let seconds = ANSWER_TIMEOUT.as_secs();
-            let problems = vec![format!("the launcher has waited for it for {seconds} s")];
-            let silent = DebugResponse {
-                problems,
-                ..DebugResponse::default()
-            };
-            (silent, String::new())
-        }
-    }
 }
 
 /// The volume of the first disk, if a BIOS boots the guest and the disk's raw image has no boot

@@ -1,6 +1,7 @@
 //! What a failed VM leaves: the reason, its launcher's log and the end of its console's log, in its
 //! directory and under its name, until it is started again or `stop` removes them.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
@@ -68,15 +69,11 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
 /// The logs of the launcher, the supervisor, the console, passt, sidecars and QEMU.
 pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
     let directories = ["/", QEMU_LOGS, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR];
-    let entries = directories
-        .iter()
-        .flat_map(|path| fs::read_dir(dir.path(path)));
-    let paths = entries.flatten().flatten().map(|entry| entry.path());
-    let mut logs: Vec<_> = paths
-        .filter(|path| path.to_string_lossy().contains(".log"))
-        .collect();
-    logs.sort();
-    logs
+    let entries = directories.map(|path| fs::read_dir(dir.path(path)));
+    let entries = entries.into_iter().flatten().flatten().flatten();
+    let is_log = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(".log");
+    let logs: BTreeSet<_> = entries.filter(is_log).map(|entry| entry.path()).collect();
+    logs.into_iter().collect()
 }
 
 /// If the VM failed before its console was served, makes a console log from the end of QEMU's. Ends
@@ -150,6 +147,27 @@ mod tests {
         assert_eq!(fs::read(console_log_file(&dir)).unwrap(), b"login: \n");
         assert!(dir.log_file().exists() && dir.is_temporary());
         assert!(!dir.path("/var").exists());
+    }
+
+    #[test]
+    fn only_logs_are_logs_whatever_the_directory_is_called() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().join("vm.log"));
+        for file in [
+            "vmi.json",
+            "passt.log",
+            "log/qemu/default_web.log",
+            "log/x.txt",
+        ] {
+            fs::create_dir_all(dir.path(file).parent().unwrap()).unwrap();
+            fs::write(dir.path(file), "x").unwrap();
+        }
+        let expected = ["log/qemu/default_web.log", "passt.log"].map(|file| dir.path(file));
+        assert_eq!(logs(&dir), expected);
+        fs::write(dir.path(TEMPORARY), "").unwrap();
+        assert!(leave(&dir, &json!({}), String::new()));
+        assert_eq!(logs(&dir), expected);
+        assert!(!dir.path("vmi.json").exists());
     }
 
     #[test]

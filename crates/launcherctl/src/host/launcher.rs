@@ -14,10 +14,10 @@ use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::json::text_at;
-use crate::reports::events::{LauncherEvent, has_arrived};
+use crate::reports::events::LauncherEvent;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use client::{CallError, Client, GuestState, is_down};
+use client::{CallError, Client, GuestState, has_arrived, is_down};
 use domain::Domain;
 use os::inotify;
 

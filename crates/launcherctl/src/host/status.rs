@@ -18,11 +18,10 @@ use super::failure::Failure;
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::{facts, remains};
-use crate::reports::guest_state::{is_starting, known_reason};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
-use client::Client;
 use client::problems::{Condition, Facts, Problem, problems};
+use client::{Client, is_starting};
 use domain::Domain;
 use domain::object::InterfaceStatus;
 use domain::status::LifeCycle;
@@ -81,19 +80,19 @@ pub struct VmStatus {
 /// Limit for a supervisor that no longer answers to remove its VM.
 const REMOVAL_TIME: Duration = Duration::from_millis(300);
 
-/// Collects the status of the VM in `dir`, without parts that do not answer, and the problems that
-/// show without further questions.
-pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
-    let (mut status, domain) = settled(name, dir).await;
-    status.problems = problems(&status.facts(domain));
-    status
-}
-
-/// The same with all problems.
-pub async fn diagnose(name: &str, dir: &VmDir) -> VmStatus {
-    let (mut status, domain) = settled(name, dir).await;
+/// Collects the status of the VM in `dir`, without parts that do not answer, and its problems;
+/// without `in_depth` only those that show without further questions.
+pub async fn collect(name: &str, dir: &VmDir, in_depth: bool) -> VmStatus {
+    let (mut status, mut domain) = collect_now(name, dir).await;
+    if status.state == LOST {
+        // A supervisor that has just ended normally does not answer while it removes the VM.
+        tokio::time::sleep(REMOVAL_TIME).await;
+        (status, domain) = collect_now(name, dir).await;
+    }
     let mut facts = status.facts(domain);
-    facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
+    if in_depth {
+        facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
+    }
     status.problems = problems(&facts);
     status
 }
@@ -125,16 +124,6 @@ impl VmStatus {
     }
 }
 
-async fn settled(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
-    let (status, domain) = collect_now(name, dir).await;
-    if status.state != LOST {
-        return (status, domain);
-    }
-    // A supervisor that has just ended normally does not answer while it removes the VM.
-    tokio::time::sleep(REMOVAL_TIME).await;
-    collect_now(name, dir).await
-}
-
 async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
     if let Some(failure) = Failure::load(dir) {
         let failed = VmStatus {
@@ -163,7 +152,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
         namespace: vmi.metadata.namespace,
         uid: vmi.metadata.uid,
         state,
-        reason: known_reason(status).map(str::to_owned),
+        reason: status.known_reason().map(str::to_owned),
         cpus: Some(wanted.cpu.as_ref().map_or(1, cpus)),
         memory: wanted_memory.map(|memory| memory.0.clone()),
         guest_os: Some(status.os_info.pretty_name.clone()).filter(|name| !name.is_empty()),
@@ -281,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn a_relative_root_is_shown_as_an_absolute_path() {
         let vm = VmDir::at("no/such/vm".into());
-        let root = collect("web", &vm).await.root;
+        let root = collect("web", &vm, false).await.root;
         let expected = std::env::current_dir().unwrap().join("no/such/vm");
         assert_eq!(root, expected);
     }
@@ -294,7 +283,7 @@ mod tests {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().unwrap()
         };
-        let state = async || collect("web", &vm).await.state;
+        let state = async || collect("web", &vm, false).await.state;
         runtime().block_on(async {
             assert_eq!(state().await, LOST);
             let (owner, _client) = tokio::net::UnixStream::pair().unwrap();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json::text_at;
+use client::has_arrived;
 use domain::Domain;
 use domain::object::DomainStatus;
 use domain::status::{LifeCycle, StateChangeReason};
@@ -85,18 +86,6 @@ impl LauncherEvent {
         let domain = self.domain();
         domain.is_some_and(|it| it.meta.deletion_timestamp.is_some())
     }
-}
-
-/// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
-/// its user has paused it, and libvirt is done.
-pub fn has_arrived(domain: &Domain) -> bool {
-    let is_there = match domain.status.status {
-        LifeCycle::Running => true,
-        LifeCycle::Paused => domain.status.reason != StateChangeReason::Migration,
-        _ => false,
-    };
-    let migration = domain.spec.metadata.kube_virt.migration.as_ref();
-    is_there && migration.is_some_and(|it| it.end_timestamp.is_some())
 }
 
 #[cfg(test)]

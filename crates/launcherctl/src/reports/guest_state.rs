@@ -3,8 +3,8 @@
 use crate::error::{TextError, fail, text_error};
 use crate::view::output::or_dash;
 
+use client::GuestState;
 use client::problems::pause_cause;
-use client::{Client, GuestState};
 use domain::Domain;
 use domain::object::DomainStatus;
 use domain::status::StateChangeReason;
@@ -19,33 +19,10 @@ pub fn no_domain() -> TextError {
 /// Status and reason, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
 pub fn status_text(status: &DomainStatus) -> String {
     let state = or_dash(status.status.as_str());
-    match known_reason(status) {
+    match status.known_reason() {
         Some(reason) => format!("{state} ({reason})"),
         None => state.to_owned(),
     }
-}
-
-/// The status's reason, if known.
-pub fn known_reason(status: &DomainStatus) -> Option<&str> {
-    match &status.reason {
-        StateChangeReason::Unset | StateChangeReason::Unknown => None,
-        reason => Some(reason.as_str()),
-    }
-}
-
-/// Whether a launcher that shows no domain is starting one, or has just started it. False for
-/// KubeVirt's launcher, which does not tell.
-pub async fn is_starting(client: &Client) -> bool {
-    match client.debug().await {
-        Ok(launcher) => becomes_visible(&launcher.phase),
-        // libvirt, which the launcher asks too, is busy with the start.
-        Err(error) => error.is_in_progress(),
-    }
-}
-
-/// A launcher shows the domain when its start has ended, and a moment later to its watchers.
-fn becomes_visible(phase: &str) -> bool {
-    matches!(phase, "Preparing" | "Starting" | "Running") || phase.starts_with("Paused")
 }
 
 /// Refuses what only a running guest can do, with the remedy.
@@ -93,16 +70,6 @@ mod tests {
         assert_eq!(text("Running", "Unknown"), "Running");
         assert_eq!(text("Running", ""), "Running");
         assert_eq!(text("", ""), "-");
-    }
-
-    #[test]
-    fn a_start_is_known_by_the_launchers_phase() {
-        for phase in ["Preparing", "Starting", "Running", "Paused(User)"] {
-            assert!(becomes_visible(phase), "{phase}");
-        }
-        for phase in ["Absent", "Ended", "Gone", ""] {
-            assert!(!becomes_visible(phase), "{phase}");
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::target::{Target, vm_name};
 use crate::error::{CtlError, TextError, fail};
 use crate::host::registry::VmDir;
-use crate::host::status::{diagnose, last_vmi};
+use crate::host::status::{collect, last_vmi};
 use crate::reports::guest_state::{check_runs, no_domain};
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -41,15 +41,9 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
         check_possible(action, domain.as_ref())?;
     }
     client.act(action, &vmi).await?;
-    let reason = domain
-        .iter()
-        .flatten()
-        .map(|domain| &domain.status.reason)
-        .next();
-    if action == Action::Unpause
-        && before == GuestState::Paused
-        && reason.is_some_and(|reason| *reason != StateChangeReason::User)
-    {
+    let is_users = |domain: &Domain| domain.status.reason == StateChangeReason::User;
+    let by_itself = domain.iter().flatten().any(|domain| !is_users(domain));
+    if action == Action::Unpause && before == GuestState::Paused && by_itself {
         check_goes_on(&dir).await?;
     }
     let mut message = done(action, before, &vm_name(&vmi));
@@ -68,7 +62,8 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
 /// It has.
 async fn check_goes_on(dir: &VmDir) -> Result<(), TextError> {
     sleep(RESUME_CHECK_DELAY).await;
-    let status = diagnose(&last_vmi(dir).await.metadata.name, dir).await;
+    let name = last_vmi(dir).await.metadata.name;
+    let status = collect(&name, dir, true).await;
     match status.problems.first() {
         Some(why) if status.state == "Paused" => {
             fail!("the guest was resumed, and is paused again: {}", why.line())

@@ -17,7 +17,7 @@ use terminal::table;
 pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
     let mut rows = Vec::new();
     for (name, dir) in registry::all()? {
-        let row = collect(&name, &dir).await;
+        let row = collect(&name, &dir, false).await;
         // It may have ended meanwhile.
         if row.state != LOST || registry::find(&name).is_ok() {
             rows.push(row);

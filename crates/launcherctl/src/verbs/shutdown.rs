@@ -11,10 +11,10 @@ use super::target::{TargetError, VmArgs, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::launcher::{REQUEST_INTERVAL, grace};
-use crate::reports::guest_state::{check_runs, is_starting};
+use crate::reports::guest_state::check_runs;
 use crate::view::output::{Format, answer};
 use api::Action;
-use client::{CallError, Client, DomainChanges, is_down};
+use client::{CallError, Client, DomainChanges, is_down, is_starting};
 use domain::Domain;
 use terminal::progress::waiting;
 

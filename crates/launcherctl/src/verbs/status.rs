@@ -10,9 +10,10 @@ use super::target::{TargetError, VmArgs};
 use crate::error::CtlError;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, VmDir};
-use crate::host::status::{FAILED, LOST, VmStatus, diagnose, last_vmi};
+use crate::host::status::{FAILED, LOST, VmStatus, collect, last_vmi};
 use crate::view::output::{Format, answer, counted, or_dash};
 use client::Client;
+use client::problems::Problem;
 use terminal::{stdout_width, visible};
 
 /// How many lines of a failed VM's log are shown.
@@ -35,7 +36,7 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
         (None, Some(failure)) => failure.name,
         (None, None) => last_vmi(&dir).await.metadata.name,
     };
-    let status = diagnose(&name, &dir).await;
+    let status = collect(&name, &dir, true).await;
     answer(format, &json!(status), || page(&status, &log_end(&dir)))
 }
 
@@ -61,7 +62,7 @@ fn log_end(dir: &VmDir) -> Vec<String> {
     lines.reverse();
     let width = stdout_width().unwrap_or(PIPE_WIDTH);
     let lines = readable(&lines.join("\n")).into_iter();
-    let width = width.saturating_sub(4);
+    let width = width.saturating_sub(4).max(40);
     lines.map(|line| visible::short(&line, width)).collect()
 }
 
@@ -81,12 +82,8 @@ fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
     let (name, state) = (or_dash(&status.name), or_dash(&status.state));
     let mut lines = vec![format!("{name}: {state}{shown}")];
     lines.extend(reason.map(|more| format!("  {}", more.trim_start())));
-    lines.extend(
-        status
-            .problems
-            .iter()
-            .map(|problem| row("problem", problem.line())),
-    );
+    let problems = status.problems.iter().map(Problem::line);
+    lines.extend(problems.map(|line| row("problem", line)));
     lines.push(row("namespace", or_dash(&status.namespace)));
     lines.push(row("uid", or_dash(&status.uid)));
     if let Some(cpus) = status.cpus {

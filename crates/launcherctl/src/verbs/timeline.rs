@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::target::Target;
 use crate::error::CtlError;
 use crate::json::set;
-use crate::reports::events::has_arrived;
 use crate::view::output::{Format, Line, answer};
 use api::proto::inspect::v1::{Step, TimelineResponse};
+use client::has_arrived;
 use domain::Domain;
 use terminal::table;
 

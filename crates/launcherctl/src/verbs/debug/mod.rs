@@ -169,7 +169,7 @@ impl Report {
             Some(failure) => failure.name,
             None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/name").to_owned(),
         };
-        let status = status::diagnose(&name, dir).await;
+        let status = status::collect(&name, dir, true).await;
         let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
         self.add_json("versions.json", versions);
         self.add_json("status.json", json!(status));

@@ -175,10 +175,9 @@ fn prepare(
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
     }
-    let (sidecars, mut errors) = match sidecars {
-        Ok(programs) => (programs, Vec::new()),
-        Err(error) => (Vec::new(), vec![error]),
-    };
+    let mut errors = Vec::new();
+    let sidecars = sidecars.map_err(|error| errors.push(error));
+    let sidecars = sidecars.unwrap_or_default();
     errors.extend(crate::host::config_data::place(
         manifest,
         &args.config_data,
