@@ -114,7 +114,11 @@ impl VmStatus {
         };
         let is_of_run = self.supervised.is_some();
         Facts {
-            name: is_of_run.then(|| self.name.clone()).unwrap_or_default(),
+            name: if is_of_run {
+                self.name.clone()
+            } else {
+                String::new()
+            },
             condition,
             unsupervised,
             now: Timestamp::now().as_second(),

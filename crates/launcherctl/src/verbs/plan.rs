@@ -122,7 +122,8 @@ fn text(steps: &[Value], restart: &[Value], format: Format) -> Vec<Line> {
         cells.map(|cell| text_or_dash(step, cell)).join("\t")
     });
     // Each line says what it is, so they have no header.
-    let mut lines = table(format.width(), "\t\t\t", cells).split_off(1);
+    let lines = table(format.width(), "\t\t\t", cells).into_iter().skip(1);
+    let mut lines: Vec<Line> = lines.collect();
     let restart = restart.iter().map(|field| text_at(field, "/why"));
     lines.extend(restart.map(|why| Line::Problem(why.to_owned())));
     lines
