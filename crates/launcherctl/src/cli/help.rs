@@ -45,14 +45,23 @@ pub fn with_texts(command: Command) -> Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}\n",
         groups.collect::<String>()
     );
-    with_end(command)
+    with_end(command, "")
         .help_template(template)
         .max_term_width(WIDTH)
 }
 
-fn with_end(command: Command) -> Command {
-    let end = section(command.get_name()).unwrap_or_default();
-    command.after_help(end).mut_subcommands(with_end)
+/// The title of a verb below another one has both names; without a section of its own it has the
+/// other one's.
+fn with_end(command: Command, parent: &str) -> Command {
+    let name = command.get_name();
+    let title = format!("{parent} {name}").trim_start().to_owned();
+    let end = section(&title)
+        .or_else(|| section(parent))
+        .unwrap_or_default();
+    let is_group = matches!(name, "launcherctl" | "launcher");
+    let parent = if is_group { String::new() } else { title };
+    let command = command.after_help(end);
+    command.mut_subcommands(|verb| with_end(verb, &parent))
 }
 
 #[cfg(test)]
@@ -94,6 +103,18 @@ mod tests {
         let mut command = command();
         command.build();
         check(&mut command);
+    }
+
+    #[test]
+    fn a_verb_has_no_examples_of_another_verb_of_its_name() {
+        let mut command = command();
+        let hooks = command.find_subcommand_mut("hooks").unwrap();
+        let check = hooks.find_subcommand("check").unwrap();
+        let end = check.get_after_help().unwrap().to_string();
+        assert!(
+            end.contains("hooks check") && !end.contains("--image"),
+            "{end}"
+        );
     }
 
     #[test]

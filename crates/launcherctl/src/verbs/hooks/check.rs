@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::{socket_dir, temporary_dir, until_signal};
+use super::{show, socket_dir, temporary_dir, until_signal};
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
@@ -61,9 +61,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     let (vmi, vmi_json, domain_xml) = inputs_of(args.vmi.as_deref())?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
     let mut command = program.command(&socket_dir, links.path())?;
-    if !args.verbose {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-    }
+    show(&mut command, args.verbose);
     let subject = Subject {
         command,
         socket_dir,

@@ -6,11 +6,12 @@ mod check;
 mod trial;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail, text_error};
@@ -82,6 +83,20 @@ fn socket_dir(root: &Path, vmi: Option<&Vmi>) -> Result<(PathBuf, Option<TrialPo
     let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
     let pod = TrialPod::new(root, image).map_err(FileError::on("fill", root))?;
     Ok((pod.socket_dir(), Some(pod)))
+}
+
+/// Shows what the sidecar prints on standard error, as standard output is for the result, or drops
+/// it.
+fn show(command: &mut Command, is_shown: bool) {
+    let out = if is_shown {
+        std::io::stderr().into()
+    } else {
+        Stdio::null()
+    };
+    command.stdout(out);
+    if !is_shown {
+        command.stderr(Stdio::null());
+    }
 }
 
 /// Stops at Ctrl-C and other signals, so that the sidecar and its files do not outlive this

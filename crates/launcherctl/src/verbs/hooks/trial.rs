@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,7 +10,7 @@ use prost::bytes::Bytes;
 use serde_json::json;
 use tokio::process::Command;
 
-use super::{socket_dir, temporary_dir, until_signal};
+use super::{show, socket_dir, temporary_dir, until_signal};
 use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::verbs::convert::read;
@@ -57,11 +57,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     if !is_socket(running) {
         let sidecar = SidecarProgram::parse(&args.sidecar)?;
         let command = program.insert(sidecar.command(&socket_dir, links.path())?);
-        // Standard output is for the result.
-        command.stdout(Stdio::null());
-        if !args.verbose {
-            command.stderr(Stdio::null());
-        }
+        show(command, args.verbose);
     }
     let vmi_json = Bytes::from(value.to_string());
     let domain_xml = convert::domain(&vmi, &context)?.to_xml();
