@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::plain;
-use super::{GuestState, is_migrating};
+use super::{GuestState, has_arrived, is_migrating};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason as Reason};
@@ -354,7 +354,8 @@ fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
 
 fn console_blank(facts: &Facts) -> Option<Problem> {
     let is_blank = facts.console.as_deref() == Some("") && nothing_to_boot(facts).is_none();
-    let is_late = facts.has_run_for(SILENCE.as_secs().cast_signed());
+    // One that has arrived by a migration wrote it elsewhere.
+    let is_late = facts.has_run_for(SILENCE.as_secs().cast_signed()) && !has_arrived(&facts.domain);
     let is_emulated = facts.domain.spec.is_emulated();
     (is_blank && is_late).then(|| blank_console(&facts.name, is_emulated))
 }

@@ -79,3 +79,40 @@ Iommufd {
     attr? "fdgroup" "FDGroup" fd_group: String,
 }
 }
+
+impl DomainSpec {
+    /// How many CPUs are plugged in.
+    #[must_use]
+    pub fn plugged_cpus(&self) -> Option<u64> {
+        let Some(all) = &self.vcpus else {
+            return self.vcpu.as_ref().map(|vcpu| vcpu.cpus.into());
+        };
+        let plugged = all.vcpu.iter().filter(|vcpu| vcpu.enabled == YesNo::Yes);
+        plugged.count().try_into().ok()
+    }
+
+    /// The guest's memory in bytes, as libvirt reports it: in KiB.
+    #[must_use]
+    pub fn memory_bytes(&self) -> Option<u64> {
+        let is_known = self.memory.unit == "KiB";
+        is_known.then(|| self.memory.value.saturating_mul(1024))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_a_running_guest_has_is_what_is_plugged_in() {
+        let xml = "<domain><memory unit='KiB'>262144</memory><vcpu>4</vcpu><vcpus>\
+             <vcpu id='0' enabled='yes'/><vcpu id='1' enabled='no'/></vcpus></domain>";
+        let spec = DomainSpec::from_xml(xml).unwrap();
+        assert_eq!(
+            (spec.plugged_cpus(), spec.memory_bytes()),
+            (Some(1), Some(256 << 20))
+        );
+        assert_eq!(DomainSpec::default().plugged_cpus(), None);
+    }
+}

@@ -31,3 +31,12 @@ NumaGuestMappingPassthrough {
 Realtime {
 }
 }
+
+impl Cpu {
+    /// How many vCPUs the guest has at its start; a count that is missing is one.
+    #[must_use]
+    pub fn vcpus(&self) -> u64 {
+        let parts = [self.sockets, self.cores, self.threads].map(|count| u64::from(count.max(1)));
+        parts.into_iter().fold(1, u64::saturating_mul)
+    }
+}

@@ -148,7 +148,10 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
     let (state, domain) = domain(dir).await;
     let status = &domain.status;
     let wanted = &vmi.spec.domain;
-    let wanted_memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
+    let memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
+    // After a change that needs a restart, the guest has what it had.
+    let bytes = memory.and_then(|memory| u64::try_from(memory.value().ok()?).ok());
+    let other = domain.spec.memory_bytes().filter(|it| Some(*it) != bytes);
     let network = Network::load(dir).ok().flatten();
     let is_of_run = dir.is_of_run();
     let status = VmStatus {
@@ -157,8 +160,9 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
         uid: vmi.metadata.uid,
         state,
         reason: status.known_reason().map(str::to_owned),
-        cpus: Some(wanted.cpu.as_ref().map_or(1, cpus)),
-        memory: wanted_memory.map(|memory| memory.0.clone()),
+        cpus: (domain.spec.plugged_cpus()).or(Some(wanted.cpu.as_ref().map_or(1, Cpu::vcpus))),
+        memory: (other.map(|bytes| format!("{}Mi", bytes >> 20)))
+            .or_else(|| memory.map(|memory| memory.0.clone())),
         guest_os: Some(status.os_info.pretty_name.clone()).filter(|name| !name.is_empty()),
         addresses: addresses(&status.interfaces),
         ports: network.map_or_else(Vec::new, |network| network.forwards().to_vec()),
@@ -246,12 +250,6 @@ fn of_domain(domain: &Domain, is_ending: bool) -> String {
         state.as_str()
     }
     .to_owned()
-}
-
-/// The vCPUs of the VMI.
-fn cpus(cpu: &Cpu) -> u64 {
-    let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|count| u64::from(count.max(1)));
-    parts.into_iter().fold(1, u64::saturating_mul)
 }
 
 /// As the guest agent reports them.
