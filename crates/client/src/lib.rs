@@ -75,6 +75,14 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Whether this user may not use the socket.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        use os::grpc::ConnectError::Connect;
+        matches!(self, Self::Connect { cause: Connect(error), .. }
+            if error.kind() == std::io::ErrorKind::PermissionDenied)
+    }
+
     /// Whether the launcher lacks the requested thing.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

@@ -66,7 +66,7 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
 
 fn runs_no_launcher(error: &CtlError) -> bool {
     matches!(error.of(), Some(TargetError::NotRunning(_)))
-        || matches!(error.of(), Some(CallError::Connect { .. }))
+        || matches!(error.of(), Some(call @ CallError::Connect { .. }) if !call.is_forbidden())
 }
 
 /// Asks the guest until it is down; a starting one once it has started.

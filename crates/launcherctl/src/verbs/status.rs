@@ -57,7 +57,8 @@ async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
 
 /// The last lines of the launcher's log, no wider than the terminal.
 fn log_end(dir: &VmDir) -> Vec<String> {
-    let log = std::fs::read_to_string(dir.log_file()).unwrap_or_default();
+    let log = std::fs::read(dir.log_file()).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
     let mut lines: Vec<&str> = log.lines().rev().take(MAX_LOG_LINES).collect();
     lines.reverse();
     let width = stdout_width().unwrap_or(PIPE_WIDTH);
