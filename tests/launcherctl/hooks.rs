@@ -250,7 +250,7 @@ fn hooks_check_and_try_take_a_plugin() {
 
     let refused = launcherctl("hooks check --plugin -- sleep {}60");
     assert_eq!(refused.status.code(), Some(1));
-    has(&stdout(&refused), "FAILED   start");
+    has(&stdout(&refused), "FAILED  start");
     // A hook sidecar is not a plugin.
     let sidecar = program.replace("plugin_multifd", "sidecar_watchdog");
     let refused = launcherctl(&format!("hooks check --plugin -- {sidecar} {{}}"));
