@@ -135,7 +135,7 @@ fn write(line: &Line) {
 }
 
 /// The crates of this workspace: KubeVirt's verbosity is for their lines.
-const OUR_CRATES: [&str; 13] = [
+const OUR_CRATES: [&str; 14] = [
     "api",
     "cel_evaluator",
     "client",
@@ -147,6 +147,7 @@ const OUR_CRATES: [&str; 13] = [
     "os",
     "pod",
     "pod_tools",
+    "terminal",
     "tools",
     "virt_launcher",
 ];
