@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// For each name in an OpenMetrics text, a list of `{"labels": {…}, "value": …}`. What is not a
-/// sample is left out; what is not a number in JSON is null.
+/// The samples of an OpenMetrics text: each name has a list of `{"labels": {…}, "value": …}`.
+/// Other lines are left out. A value that JSON cannot hold, such as NaN, is null.
 #[must_use]
 pub fn metrics_as_json(metrics: &str) -> Value {
     let mut names: BTreeMap<&str, Vec<Value>> = BTreeMap::new();

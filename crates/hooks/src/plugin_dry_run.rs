@@ -40,7 +40,7 @@ pub struct PluginChanges {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginDryRun {
-    /// The socket.
+    /// Path of the socket on which the plugin serves.
     pub plugin: String,
     /// The points that it serves.
     pub points: Vec<PluginChanges>,

@@ -29,7 +29,7 @@ pub struct GuestAgentInfo {
 }
 
 impl GuestAgentInfo {
-    /// The document.
+    /// The answer of `GetGuestInfo`, with the first [`MAX_LISTED`] users and file systems.
     // D-agent-4 (docs/differences.md).
     #[must_use]
     pub fn document(self) -> GuestDocument {

@@ -82,7 +82,7 @@ impl From<Option<String>> for FailureStrategy {
 #[serde(default, rename_all = "camelCase")]
 pub struct Cel {
     pub expression: String,
-    /// Of a launcher hook: the name of its point.
+    /// The hook point of an expression in `launcherHooks`; missing in `domainHooks`.
     pub hook_point: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub struct Cel {
 #[serde(default, rename_all = "camelCase")]
 pub struct Sidecar {
     pub socket_path: String,
-    /// Of a launcher hook: the names of its points.
+    /// The hook points of a sidecar in `launcherHooks`; missing in `domainHooks`.
     pub permitted_hooks: Option<Vec<String>>,
 }
 

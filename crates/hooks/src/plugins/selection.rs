@@ -56,7 +56,7 @@ impl Selected<'_> {
     }
 }
 
-/// Evaluates conditions.
+/// Runs the CEL evaluator for the conditions of plugins and hooks.
 pub struct Conditions<'a> {
     pub evaluator: &'a Evaluator,
     pub input: &'a Input,
