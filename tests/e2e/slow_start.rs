@@ -135,9 +135,9 @@ async fn delete_during_a_start_leaves_nothing_behind() {
     slow.sync.await.unwrap();
     let answer = delete.await.unwrap().unwrap().into_inner();
     assert!(answer.success, "{}", answer.message);
-    // The guest runs without a definition, until it is killed.
+    // The guest runs without a definition, until it is killed; then there is nothing to delete.
     boots(&slow.pod, &slow.vmi).await;
-    slow.pod.end(&slow.vmi).await;
+    slow.pod.kill(&slow.vmi).await;
     slow.pod.handler.event("final", Event::is_final).await;
     assert_eq!(slow.pod.exit_code().await, 0);
     assert_eq!(slow.pod.processes(""), [0; 0]);
