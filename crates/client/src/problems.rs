@@ -74,6 +74,8 @@ pub struct Facts {
     /// The VM's name as the verbs take it; empty in a pod, whose VM needs none.
     pub name: String,
     pub condition: Condition,
+    /// When it failed, in seconds since 1970; `None` if it did not.
+    pub failed_at: Option<i64>,
     /// Why a VM that should have a supervisor has none.
     pub unsupervised: Option<&'static str>,
     /// Seconds since 1970.
@@ -84,7 +86,8 @@ pub struct Facts {
     pub metrics: String,
     /// Whether KVM is to be used if it works.
     pub wants_kvm: bool,
-    /// PID of a QEMU whose process is stopped (SIGSTOP).
+    /// PIDs of a launcher and a QEMU whose process is stopped (SIGSTOP).
+    pub stopped_launcher: Option<i32>,
     pub stopped_qemu: Option<i32>,
     /// The end of the serial console's log; `None` without a console.
     pub console: Option<String>,
@@ -150,7 +153,7 @@ impl Facts {
 }
 
 fn not_there(facts: &Facts) -> Option<Problem> {
-    Some(match &facts.condition {
+    let problem = match &facts.condition {
         Condition::Failed(reason) if is_kvm_failure(reason) => Problem::new(
             "KVM has failed",
             first_line(reason),
@@ -172,7 +175,8 @@ fn not_there(facts: &Facts) -> Option<Problem> {
             "launcherctl stop{vm} removes what is left of it",
         ),
         Condition::Answers | Condition::Silent => return None,
-    })
+    };
+    Some(problem.since(facts.failed_at))
 }
 
 fn first_line(text: &str) -> &str {
@@ -190,6 +194,7 @@ fn without_supervisor(facts: &Facts) -> Option<Problem> {
 fn silent(facts: &Facts) -> Option<Problem> {
     let logs = "launcherctl logs{vm} shows its last steps, launcherctl debug{vm} has libvirt's and QEMU's logs";
     match facts.launcher.problems.first() {
+        _ if facts.stopped_launcher.is_some() => stopped("the launcher", facts.stopped_launcher),
         _ if facts.condition == Condition::Silent => Some(Problem::new(
             "the launcher does not answer",
             "it is stopped, or waits for libvirt or QEMU",
@@ -201,9 +206,13 @@ fn silent(facts: &Facts) -> Option<Problem> {
 }
 
 fn stopped_qemu(facts: &Facts) -> Option<Problem> {
-    let pid = facts.stopped_qemu?;
+    stopped("QEMU", facts.stopped_qemu)
+}
+
+fn stopped(who: &str, pid: Option<i32>) -> Option<Problem> {
+    let pid = pid?;
     Some(Problem::new(
-        "QEMU does not answer",
+        &format!("{who} does not answer"),
         format!("its process {pid} was stopped by a signal or a debugger"),
         &format!("kill -CONT {pid} lets it go on, launcherctl stop{{vm}} --force ends it"),
     ))
@@ -241,7 +250,7 @@ fn guest_stopped(facts: &Facts) -> Option<Problem> {
 
 /// Why a guest is paused, and what to do, with `{vm}` as in [`RULES`].
 #[must_use]
-pub fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
+pub(crate) fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
     const RESET: &str = "launcherctl reset{vm}, then launcherctl unpause{vm}";
     match reason {
         Reason::IoError => (
@@ -280,14 +289,18 @@ fn failed_disk(failed: &FailedDisk, domain: &Domain) -> String {
     }
 }
 
+/// How often something has happened, by a cgroup's `memory.events`; `None` if it has not.
+#[must_use]
+pub fn memory_event(events: &str, name: &str) -> Option<u64> {
+    let mut counts = events.lines().filter_map(|line| line.split_once(' '));
+    let (_, count) = counts.find(|(event, _)| *event == name)?;
+    count.parse().ok().filter(|count| *count > 0)
+}
+
 fn memory_short(facts: &Facts) -> Option<Problem> {
-    let count = |event: &str| {
-        let mut lines = facts.memory_events.lines();
-        let count = lines.find_map(|line| line.strip_prefix(event)?.parse::<u64>().ok());
-        count.filter(|count| *count > 0)
-    };
+    let count = |event| memory_event(&facts.memory_events, event);
     let next = "raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest";
-    match (count("oom_kill "), count("max ")) {
+    match (count("oom_kill"), count("max")) {
         (Some(count), _) => Some(Problem::new(
             "memory has run out",
             format!("the kernel has killed processes of its cgroup: {count}"),
@@ -307,13 +320,19 @@ fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
     let asked = grace.deletion_timestamp?.as_second();
     let end = asked.saturating_add(grace.deletion_grace_period_seconds);
     let left = end.saturating_sub(facts.now).max(0);
+    let is_paused = GuestState::of(Some(&facts.domain)) == GuestState::Paused;
+    let sees = if is_paused {
+        ", which it sees once it is resumed"
+    } else {
+        ""
+    };
     let problem = Problem::new(
         "the guest has not shut down yet",
-        format!("it was asked to, and is forced off in {left} s"),
+        format!("it was asked to{sees}, and is forced off in {left} s"),
         "launcherctl stop{vm} --force forces it off now",
     );
     let has_vcpus = [LifeCycle::Running, LifeCycle::ShuttingDown];
-    let runs = has_vcpus.contains(&facts.domain.status.status);
+    let runs = is_paused || has_vcpus.contains(&facts.domain.status.status);
     runs.then(|| problem.since(Some(asked)))
 }
 
@@ -345,11 +364,12 @@ fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
         Some(disk) if console.is_empty() => format!("disk {disk} has no boot sector"),
         _ => return None,
     };
-    facts.has_run_for(BIOS_SECONDS).then(|| Problem::new(
+    let problem = Problem::new(
         "there is no bootable disk",
         cause,
         "run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
-    ))
+    );
+    (facts.has_run_for(BIOS_SECONDS)).then(|| problem.since(facts.phase_began()))
 }
 
 fn console_blank(facts: &Facts) -> Option<Problem> {
@@ -531,6 +551,13 @@ mod tests {
                 "libvirt does not answer: no connection; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
             ),
             (
+                with(|facts| {
+                    facts.condition = Condition::Silent;
+                    facts.stopped_launcher = Some(7);
+                }),
+                "the launcher does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
+            ),
+            (
                 with(|facts| facts.stopped_qemu = Some(7)),
                 "QEMU does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
             ),
@@ -585,6 +612,13 @@ mod tests {
                 "the guest has not shut down yet (since 2026-01-02T03:04:05Z): it was asked to, and is forced off in 30 s; launcherctl stop web --force forces it off now",
             ),
             (
+                with(|facts| {
+                    facts.condition = Condition::Failed("no disk".to_owned());
+                    facts.failed_at = Some(seconds());
+                }),
+                "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            ),
+            (
                 metadata(json!({"Migration": {"StartTimestamp": BEGAN}})),
                 "a migration is under way (since 2026-01-02T03:04:05Z): the guest moves to another launcher; launcherctl migration web --follow shows how far it is",
             ),
@@ -597,14 +631,14 @@ mod tests {
             ),
             (
                 with(|facts| facts.console = Some("No bootable option or device".to_owned())),
-                "there is no bootable disk: its firmware says so on the console; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+                "there is no bootable disk (since 2026-01-02T03:04:05Z): its firmware says so on the console; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
             ),
             (
                 with(|facts| {
                     facts.console = Some(String::new());
                     facts.unbootable_disk = Some("root".to_owned());
                 }),
-                "there is no bootable disk: disk root has no boot sector; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+                "there is no bootable disk (since 2026-01-02T03:04:05Z): disk root has no boot sector; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
             ),
             (
                 with(|facts| facts.console = Some(String::new())),
@@ -653,6 +687,19 @@ mod tests {
                 assert!(page.contains(&begins), "{begins}");
             }
         }
+    }
+
+    #[test]
+    fn a_paused_guest_that_is_to_shut_down_has_both_problems() {
+        let grace = json!({"DeletionTimestamp": BEGAN, "DeletionGracePeriodSeconds": 90});
+        let spec = json!({"Metadata": {"KubeVirt": {"GracePeriod": grace}}});
+        let found = problems(&facts("Paused", "User", spec));
+        let causes: Vec<_> = found.iter().map(|problem| &*problem.cause).collect();
+        let expected = [
+            "somebody has paused it",
+            "it was asked to, which it sees once it is resumed, and is forced off in 30 s",
+        ];
+        assert_eq!(causes, expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::start_args::SuperviseArgs;
 use crate::files::read_tail;
 use api::pod_paths::PodPaths;
 use client::Client;
-use client::problems::Facts;
+use client::problems::{Condition, Facts};
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 
@@ -19,10 +19,16 @@ const MAX_CONSOLE_BYTES: u64 = 4096;
 
 /// Adds what takes questions to the launcher, and files of the VM and its QEMU.
 pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
-    if let Ok(client) = Client::connect(&dir.cmd_socket()).await {
+    if facts.condition == Condition::Answers
+        && let Ok(client) = Client::connect(&dir.cmd_socket()).await
+    {
         // KubeVirt's tells nothing.
         facts.launcher = client.debug().await.unwrap_or_default();
         facts.metrics = client.metrics().await.unwrap_or_default();
+    }
+    if facts.condition == Condition::Silent {
+        let launcher = dir.serving_process().await;
+        facts.stopped_launcher = launcher.filter(|pid| is_stopped(*pid));
     }
     facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
@@ -37,14 +43,23 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         None if dir.root() == Path::new("/") => "self".to_owned(),
         None => return,
     };
-    let read = |file| fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
-    let (stat, groups) = (read("stat"), read("cgroup"));
+    facts.stopped_qemu = qemu.filter(|pid| is_stopped(*pid));
+    facts.memory_events = memory_events(&process);
+}
+
+/// Whether a signal or a debugger has stopped the process.
+fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, state)| state);
-    let is_stopped = state.is_some_and(|state| state.starts_with(['T', 't']));
-    facts.stopped_qemu = qemu.filter(|_| is_stopped);
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+/// `memory.events` of the cgroup of a process in `/proc`; empty if it cannot be read.
+pub fn memory_events(process: &str) -> String {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let events = format!("/sys/fs/cgroup{}/memory.events", group.unwrap_or_default());
-    facts.memory_events = fs::read_to_string(events).unwrap_or_default();
+    fs::read_to_string(events).unwrap_or_default()
 }
 
 /// The volume of the first disk, if a BIOS boots the guest and the disk's raw image has no boot

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,11 @@ impl Failure {
     pub fn load(dir: &VmDir) -> Option<Self> {
         dir.load(FAILURE_FILE).ok()
     }
+}
+
+/// When the VM failed, in seconds since 1970.
+pub fn time(dir: &VmDir) -> Option<i64> {
+    Some(dir.path(FAILURE_FILE).metadata().ok()?.mtime())
 }
 
 /// Removes the files for running the VM and leaves `reason`. Returns false if there is nothing to

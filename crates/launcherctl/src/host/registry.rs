@@ -35,7 +35,7 @@ pub enum RegistryError {
     #[error(transparent)]
     File(#[from] FileError),
     /// No VM has this name; all names.
-    #[error("no VM named {0} was started here with launcherctl run; there is {1}")]
+    #[error("this user has started no VM named {0} here with launcherctl run; there is {1}")]
     UnknownName(String, String),
     /// The name is taken by a VM that runs.
     #[error(
@@ -103,6 +103,12 @@ impl VmDir {
             UnixStream::connect(Path::new(&short).join(socket.file_name()?)).ok()
         };
         connect().is_some()
+    }
+
+    /// PID of the process that serves the cmd socket; of a stopped one too.
+    pub async fn serving_process(&self) -> Option<i32> {
+        let stream = os::grpc::connect_stream(&self.cmd_socket()).await.ok()?;
+        stream.peer_cred().ok()?.pid()
     }
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.

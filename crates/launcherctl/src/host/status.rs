@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
-use super::failure::Failure;
+use super::failure::{self, Failure};
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::{facts, remains};
@@ -80,9 +80,8 @@ pub struct VmStatus {
 /// Limit for a supervisor that no longer answers to remove its VM.
 const REMOVAL_TIME: Duration = Duration::from_millis(300);
 
-/// Collects the status of the VM in `dir`, without parts that do not answer, and its problems;
-/// without `in_depth` only those that show without further questions.
-pub async fn collect(name: &str, dir: &VmDir, in_depth: bool) -> VmStatus {
+/// Collects the status of the VM in `dir`, without parts that do not answer, and its problems.
+pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
     let (mut status, mut domain) = collect_now(name, dir).await;
     if status.state == LOST {
         // A supervisor that has just ended normally does not answer while it removes the VM.
@@ -90,9 +89,8 @@ pub async fn collect(name: &str, dir: &VmDir, in_depth: bool) -> VmStatus {
         (status, domain) = collect_now(name, dir).await;
     }
     let mut facts = status.facts(domain);
-    if in_depth {
-        facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
-    }
+    facts.failed_at = failure::time(dir);
+    facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
     status.problems = problems(&facts);
     status
 }
@@ -272,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn a_relative_root_is_shown_as_an_absolute_path() {
         let vm = VmDir::at("no/such/vm".into());
-        let root = collect("web", &vm, false).await.root;
+        let root = collect("web", &vm).await.root;
         let expected = std::env::current_dir().unwrap().join("no/such/vm");
         assert_eq!(root, expected);
     }
@@ -285,7 +283,7 @@ mod tests {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().unwrap()
         };
-        let state = async || collect("web", &vm, false).await.state;
+        let state = async || collect("web", &vm).await.state;
         runtime().block_on(async {
             assert_eq!(state().await, LOST);
             let (owner, _client) = tokio::net::UnixStream::pair().unwrap();

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use super::attend::attend;
 use super::control::{Control, Phase, StopRequests, Update};
 use super::error::RunError;
+use super::facts::memory_events;
 use super::launcher::{LauncherProcess, Vm};
 use super::launcher_start::{start_launcher, with_log};
 use super::network::{self, Network};
@@ -32,12 +33,12 @@ use super::sidecar_program::SidecarProgram;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
 use super::{failure, remains, vm_dir};
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, TextError};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
 use client::CallError;
-use client::problems::is_kvm_failure;
+use client::problems::{is_kvm_failure, memory_event};
 use os::signals::EndSignals;
 
 /// Runs the VM until it ends, and reports to the clients of its control socket.
@@ -61,6 +62,8 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         progress,
         emulate: args.start.emulate,
     };
+    let kills = || memory_event(&memory_events("self"), "oom_kill");
+    let before = kills();
     let result = run_with_or_without_kvm(vm, &orphan_qemu, &mut stop).await;
     if orphan_qemu.terminate().await && result.is_err() {
         progress.note("the QEMU of the launcher that ended is ended too");
@@ -69,6 +72,15 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         Ok(last) => {
             remains::forget(vm.name(), &dir);
             last
+        }
+        Err(error) if kills() > before => {
+            let why = "memory has run out: the kernel has killed a process of this VM's cgroup";
+            failed(
+                TextError::new(why.to_owned())
+                    .caused_by(error.into_source())
+                    .into(),
+                vm,
+            )
         }
         Err(error) => failed(error, vm),
     };

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::error::CtlError;
 use crate::host::registry;
@@ -15,14 +16,14 @@ use terminal::table;
 /// # Errors
 /// The registry cannot be read.
 pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
-    let mut rows = Vec::new();
-    for (name, dir) in registry::all()? {
-        let row = collect(&name, &dir, false).await;
-        // It may have ended meanwhile.
-        if row.state != LOST || registry::find(&name).is_ok() {
-            rows.push(row);
-        }
-    }
+    let vms = registry::all()?.into_iter();
+    // At once: a launcher that does not answer is waited for.
+    let rows: JoinSet<_> = vms
+        .map(async |(name, dir)| collect(&name, &dir).await)
+        .collect();
+    let mut rows = rows.join_all().await;
+    // It may have ended meanwhile.
+    rows.retain(|row| row.state != LOST || registry::find(&row.name).is_ok());
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     answer(format, &json!(rows), || text(&rows, format))
 }

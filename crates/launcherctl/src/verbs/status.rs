@@ -36,7 +36,7 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
         (None, Some(failure)) => failure.name,
         (None, None) => last_vmi(&dir).await.metadata.name,
     };
-    let status = collect(&name, &dir, true).await;
+    let status = collect(&name, &dir).await;
     answer(format, &json!(status), || page(&status, &log_end(&dir)))
 }
 
@@ -48,9 +48,7 @@ async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
     }
     match Client::connect(&dir.cmd_socket()).await {
         Ok(_) => Ok(()),
-        Err(_) if !dir.cmd_socket().exists() => {
-            Err(TargetError::NoVmIn(dir.root().to_owned()).into())
-        }
+        Err(_) if !dir.cmd_socket().exists() => Err(TargetError::nothing_in(dir.root())),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,6 @@
 //! `upgrade`: lets another executable take over from a running launcher; the guest keeps running.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,11 +40,11 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
     let executable = executable.map_err(FileError::on("use", &args.executable))?;
     let (dir, client) = args.target.connect().await?;
     let socket = dir.cmd_socket();
-    let before = serving_process(&socket).await;
+    let before = dir.serving_process().await;
     client.hand_over(&executable).await?;
     let deadline = os::time::deadline(UPGRADE_TIMEOUT);
     while Instant::now() < deadline {
-        let now = serving_process(&socket).await;
+        let now = dir.serving_process().await;
         if let Some(pid) = now.filter(|_| now != before)
             && let Ok(client) = Client::connect(&socket).await
             && client.versions().await.is_ok()
@@ -71,10 +71,4 @@ fn program(pid: i32) -> PathBuf {
     let arguments = Pid::from_raw(pid).map(os::procfs::arguments);
     let arguments = arguments.and_then(Result::ok).unwrap_or_default();
     arguments.into_iter().next().unwrap_or_default().into()
-}
-
-/// The process that listens on the socket.
-async fn serving_process(socket: &Path) -> Option<i32> {
-    let stream = os::grpc::connect_stream(socket).await.ok()?;
-    stream.peer_cred().ok()?.pid()
 }
