@@ -9,6 +9,7 @@ mod metrics;
 mod migration_calls;
 pub mod problems;
 pub mod refusal;
+pub mod running;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;

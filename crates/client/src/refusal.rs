@@ -13,6 +13,9 @@ pub const REMEDY_MARK: &str = "\n  what to do: ";
 /// The sidecar with which `run` adds the network cards to the domain.
 pub const NETWORK_SIDECAR: &str = "launcherctl-network";
 
+/// The end of the launcher's report on a cancelled migration; KubeVirt's text.
+const ABORTED: &str = "Live migration has been aborted";
+
 /// Remedy for a guest without an agent.
 pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
@@ -142,6 +145,9 @@ pub fn asked(call: &str) -> &'static str {
 /// The launcher's message without libvirt's frame, and with the remedy if known.
 #[must_use]
 pub fn plain(message: &str) -> String {
+    if message.ends_with(ABORTED) {
+        return "it was cancelled".to_owned();
+    }
     let text = without_own_sidecar(&without_frames(message));
     match remedy(&text) {
         Some(remedy) => with_remedy(&text, remedy),

@@ -1,24 +1,30 @@
-//! A guest's state, from Domain JSON, and whether it can do what a verb asks.
+//! Whether a guest can do what only a running one can, and what to do if not.
 
-use crate::error::{TextError, fail, text_error};
-use crate::view::output::or_dash;
-
-use client::GuestState;
-use client::problems::pause_cause;
+use super::GuestState;
+use super::problems::pause_cause;
 use domain::Domain;
 use domain::object::DomainStatus;
 use domain::status::StateChangeReason;
 
+/// Why there is no running guest, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotRunning(String);
+
 /// The launcher has no domain.
-pub fn no_domain() -> TextError {
-    text_error!(
-        "there is no guest (yet): launcherctl launcher timeline shows how far its start is, launcherctl logs what it waits for"
-    )
+#[must_use]
+pub fn no_domain() -> NotRunning {
+    let text = "there is no guest (yet): launcherctl launcher timeline shows how far its start is, launcherctl logs what it waits for";
+    NotRunning(text.to_owned())
 }
 
 /// Status and reason, such as `Paused (User)`, without KubeVirt's reason `Unknown`.
+#[must_use]
 pub fn status_text(status: &DomainStatus) -> String {
-    let state = or_dash(status.status.as_str());
+    let state = match status.status.as_str() {
+        "" => "-",
+        state => state,
+    };
     match status.known_reason() {
         Some(reason) => format!("{state} ({reason})"),
         None => state.to_owned(),
@@ -29,38 +35,38 @@ pub fn status_text(status: &DomainStatus) -> String {
 ///
 /// # Errors
 /// There is no guest, or it is paused.
-pub fn check_runs(domain: Option<&Domain>) -> Result<(), TextError> {
+pub fn check_runs(domain: Option<&Domain>) -> Result<(), NotRunning> {
     let Some(Domain { meta, status, .. }) = domain else {
         return Err(no_domain());
     };
-    let name = format!("{}/{}", meta.namespace, meta.name);
-    match GuestState::of(domain) {
-        GuestState::Absent | GuestState::Running => Ok(()),
+    let (name, reason) = (format!("{}/{}", meta.namespace, meta.name), &status.reason);
+    Err(NotRunning(match GuestState::of(domain) {
+        GuestState::Absent | GuestState::Running => return Ok(()),
         GuestState::Ended => {
-            fail!("the guest of {name} has ended; only a new start of the VM brings it back")
+            format!("the guest of {name} has ended; only a new start of the VM brings it back")
+        }
+        GuestState::Paused if *reason == StateChangeReason::User => {
+            format!("the guest of {name} is paused: launcherctl unpause first")
         }
         GuestState::Paused => {
-            if status.reason == StateChangeReason::User {
-                fail!("the guest of {name} is paused: launcherctl unpause first");
-            }
-            let (cause, next) = pause_cause(&status.reason);
+            let (cause, next) = pause_cause(reason);
             let next = next.replace("{vm}", "");
-            fail!("the guest of {name} is paused: {cause}; {next}")
+            format!("the guest of {name} is paused: {cause}; {next}")
         }
-    }
+    }))
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
 
     fn domain(status: &str, reason: &str) -> Domain {
-        crate::json::domain(
-            json!({"ObjectMeta": {"namespace": "default", "name": "web"},
-            "Status": {"Status": status, "Reason": reason}}),
-        )
+        let meta = json!({"namespace": "default", "name": "web"});
+        let status = json!({"Status": status, "Reason": reason});
+        serde_json::from_value(json!({"ObjectMeta": meta, "Status": status})).unwrap()
     }
 
     #[test]

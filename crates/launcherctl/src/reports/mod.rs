@@ -1,5 +1,4 @@
-//! A launcher's reports, and the guest's state derived from them.
+//! A launcher's reports.
 
 pub mod events;
-pub mod guest_state;
 pub mod notify_server;

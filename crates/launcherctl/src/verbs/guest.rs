@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::target::VmArgs;
 use crate::error::{CtlError, fail};
-use crate::reports::guest_state::check_runs;
 use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
+use client::running::check_runs;
 use client::{Client, GuestState, exit_code};
 use domain::guest_agent::{Filesystem, GuestDocument, User};
 use terminal::human_size;
@@ -55,9 +55,6 @@ pub struct ExecArgs {
 pub struct GuestPingArgs {
     #[command(flatten)]
     vm: VmArgs,
-    /// Seconds to wait for the answer
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..))]
-    timeout: i32,
     /// Wait for so many seconds until the agent answers, which starts after the guest is up
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
@@ -78,7 +75,7 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
         GuestVerb::Ping(args) => {
             let (_, client) = args.vm.target().connect().await?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
-            while let Err(error) = ping(&client, args.timeout).await {
+            while let Err(error) = ping(&client).await {
                 if Instant::now() >= end {
                     return Err(error);
                 }
@@ -118,10 +115,10 @@ async fn running_domain(client: &Client) -> Result<String, CtlError> {
 
 /// Checks that the agent answers. For a paused guest, whose agent cannot, the launcher reports
 /// success: a probe must not kill it.
-async fn ping(client: &Client, timeout_seconds: i32) -> Result<(), CtlError> {
+async fn ping(client: &Client) -> Result<(), CtlError> {
     let ping = GuestPingRequest {
         domain_name: running_domain(client).await?,
-        timeout_seconds,
+        timeout_seconds: 5,
     };
     Ok(client.guest_ping(ping).await?)
 }

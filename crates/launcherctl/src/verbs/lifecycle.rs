@@ -11,9 +11,9 @@ use super::target::{Target, vm_name};
 use crate::error::{CtlError, TextError, fail};
 use crate::host::registry::VmDir;
 use crate::host::status::{collect, last_vmi};
-use crate::reports::guest_state::{check_runs, no_domain};
 use crate::view::output::{Format, answer};
 use api::Action;
+use client::running::{NotRunning, check_runs, no_domain};
 use client::{GuestState, is_migrating};
 use domain::Domain;
 use domain::status::StateChangeReason;
@@ -41,8 +41,8 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
         check_possible(action, domain.as_ref())?;
     }
     client.act(action, &vmi).await?;
-    let is_users = |domain: &Domain| domain.status.reason == StateChangeReason::User;
-    let by_itself = domain.iter().flatten().any(|domain| !is_users(domain));
+    let mut domains = domain.iter().flatten();
+    let by_itself = domains.any(|domain| domain.status.reason != StateChangeReason::User);
     if action == Action::Unpause && before == GuestState::Paused && by_itself {
         check_goes_on(&dir).await?;
     }
@@ -63,17 +63,21 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
 async fn check_goes_on(dir: &VmDir) -> Result<(), TextError> {
     sleep(RESUME_CHECK_DELAY).await;
     let name = last_vmi(dir).await.metadata.name;
-    let status = collect(&name, dir, true).await;
+    let status = collect(&name, dir).await;
     match status.problems.first() {
         Some(why) if status.state == "Paused" => {
-            fail!("the guest was resumed, and is paused again: {}", why.line())
+            fail!(
+                "the guest was resumed, and is paused again: {}; {}",
+                why.cause,
+                why.next
+            )
         }
         _ => Ok(()),
     }
 }
 
 /// Refuses what this guest cannot do, and what would lead to another state than the verb promises.
-fn check_possible(action: Action, domain: Option<&Domain>) -> Result<(), TextError> {
+fn check_possible(action: Action, domain: Option<&Domain>) -> Result<(), NotRunning> {
     match (action, GuestState::of(domain)) {
         // It would see the request only once it is resumed.
         (Action::SoftReboot, GuestState::Paused) => check_runs(domain),

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::target::Target;
 use crate::error::CtlError;
-use crate::reports::guest_state::no_domain;
 use crate::view::output::{Format, answer, answer_document};
 use client::metrics_as_json;
+use client::running::no_domain;
 
 /// `ping`: checks that the launcher and its libvirt answer.
 ///

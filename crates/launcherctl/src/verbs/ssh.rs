@@ -16,8 +16,8 @@ use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::network::Network;
 use crate::host::processes::terminate;
-use crate::reports::guest_state::check_runs;
 use crate::view::output::say;
+use client::running::check_runs;
 use os::signals::EndSignals;
 
 /// How long ssh(1) waits for the guest's server, which may be slow without KVM.
