@@ -174,5 +174,5 @@ fn debug_of_a_failed_vm_has_its_logs() {
     assert_eq!(read("launcher.log"), "the log of this VM\n");
     assert_eq!(read("console.log"), "Kernel panic\n");
     assert!(read("status.json").contains("no disk"));
-    assert!(read("problems.txt").contains("domain XML"));
+    assert!(read("missing.txt").contains("domain XML"));
 }

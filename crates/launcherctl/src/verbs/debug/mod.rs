@@ -20,7 +20,7 @@ use crate::host::console_log::console_log_file;
 use crate::host::failure::{self, Failure};
 use crate::host::registry::VmDir;
 use crate::host::status;
-use crate::json::{list_mut, text_at};
+use crate::json::list_mut;
 use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::{CallError, Client};
@@ -56,10 +56,13 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
         Ok(client) => report.ask(&client).await,
         Err(error) if Failure::load(&dir).is_some() || dir.is_of_run() => {
             report.lacks(&error.chain());
-            report.add_what_is_left(&dir).await;
+            report.lacks(
+                "domain, domain XML, timeline, metrics, context: only a launcher that answers has them",
+            );
         }
         Err(error) => return Err(error),
     }
+    report.add_status(&dir).await;
     report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
     if let Some(log) = &args.log {
         let text = without_secrets(log).map_err(FileError::on("read", log))?;
@@ -75,20 +78,22 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
         report.lacks("no log: give one with --log (kubectl logs POD -c compute)");
     }
     let out = args.out.clone().unwrap_or_else(default_name);
-    let problems = report.problems.clone();
-    let missing = problems.iter().map(|problem| format!("missing: {problem}"));
+    let missing = report.missing.clone();
     let archive = report.archive().map_err(FileError::on("write", &out))?;
     if out == Path::new("-") {
         print_bytes(&archive)?;
-        missing.for_each(say);
+        missing
+            .iter()
+            .map(|it| format!("missing: {it}"))
+            .for_each(say);
         return Ok(ExitCode::SUCCESS);
     }
     std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;
-    let json = json!({"archive": out, "problems": problems});
+    let json = json!({"archive": out, "missing": missing});
     answer(format, &json, || {
         let out = out.display();
         let mut lines = vec![format!("{out} is written; read it before you send it")];
-        lines.extend(missing.map(|line| format!("  {line}")));
+        lines.extend(missing.iter().map(|it| format!("  missing: {it}")));
         lines
     })
 }
@@ -97,7 +102,8 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
 #[derive(Debug, Default)]
 struct Report {
     files: Vec<(String, String)>,
-    problems: Vec<String>,
+    /// What the archive lacks, and why.
+    missing: Vec<String>,
 }
 
 impl Report {
@@ -112,8 +118,8 @@ impl Report {
         self.files.iter().any(|(file, _)| file == name)
     }
 
-    fn lacks(&mut self, problem: &str) {
-        self.problems.push(problem.to_owned());
+    fn lacks(&mut self, what: &str) {
+        self.missing.push(what.to_owned());
     }
 
     fn add_json(&mut self, name: &str, value: Value) {
@@ -139,7 +145,6 @@ impl Report {
         });
         self.add_json("versions.json", versions);
         if let Some(domain) = self.found(client.domain().await).flatten() {
-            self.add("state.txt", format!("{}\n", domain.status.status));
             self.add_json("domain.json", json!(domain));
         }
         if let Some(timeline) = self.found(client.timeline().await) {
@@ -149,7 +154,7 @@ impl Report {
             self.add("metrics.txt", metrics);
         }
         if let Some(answer) = self.found(client.debug().await) {
-            self.problems.extend(answer.problems);
+            self.missing.extend(answer.problems);
             let (version, phase, jobs) = (answer.version, answer.phase, answer.jobs);
             let launcher = json!({"version": version, "phase": phase, "jobs": jobs});
             self.add_json("launcher.json", launcher);
@@ -162,29 +167,28 @@ impl Report {
         }
     }
 
-    /// Adds the state and files, besides the launcher's log, of a VM of `run` whose launcher does
-    /// not answer.
-    async fn add_what_is_left(&mut self, dir: &VmDir) {
+    /// Adds the state and its problems; of a VM of `run` also the console's log.
+    async fn add_status(&mut self, dir: &VmDir) {
         let name = match Failure::load(dir) {
             Some(failure) => failure.name,
-            None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/name").to_owned(),
+            None => status::last_vmi(dir).await.metadata.name,
         };
-        let status = status::collect(&name, dir, true).await;
+        let status = status::collect(&name, dir).await;
         let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
         self.add_json("versions.json", versions);
         self.add_json("status.json", json!(status));
+        if status.supervised.is_none() {
+            return;
+        }
         // A failed VM has it elsewhere.
         let console = dir.path(&PodPaths::default().serial_log(&status.uid));
         match without_secrets(&console_log_file(dir)).or_else(|_| without_secrets(&console)) {
             Ok(text) => self.add("console.log", text),
             Err(error) => self.lacks(&format!("no log of a serial console: {error}")),
         }
-        self.lacks(
-            "domain, domain XML, timeline, metrics, context: only a launcher that answers has them",
-        );
     }
 
-    /// Returns the answer, or records a problem.
+    /// Returns the answer, or records that it is missing.
     fn found<T>(&mut self, answer: Result<T, CallError>) -> Option<T> {
         let answer = answer.map_err(|error| self.lacks(&os::logging::chain(&error)));
         answer.ok()
@@ -192,8 +196,8 @@ impl Report {
 
     /// As a compressed tar archive.
     fn archive(mut self) -> std::io::Result<Vec<u8>> {
-        let problems = self.problems.join("\n");
-        self.add("problems.txt", redact::text(&problems));
+        let missing = self.missing.join("\n");
+        self.add("missing.txt", redact::text(&missing));
         let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
         let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         for (name, text) in &self.files {
@@ -261,7 +265,7 @@ mod tests {
             names.push(entry.path().unwrap().display().to_string());
             entry.read_to_string(&mut String::new()).unwrap();
         }
-        let expected = ["launcher-debug/state.txt", "launcher-debug/problems.txt"];
+        let expected = ["launcher-debug/state.txt", "launcher-debug/missing.txt"];
         assert_eq!(names, expected);
     }
 }
