@@ -35,7 +35,7 @@ pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlEr
 fn missing_start(timeline: &TimelineResponse, domain: Option<&Domain>) -> Option<&'static str> {
     let domain = domain.filter(|_| timeline.attempts == 0)?;
     Some(if has_arrived(domain) {
-        "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher. launcherctl migration shows how it came"
+        "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher"
     } else {
         "this launcher took over from the one that started the guest (an upgrade, say): the steps of its start ended with that one"
     })

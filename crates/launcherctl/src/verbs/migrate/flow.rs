@@ -15,10 +15,10 @@ use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::host::network::Network;
 use crate::host::registry;
-use crate::json::{set, text_at};
-use crate::reports::guest_state::status_text;
+use crate::json::{list_at, set, text_at};
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
+use client::running::status_text;
 use client::{has_arrived, refusal};
 use domain::Domain;
 use domain::status::LifeCycle;
@@ -37,6 +37,8 @@ pub struct Migration<'a> {
     /// The VMI as last sent, without the migration.
     sent: &'a Value,
     vmi: Value,
+    /// The sent VMI's fields that wait for a restart, in a plan's format.
+    restart: Vec<Value>,
     /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,
     args: &'a MigrateArgs,
@@ -61,12 +63,20 @@ impl<'a> Migration<'a> {
         let mut vmi = vmi::migrating(sent, &target.setup.pod_name, is_paused);
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
+        // Only our launcher has a plan.
+        let plan = source.client.plan(sent).await.unwrap_or_default();
+        let restart = [
+            source.dir.load_restart(),
+            list_at(&plan, "/restart").to_vec(),
+        ]
+        .concat();
         let options = last.map(|last| last.options).unwrap_or_default();
         Ok(Self {
             source,
             target,
             sent,
             vmi,
+            restart,
             options,
             args,
             output,
@@ -149,7 +159,7 @@ impl<'a> Migration<'a> {
         let mut limit = self.args.timeout;
         let late = sleep(Duration::from_secs(limit.unwrap_or_default()));
         tokio::pin!(late);
-        let mut cancelled: Option<String> = None;
+        let mut is_cancelled = false;
         let mut record = Record::default();
         loop {
             let cause = tokio::select! {
@@ -160,14 +170,14 @@ impl<'a> Migration<'a> {
                         continue;
                     }
                     // It or its launcher has ended.
-                    Ok(None) | Err(_) => return Ok(record.cancelled_by(cancelled)),
+                    Ok(None) | Err(_) => return Ok(record),
                 },
                 _ = stop.next() => "by Ctrl-C or another signal".to_owned(),
-                () = &mut late, if limit.is_some() && cancelled.is_none() => {
+                () = &mut late, if limit.is_some() && !is_cancelled => {
                     format!("as it was not complete after --timeout {} s", limit.take().unwrap_or_default())
                 }
             };
-            if cancelled.is_some() {
+            if is_cancelled {
                 self.output.note(
                     "the migration is being cancelled already; it ends when libvirt has stopped it",
                 );
@@ -176,9 +186,9 @@ impl<'a> Migration<'a> {
             self.output.note(&format!(
                 "the migration is cancelled {cause}; the guest stays where it is, unless it has just moved"
             ));
-            cancelled = Some(cause);
+            is_cancelled = true;
             if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {
-                cancelled = None;
+                is_cancelled = false;
                 let error = chain(&error);
                 self.output.note(&format!("{error}; Ctrl-C tries again"));
             }
@@ -214,6 +224,7 @@ impl<'a> Migration<'a> {
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
         target.store_vmi(self.sent)?;
+        target.store_restart(&self.restart)?;
         let name = text_at(self.sent, "/metadata/name");
         Ok(registry::follow(name, source, target)?)
     }

@@ -40,16 +40,9 @@ pub struct MigrationLimits {
     /// When time is up, pause the guest until its memory is transferred
     #[arg(long)]
     allow_pause: bool,
-    /// Act when the migration stalls (KubeVirt's stall detector with its defaults), and not only
-    /// when time is up
-    #[arg(long)]
-    stall_detector: bool,
     /// Connections that QEMU uses at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
     parallel: Option<u32>,
-    /// Compress the memory
-    #[arg(long, value_parser = ["zstd"])]
-    compression: Option<String>,
     /// Migrate also where libvirt finds that unsafe, such as a disk with a host cache
     #[arg(long = "unsafe")]
     allow_unsafe: bool,
@@ -71,12 +64,6 @@ impl MigrationLimits {
     /// `MigrationOptions` as virt-handler writes them; `target_root` is for a target with its own
     /// root, and `ports` maps the ports that differ there.
     pub fn to_json(&self, target_root: Option<&str>, ports: &BTreeMap<u16, u16>) -> Value {
-        // KubeVirt's defaults.
-        let stalls = json!({
-            "StallMargin": 0.04, "StallProgressTimeout": 40, "SwitchoverTimeout": 60, "EwmaAlpha": 0.4,
-            "PrecopyPossibleFactor": 1.5, "PatienceWindowDecayFactor": 0.5, "SearchLocalMinima": true,
-            "CompletionTimeoutFactor": 2.0,
-        });
         let mut options = json!({
             "Bandwidth": self.bandwidth,
             "ProgressTimeout": self.progress_timeout,
@@ -88,8 +75,6 @@ impl MigrationLimits {
             "AllowPostCopy": self.post_copy,
             "ParallelMigrationThreads": self.parallel,
             "AllowWorkloadDisruption": self.post_copy || self.allow_pause,
-            "StallDetectorOptions": self.stall_detector.then_some(stalls),
-            "Compression": self.compression,
         });
         if let Some(root) = target_root {
             set(&mut options, "/TargetRoot", json!(root));
@@ -172,9 +157,7 @@ mod tests {
             "--progress-timeout=3",
             "--auto-converge",
             "--post-copy",
-            "--stall-detector",
             "--parallel=4",
-            "--compression=zstd",
             "--unsafe",
         ];
         let options = options(&line, Some("/vm"));
@@ -187,8 +170,6 @@ mod tests {
         assert!(options.allow_auto_converge && options.allow_post_copy);
         assert!(options.allow_workload_disruption && options.unsafe_migration);
         assert_eq!(options.parallel_migration_threads, Some(4));
-        assert_eq!(options.compression.as_deref(), Some("zstd"));
-        assert_eq!(options.stall_detector_options.unwrap().stall_margin, 0.04);
         assert_eq!(options.target_root.as_deref(), Some("/vm"));
         assert_eq!(options.target_ports, BTreeMap::from([(8080, 40001)]));
     }

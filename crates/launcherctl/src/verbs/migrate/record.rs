@@ -8,9 +8,6 @@ use api::proto::inspect::v1::{MigrationDecision, MigrationEnded, MigrationEvent,
 use client::refusal;
 use terminal::human_size;
 
-/// The end of the launcher's report on a cancelled migration; KubeVirt's text.
-const ABORTED: &str = "Live migration has been aborted";
-
 /// How a migration ends.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
@@ -26,16 +23,6 @@ impl Record {
             Some(Event::Ended(ended)) => self.ended = Some((seconds(event), ended.clone())),
             _ => {}
         }
-    }
-
-    /// Adds the cause, which is known here only, to the end of a cancelled migration.
-    pub fn cancelled_by(mut self, cause: Option<String>) -> Self {
-        if let (Some(cause), Some((_, ended))) = (cause, &mut self.ended)
-            && ended.failure == ABORTED
-        {
-            ended.failure = format!("cancelled {cause}");
-        }
-        self
     }
 
     /// Whether the guest has moved; `None` while it goes on.
@@ -167,10 +154,8 @@ mod tests {
         };
         record.add(&event(60, Event::Ended(ended)));
         assert_eq!(record.has_succeeded(), Some(false));
-        let text = "the migration failed after 60.0 s: Live migration has been aborted";
+        let text = "the migration failed after 60.0 s: it was cancelled";
         assert_eq!(record.summary(), text);
-        let cancelled = record.clone().cancelled_by(Some("by a test".to_owned()));
-        assert!(cancelled.summary().ends_with(": cancelled by a test"));
         record.add(&began());
         assert_eq!(record.summary(), "the migration is in progress");
         let ended = MigrationEnded {
