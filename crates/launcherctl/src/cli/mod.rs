@@ -25,7 +25,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::VmArgs;
-use crate::view::output::{Format, print_bytes, print_error, say, wants_json};
+use crate::view::output::{Format, gives, print_bytes, print_error, say, wants_json};
 use crate::{host, verbs};
 use api::Action;
 use client::refusal::with_remedy;
@@ -231,10 +231,18 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Some(code) = complete(&arguments) {
         return code;
     }
-    let wants_json = wants_json(&arguments);
+    let format = if wants_json(&arguments) {
+        Format::Json
+    } else {
+        Format::Text
+    };
+    if gives(&arguments, "--color", "never") {
+        let color = colorchoice_clap::ColorChoice::Never;
+        colorchoice_clap::Color { color }.write_global();
+    }
     let cli = match parse(arguments) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && wants_json => {
+        Err(error) if error.use_stderr() => {
             let rendered = error.render().to_string();
             let (mut text, mut details) = (String::new(), Vec::new());
             for part in rendered.split("\n\n").map(str::trim) {
@@ -244,12 +252,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
                     _ => details.push(part.to_owned()),
                 }
             }
-            print_error(Format::Json, &text, &details);
+            print_error(format, &text, &details);
             return ExitCode::from(2);
         }
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return ExitCode::SUCCESS;
         }
     };
     let format = cli.output;
