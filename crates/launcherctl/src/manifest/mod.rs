@@ -32,6 +32,7 @@ pub use error::{FieldError, MAX_PROBLEMS, ManifestError, in_conversion, in_manif
 pub use network::Card;
 pub use origin::Origin;
 pub use problems::{Problem, Severity, problems};
+pub use rules::text::is_label;
 
 use crate::json::{is_object_at, list_at, set, set_default, text_at};
 use context::context_of_pod;

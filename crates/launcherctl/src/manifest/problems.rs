@@ -103,9 +103,12 @@ pub fn problems(text: &str) -> Vec<Problem> {
     let vms: Vec<_> = vms.collect();
     let of_templates: Vec<Problem> = documents.iter().flat_map(of_template).collect();
     let is_unknown = |node: &&Node| {
-        config_data::Kind::of_document(&node.value()).is_none() && template(node).is_none()
+        config_data::Kind::of_document(&node.value()).is_none()
+            && template(node).is_none()
+            && meant_kind(node).is_none()
+            && node.text("kind") != "DataVolume"
     };
-    if vms.is_empty() && documents.iter().any(|node| !node.text("kind").is_empty()) {
+    if documents.iter().any(|node| !node.text("kind").is_empty()) {
         found.extend(documents.iter().filter(is_unknown).map(not_checked));
     } else if vms.is_empty() {
         let line = documents.first().map_or(1, |node| node.line_of("kind"));
@@ -197,11 +200,16 @@ fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Probl
             let notes = cluster_only::notes(&vmi).into_iter().map(in_vmi);
             let notes: Vec<Problem> = notes.map(Problem::into_note).collect();
             found.extend(of_vmi(vmi).into_iter().map(in_vmi));
-            found.extend(notes);
+            // What follows from an error is no news.
+            let errors = found.clone();
+            let is_known =
+                |note: &Problem| errors.iter().any(|it| is_related(&it.field, &note.field));
+            found.extend(notes.into_iter().filter(|note| !is_known(note)));
         }
-        Err(error) => {
+        Err(mut error) => {
             let is_note = CLUSTER_PARTS.iter().any(|(part, _)| *part == error.field);
             found.push(if is_note {
+                error.message.insert_str(0, "run refuses it: ");
                 problem(error).into_note()
             } else {
                 problem(error)

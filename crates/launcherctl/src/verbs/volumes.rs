@@ -20,12 +20,13 @@ use crate::host::images::{give_image, link_image};
 use crate::host::registry::VmDir;
 use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
-use crate::reports::guest_state::check_runs;
+use crate::manifest::is_label;
 use crate::reports::notify_server::notify_socket;
 use crate::similar::known_names;
 use crate::view::output::{Format, answer, print, say};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
+use client::running::check_runs;
 use client::{Client, GuestState};
 use domain::Domain;
 use domain::disks::Disk;
@@ -272,12 +273,7 @@ fn image_path(dir: &VmDir, name: &str) -> PathBuf {
 
 /// Kubernetes' rule for volume names, which become file names.
 fn check_name(name: &str) -> Result<(), TextError> {
-    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if (1..=63).contains(&name.len())
-        && name.chars().all(is_inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-    {
+    if is_label(name) {
         return Ok(());
     }
     fail!(

@@ -6,7 +6,7 @@
 mod check;
 mod memory;
 mod table;
-mod text;
+pub mod text;
 
 use serde_json::Value;
 

@@ -24,7 +24,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// A DNS label: names of volumes, disks and hosts.
-pub(super) fn is_label(name: &str) -> bool {
+pub fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_name(name)
 }
 
