@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::target::{RunningVm, Target, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
+use crate::files::FileError;
 use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
 use crate::host::failure::Failure;
@@ -44,7 +45,8 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     } else {
         dir.log_file()
     };
-    if !path.exists() {
+    let is_there = path.try_exists();
+    if !is_there.map_err(FileError::on("read", &path))? {
         let path = path.display();
         if args.console {
             fail!(

@@ -163,6 +163,8 @@ async fn copy(
             None => write_stdout(part).await?,
         }
         bytes += read as u64;
+        // The dump is a little larger than the memory.
+        shown.set_length(shown.length().unwrap_or_default().max(bytes));
         shown.set_position(bytes);
     }
 }

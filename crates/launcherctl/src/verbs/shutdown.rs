@@ -11,9 +11,10 @@ use super::target::{TargetError, VmArgs, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::launcher::{REQUEST_INTERVAL, grace};
-use crate::reports::guest_state::check_runs;
+use crate::json::text_at;
 use crate::view::output::{Format, answer};
 use api::Action;
+use client::running::check_runs;
 use client::{CallError, Client, DomainChanges, is_down, is_starting};
 use domain::Domain;
 use terminal::progress::waiting;
@@ -115,7 +116,8 @@ pub async fn shut_down(
         Err(_) => {
             let seconds = limit.unwrap_or(left).as_secs();
             let text = text_error!(
-                "the guest has not shut down within {seconds} s; launcherctl launcher kill forces it off"
+                "the guest has not shut down within {seconds} s; launcherctl stop {} --force (in a pod: launcherctl launcher kill) forces it off",
+                text_at(vmi, "/metadata/name")
             );
             Err(match failure {
                 Some(failure) => text.caused_by(failure).into(),

@@ -9,14 +9,14 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::error::{CtlError, TextError, fail, text_error};
-use crate::files::{display_name, read_text};
+use crate::files::{FileError, display_name, read_text};
 use crate::host::failure::Failure;
 use crate::host::registry::{self, RegistryError, VmDir};
 use crate::json::text_at;
 use crate::manifest::{self, Manifest, in_manifest};
-use crate::reports::guest_state::no_domain;
 use crate::view::output::{Line, say};
 use client::Client;
+use client::running::no_domain;
 use domain::Domain;
 
 /// Why the launcher to call is not known.
@@ -33,6 +33,16 @@ pub enum TargetError {
         "the launcher was sent no VMI since it started; give its file, or wait for virt-handler's next sync"
     )]
     NeedsVmi,
+}
+
+impl TargetError {
+    /// Why nothing is found in the directory of `--root`.
+    pub fn nothing_in(root: &Path) -> CtlError {
+        match std::fs::read_dir(root) {
+            Err(error) => FileError::on("read", root)(error).into(),
+            Ok(_) => Self::NoVmIn(root.to_owned()).into(),
+        }
+    }
 }
 
 /// Which running launcher to call.

@@ -21,17 +21,12 @@ pub fn text(record: &Record, directory: &Path, left_out: &[LeftOut], format: For
         let size = human_size(it.bytes);
         format!("{}\t{}\t{size}\t{}", it.target, it.volume, it.file)
     });
-    let others = left_out.iter().map(|it| {
-        format!(
-            "{}\t{}\t-\tnot in the backup: {}",
-            it.target, it.volume, it.reason
-        )
-    });
-    lines.extend(table(
-        format.width(),
-        "DISK\tVOLUME\tSIZE\tFILE",
-        files.chain(others),
-    ));
+    lines.extend(table(format.width(), "DISK\tVOLUME\tSIZE\tFILE", files));
+    let others = left_out.iter();
+    lines.extend(others.map(|it| {
+        let (target, volume, reason) = (&it.target, &it.volume, it.reason);
+        format!("{target} ({volume}) is not in the backup: {reason}").into()
+    }));
     lines.push(format!("checkpoint: {}", record.checkpoint).into());
     lines.push(format!("file systems: {}", frozen(record)).into());
     lines.push("to restore a disk:".into());
