@@ -1,7 +1,7 @@
 //! `launcherctl status` says what is wrong with a VM: with states that are real. The rules are tested with the client.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,7 @@ async fn status_says_what_is_wrong_and_what_to_do_next() {
     guest.until(UP).await;
 
     a_stopped_qemu(&laptop, &home).await;
+    a_stopped_launcher(&laptop, &home).await;
 
     guest.send(WRITE).await;
     rows_until(&laptop, |rows| rows[0]["state"] == "Paused").await;
@@ -62,10 +63,23 @@ async fn a_stopped_qemu(laptop: &Laptop, home: &Path) {
     let qemu = u32::try_from(qemu).unwrap();
     signal("STOP", &[qemu]);
     let why = format!("QEMU does not answer: its process {qemu} was stopped by a signal");
-    says(home, &["status"], why).await;
+    says(home, &["status"], &why).await;
+    says(home, &["list"], &why).await;
     signal("CONT", &[qemu]);
     let status = done(home, &["status"]).await;
     assert!(!status.contains("problem"), "{status}");
+}
+
+async fn a_stopped_launcher(laptop: &Laptop, home: &Path) {
+    let root = directory(laptop).await.display().to_string();
+    let mut all = laptop.processes_of(&root).into_iter();
+    let is_launcher = |words: &str| words.split(' ').next().unwrap().ends_with("/virt-launcher");
+    let (launcher, _) = all.find(|(_, words)| is_launcher(words)).unwrap();
+    signal("STOP", &[launcher]);
+    let next = format!("kill -CONT {launcher} lets it go on, launcherctl stop laptop --force");
+    says(home, &["list"], next).await;
+    signal("CONT", &[launcher]);
+    says(home, &["list"], "Running").await;
 }
 
 async fn a_full_disk(home: &Path, image: &Path) {
@@ -85,7 +99,13 @@ async fn a_full_disk(home: &Path, image: &Path) {
     let next = problem["next"].as_str().unwrap();
     assert!(next.ends_with("launcherctl unpause laptop"), "{next}");
     assert!(image.exists());
-    let again = "the guest was resumed, and is paused again: the guest is paused (since ";
+    let archive = home.join("debug.tar.gz").display().to_string();
+    done(home, &["debug", "--out", &archive]).await;
+    let file = "launcher-debug/status.json";
+    let mut tar = Command::new("tar");
+    let report = tar.args(["-xOzf", &archive, file]).output().unwrap();
+    assert!(String::from_utf8_lossy(&report.stdout).contains(cause));
+    let again = "the guest was resumed, and is paused again: no space is left for disk data (vd";
     refuses(home, &["unpause"], again).await;
 }
 
