@@ -33,7 +33,7 @@ pub const FAILED: &str = "Failed";
 /// The state while a launcher accepts calls and does not answer them.
 const NOT_ANSWERING: &str = "not answering";
 /// The state while the launcher or guest is being started.
-const STARTING: &str = "starting";
+pub const STARTING: &str = "starting";
 /// The state while a VM ends, until its supervisor has removed everything.
 const STOPPING: &str = "stopping";
 

@@ -73,14 +73,9 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
             remains::forget(vm.name(), &dir);
             last
         }
-        Err(error) if kills() > before => {
-            let why = "memory has run out: the kernel has killed a process of this VM's cgroup";
-            failed(
-                TextError::new(why.to_owned())
-                    .caused_by(error.into_source())
-                    .into(),
-                vm,
-            )
+        Err(_) if kills() > before => {
+            let why = "memory has run out, and the kernel has killed a process of the VM's cgroup: raise its limit (memory.max), or lower spec.domain.memory.guest";
+            failed(TextError::new(why.to_owned()).into(), vm)
         }
         Err(error) => failed(error, vm),
     };

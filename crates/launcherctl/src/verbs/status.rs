@@ -10,7 +10,7 @@ use super::target::{TargetError, VmArgs};
 use crate::error::CtlError;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, VmDir};
-use crate::host::status::{FAILED, LOST, VmStatus, collect, last_vmi};
+use crate::host::status::{FAILED, LOST, STARTING, VmStatus, collect, last_vmi};
 use crate::view::output::{Format, answer, counted, or_dash};
 use client::Client;
 use client::problems::Problem;
@@ -98,14 +98,16 @@ fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
     let pid = status.guest_pid.filter(|_| status.state != LOST);
     lines.extend(pid.map(|pid| row("qemu", format!("process {pid}"))));
     lines.push(row("directory", status.root.display()));
-    let end = if has_failed { ", which ends with" } else { "" };
+    // What a start waits for is there.
+    let shows_log = has_failed || status.state == STARTING;
+    let end = if shows_log { ", which ends with" } else { "" };
     lines.extend(
         status
             .log
             .iter()
             .map(|log| row("log", format!("{}{end}", log.display()))),
     );
-    if has_failed {
+    if shows_log {
         lines.extend(log.iter().map(|line| format!("    {line}")));
     }
     lines
@@ -166,9 +168,10 @@ mod tests {
             page.starts_with("web: Failed: the guest has crashed\n  more\n"),
             "{page}"
         );
-        assert!(
-            page.ends_with("/tmp/l, which ends with\n    error   no disk"),
-            "{page}"
-        );
+        let log = "/tmp/l, which ends with\n    error   no disk";
+        assert!(page.ends_with(log), "{page}");
+        let starts = json!({"state": STARTING, "log": "/tmp/l"});
+        let page = super::page(&status(starts), &["error   no disk".to_owned()]).join("\n");
+        assert!(page.ends_with(log), "{page}");
     }
 }
