@@ -17,11 +17,11 @@ use Outcome::{Refuses, Starts};
 type Note = &'static str;
 
 const OTHER: (Note, Outcome) = (
-    "is not checked; check reads virtual machines",
+    "is not read, neither by check nor by run",
     Refuses("a VirtualMachineInstance or a VirtualMachine is expected"),
 );
 const INSTANCETYPE: (Note, Outcome) = (
-    "spec.instancetype: only a cluster applies ",
+    "spec.instancetype: run refuses it: only a cluster applies ",
     Refuses("by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml"),
 );
 const NODE_DEVICE: Note = "left out, as only a cluster's node gives devices: ";

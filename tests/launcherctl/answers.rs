@@ -48,5 +48,5 @@ fn an_error_has_its_hint_apart() {
     schema::check("error", &near);
     has(near["hint"].as_str().unwrap(), "launcherctl backup DIR");
     assert_eq!(near["error"], "unrecognized subcommand 'snapshot'");
-    assert!(super::stderr(&launcherctl("exec web")).contains("tip: launcherctl guest exec"));
+    assert!(super::stderr(&launcherctl("exec web")).contains("what to do: launcherctl guest exec"));
 }

@@ -138,9 +138,10 @@ fn a_start_that_fails_leaves_the_logs_that_it_names() {
     has(&said, "its last error: no such machine");
     assert!(code == 1 && log.exists(), "{said}");
     let (_, status) = in_home(home.path(), "status demo");
+    has(&status, "  problem    the VM has failed (since ");
     has(
         &status,
-        "  problem    the VM has failed: the launcher ended before it was ready (exit status: 1); launcherctl logs demo ",
+        "): the launcher ended before it was ready (exit status: 1); launcherctl logs demo ",
     );
     let archive = home.path().join("demo.tar.gz").display().to_string();
     in_home(home.path(), &format!("debug demo --out {archive}"));

@@ -139,7 +139,7 @@ fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
 /// A note about a document of another kind.
 fn not_checked(node: &Node) -> Problem {
     let message = format!(
-        "{:?} is not checked; check reads virtual machines, also in pools and replica sets, ConfigMaps and Secrets",
+        "{:?} is not read, neither by check nor by run; they read virtual machines, DataVolumes, ConfigMaps and Secrets, and check also pools and replica sets",
         node.text("kind")
     );
     Problem::of_field(node, FieldError::new("kind", message)).into_note()

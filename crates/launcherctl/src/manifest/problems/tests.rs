@@ -114,8 +114,26 @@ fn templates_of_pools_and_replica_sets_are_checked_and_other_kinds_are_not() {
     assert!(
         policy[0]
             .message
-            .starts_with("\"MigrationPolicy\" is not checked")
+            .starts_with("\"MigrationPolicy\" is not read")
     );
+}
+
+#[test]
+fn what_stands_beside_a_vm_and_is_not_read_is_named() {
+    let vm = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n";
+    let claim = format!("{vm}---\nkind: PersistentVolumeClaim\n");
+    assert_eq!(places(&claim), ["7: kind"]);
+    assert_eq!(problems(&claim)[0].severity, Severity::Note);
+    assert!(places(&format!("{vm}---\nkind: DataVolume\n")).is_empty());
+}
+
+/// What follows from an error is no news: no note says that `run` leaves the interface out.
+#[test]
+fn an_interface_with_a_misspelt_binding_is_no_interface_of_a_cluster() {
+    let vm = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n    devices:\n      interfaces: [{name: a, masqerade: {}}]\n  networks: [{name: a, pod: {}}]\n";
+    let interface = "7: spec.domain.devices.interfaces[0]";
+    assert_eq!(places(vm), [&format!("{interface}.masqerade"), interface]);
+    assert!(problems(vm).iter().all(|it| it.severity == Severity::Error));
 }
 
 /// The problems' lines and fields.

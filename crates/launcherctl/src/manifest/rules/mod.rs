@@ -140,6 +140,7 @@ mod tests {
             "domain": {"devices": {"interfaces": [
                 {"name": "a", "bridge": {}, "masquerade": {}, "macAddress": "zz"},
                 {"name": "b", "bridge": {}, "model": "e1000x"},
+                {"name": "d"},
             ]}},
         }));
         assert_eq!(
@@ -148,6 +149,8 @@ mod tests {
                 "spec.domain.devices.interfaces[0]",
                 "spec.domain.devices.interfaces[0].macAddress",
                 "spec.domain.devices.interfaces[1].model",
+                "spec.domain.devices.interfaces[2]",
+                "spec.domain.devices.interfaces[2].name",
                 "spec.networks[1].pod",
                 "spec.networks[2]",
                 "spec.networks[2].name",

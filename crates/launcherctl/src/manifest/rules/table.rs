@@ -79,7 +79,7 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.devices.disks[].cache", OneOf("none|writethrough|writeback")),
     ("spec.domain.devices.disks[].io", OneOf("native|threads")),
     ("spec.domain.devices.disks[].serial", Text(is_serial, SERIAL)),
-    ("spec.domain.devices.interfaces[]", AtMostOne("bridge|masquerade|sriov|passtBinding|binding")),
+    ("spec.domain.devices.interfaces[]", ExactlyOne("bridge|masquerade|sriov|passtBinding|binding")),
     ("spec.domain.devices.interfaces[].macAddress", Text(is_mac, MAC)),
     ("spec.domain.devices.interfaces[].model",
         OneOf("virtio|e1000|e1000e|igb|ne2k_pci|pcnet|rtl8139")),
