@@ -13,6 +13,7 @@ mod conformance;
 mod examples;
 mod hostile;
 mod launcher_hooks;
+mod plugin_programs;
 mod plugins;
 mod sidecars;
 mod support;

@@ -1,10 +1,13 @@
 //! The program being checked.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -41,13 +44,36 @@ struct Running {
     sidecar: Sidecar,
 }
 
-/// The program's process group. Dropping it kills everything in the group, so that a caller that
+/// The program's process group and descendants. Dropping it kills them all, so that a caller that
 /// gives up leaves no process.
-struct Group(Option<Pid>);
+struct Group {
+    leader: Option<Pid>,
+    /// Descendants seen while the program ran. Once it has ended, one in another session can no
+    /// longer be found by its parent.
+    seen: Vec<(Pid, OwnedFd)>,
+}
+
+impl Group {
+    fn see_descendants(&mut self) {
+        for pid in self.leader.into_iter().flat_map(os::procfs::descendants) {
+            if self.seen.iter().all(|(seen, _)| *seen != pid)
+                && let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
+            {
+                self.seen.push((pid, handle));
+            }
+        }
+    }
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        kill_group(self.0);
+        self.leader.into_iter().for_each(kill_group);
+        for (pid, handle) in &self.seen {
+            // An error: it has ended, and the number may be another process's.
+            if pidfd_send_signal(handle, Signal::STOP).is_ok() {
+                kill_group(*pid);
+            }
+        }
     }
 }
 
@@ -74,7 +100,10 @@ impl Process {
         self.remove_sockets();
         let mut child = self.command.spawn().map_err(Failure::Start)?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        let group = Group(id.and_then(Pid::from_raw));
+        let group = Group {
+            leader: id.and_then(Pid::from_raw),
+            seen: Vec::new(),
+        };
         let deadline = os::time::deadline(limit);
         let found = tokio::select! {
             found = self.find(deadline) => found,
@@ -110,6 +139,7 @@ impl Process {
         if let Some(running) = &mut self.running
             && matches!(running.child.try_wait(), Ok(None))
         {
+            running.group.see_descendants();
             return Ok(running.sidecar.clone());
         }
         self.kill().await;
@@ -139,7 +169,11 @@ impl Process {
     /// [`Failure::StillRunning`].
     pub async fn terminate(&mut self, limit: Duration) -> Result<(), Failure> {
         // The program leads its group. It may have exited already.
-        if let Some(pid) = self.running.as_ref().and_then(|running| running.group.0) {
+        if let Some(pid) = self
+            .running
+            .as_ref()
+            .and_then(|running| running.group.leader)
+        {
             let _ = kill_process(pid, Signal::TERM);
         }
         match self.ended(limit).await {
@@ -188,18 +222,16 @@ async fn first_socket(dir: &Path) -> Sidecar {
     }
 }
 
-/// Kills the group and all descendants: programs that the shim calls have their own groups.
-fn kill_group(group: Option<Pid>) {
-    if let Some(leader) = group {
-        // The group is stopped first, so that it starts no other process meanwhile.
-        let _ = kill_process_group(leader, Signal::STOP);
-        let started = os::procfs::descendants(leader);
-        let _ = kill_process_group(leader, Signal::KILL);
-        for pid in started {
-            // The group may have members whose parent has exited.
-            let _ = kill_process_group(pid, Signal::KILL);
-            let _ = kill_process(pid, Signal::KILL);
-        }
+/// Kills a process, its group and all descendants: programs that the shim calls have their own
+/// groups.
+fn kill_group(leader: Pid) {
+    // The group is stopped first, so that it starts no other process meanwhile.
+    let _ = kill_process_group(leader, Signal::STOP);
+    let started = os::procfs::descendants(leader);
+    for pid in std::iter::once(leader).chain(started) {
+        // The group may have members whose parent has exited.
+        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 
