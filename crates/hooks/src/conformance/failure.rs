@@ -18,6 +18,13 @@ pub enum Failure {
     Start(#[source] io::Error),
     #[error("the program ended: {status}")]
     Exited { status: ExitStatus },
+    #[error("the program ended: {status}")]
+    EndedInCall {
+        status: ExitStatus,
+        /// How the call failed.
+        #[source]
+        call: Box<Failure>,
+    },
     #[error(transparent)]
     NotReady(#[from] HookError),
     #[error("the program has no socket in the directory")]

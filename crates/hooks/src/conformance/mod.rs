@@ -161,9 +161,12 @@ impl Run {
                 domain_xml: &self.domain_xml,
                 timeout: self.limits.call,
             };
-            let result = call.check(check).await;
+            let mut result = call.check(check).await;
             if check.is_timed() {
                 slowest = slowest.max(start.elapsed());
+            }
+            if let Err(failure) = result {
+                result = Err(self.process.cause(failure).await);
             }
             if result.is_err() && check.has_valid_input() {
                 failing.push(check.hook_point());

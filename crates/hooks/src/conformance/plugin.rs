@@ -119,15 +119,19 @@ impl Run {
                 continue;
             }
             let start = Instant::now();
-            let result = self.check(check).await;
+            let mut result = self.check(check).await;
             let is_first = checks.first() == Some(&check);
             if matches!(&result, Err(Failure::Plugin(error)) if is_first && is_unserved(error)) {
                 skipped = Some(UNSERVED);
                 self.skip(check, UNSERVED);
                 continue;
             }
+            let time = start.elapsed();
+            if let Err(failure) = result {
+                result = Err(self.process.cause(failure).await);
+            }
             if is_first {
-                self.slowest = self.slowest.max(start.elapsed());
+                self.slowest = self.slowest.max(time);
                 skipped = result.is_err().then_some(FAILS_VALID_INPUT);
             }
             self.record(check, start, result);

@@ -19,6 +19,9 @@ use crate::sidecar::{Sidecar, Version};
 /// Delay before a plugin's directory is read again.
 const SOCKET_RETRY_DELAY: Duration = Duration::from_millis(20);
 
+/// How long the program may take to exit after a call that its end broke: its sockets close first.
+const EXIT_DELAY: Duration = Duration::from_millis(500);
+
 /// How a program shows that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -144,6 +147,20 @@ impl Process {
         }
         self.kill().await;
         self.start(limit).await
+    }
+
+    /// Why a call failed: the program's end, if it has ended with the call.
+    pub async fn cause(&mut self, failure: Failure) -> Failure {
+        let Some(running) = &mut self.running else {
+            return failure;
+        };
+        match timeout(EXIT_DELAY, running.child.wait()).await {
+            Ok(Ok(status)) => Failure::EndedInCall {
+                status,
+                call: Box::new(failure),
+            },
+            _ => failure,
+        }
     }
 
     /// Waits for the program to exit.
