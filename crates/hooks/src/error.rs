@@ -85,7 +85,7 @@ pub enum CallError {
     #[error("the connection broke before the answer arrived: {}", root_cause(.0.as_ref()))]
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// The sidecar answered with an error.
-    #[error("failed with {code:?}: {message}")]
+    #[error("failed with {code:?}: {}", if message.trim().is_empty() { "it gave no reason" } else { message })]
     Failed {
         code: Code,
         /// The sidecar's text, at most [`MAX_MESSAGE_CHARS`].

@@ -137,3 +137,13 @@ async fn an_evaluator_gets_the_expression_the_domain_and_the_vmi_within_limits()
     assert!(domain.concat().contains("<name>test-vm</name>"), "{seen}");
     assert_eq!([*vmi, *memory, *cpu], ["{}", "524288", "10"]);
 }
+
+#[test]
+fn a_refusal_without_a_text_says_so() {
+    let refused = |text: &str| {
+        let status = tonic::Status::aborted(text);
+        crate::CallError::from_status(status, 1).to_string()
+    };
+    assert_eq!(refused(" "), "failed with Aborted: it gave no reason");
+    assert_eq!(refused("no licence"), "failed with Aborted: no licence");
+}
