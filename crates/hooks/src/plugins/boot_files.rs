@@ -89,6 +89,8 @@ pub enum BootFileError {
     },
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
+    #[error("{} is a link; a plugin's files must not be links", .0.display())]
+    Link(PathBuf),
     #[error("the plugin's {name} has {size} bytes; at most {limit} are read")]
     TooLarge {
         name: &'static str,
@@ -317,7 +319,10 @@ impl Copies {
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         openat2(&self.dir, name, flags, Mode::empty(), resolve)
             .map(File::from)
-            .map_err(|error| failed("open", &self.path.join(name))(error.into()))
+            .map_err(|error| match error {
+                rustix::io::Errno::LOOP => BootFileError::Link(self.path.join(name)),
+                _ => failed("open", &self.path.join(name))(error.into()),
+            })
     }
 }
 

@@ -140,7 +140,7 @@ fn a_copy_that_the_guest_could_not_use_is_refused() {
                 fs::remove_file(copies.join("nvram.fd")).unwrap();
                 symlink("/etc/passwd", copies.join("nvram.fd")).unwrap();
             },
-            "open",
+            "preboot/nvram.fd is a link; a plugin's files must not be links",
         ),
         (
             |copies| {
