@@ -22,7 +22,7 @@ use super::sidecar::Socket;
 use crate::error::CallError;
 
 /// The plugin's name, where the caller does not say one.
-const NAME: &str = "plugin";
+const NAME: &str = "under-test";
 
 /// A plugin's sidecar, below a directory that stands for the root of its pod.
 #[derive(Debug, Clone)]
