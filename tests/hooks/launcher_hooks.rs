@@ -11,7 +11,9 @@ use api::proto::hooks::plugins::{
     GuestDefinitionRequest, GuestDefinitionResponse, MigrationSettings, PreBootRequest,
     PreBootResponse, PreMigrationSourceRequest, PreMigrationSourceResponse,
 };
-use hooks::plugins::{InvocationContext, LauncherHookPoint, Pipeline, PluginError};
+use hooks::plugins::{
+    BootFile, BootFileKind, InvocationContext, LauncherHookPoint, Pipeline, PluginError,
+};
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
@@ -52,9 +54,15 @@ impl LauncherHookService for Plugin {
 
     async fn pre_boot(
         &self,
-        _: Request<PreBootRequest>,
+        request: Request<PreBootRequest>,
     ) -> Result<Response<PreBootResponse>, Status> {
         self.call("PreBoot");
+        let nvram = &request.get_ref().nvram;
+        if !nvram.is_empty() {
+            let mut content = std::fs::read(nvram).unwrap();
+            *content.last_mut().unwrap() += 1;
+            std::fs::write(nvram, content).unwrap();
+        }
         Ok(Response::new(PreBootResponse {}))
     }
 
@@ -229,4 +237,22 @@ async fn the_sockets_have_their_time_together() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test]
+async fn pre_boot_tells_which_files_a_plugin_has_changed() {
+    let pod = Pod::new();
+    let mut content = vec![0; 64];
+    content[40..44].copy_from_slice(b"_FVH");
+    let path = pod.root.path().join("nvram.fd");
+    std::fs::write(&path, content).unwrap();
+    let nvram = BootFile::find(BootFileKind::Nvram, path, None).unwrap();
+    let sidecar =
+        json!({"socketPath": "/var/run/kubevirt-plugin/b/s", "permittedHooks": ["PreBoot"]});
+    let list =
+        json!([{"metadata": {"name": "b"}, "spec": {"launcherHooks": [{"sidecar": sidecar}]}}]);
+    let (xml, vmi) = (XML.to_owned(), Bytes::from_static(b"{}"));
+    let pipeline = pod.pipeline(list);
+    let changed = pipeline.pre_boot(vec![nvram], xml, &vmi, later()).await;
+    assert_eq!(changed.unwrap(), [("b".to_owned(), vec!["NVRAM"])]);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::support::{VMI, built_example};
 use hooks::conformance::{Check, Conformance, Limits, Outcome, Subject, check};
+use hooks::plugin_dry_run::{PluginDryRun, PluginInput, dry_run_plugin_program};
 use hooks::plugins::TrialPod;
 use prost::bytes::Bytes;
 use tokio::process::Command;
@@ -104,4 +105,64 @@ async fn a_program_that_ends_in_a_call_has_failed_there() {
         let expected = "the program ended: exit status: 3: ";
         assert!(why.starts_with(expected), "{point:?}: {why}");
     }
+}
+
+async fn tried(command: impl FnOnce(&TrialPod) -> Command, vmi: &'static str) -> PluginDryRun {
+    let root = tempfile::tempdir().unwrap();
+    let pod = TrialPod::new(root.path(), None).unwrap();
+    let command = command(&pod);
+    let input = PluginInput {
+        vmi_json: Bytes::from_static(vmi.as_bytes()),
+        domain_xml: XML.to_owned(),
+        pod,
+    };
+    dry_run_plugin_program(command, input, LONG).await.unwrap()
+}
+
+const SERVE: &str = "exec \"$2\" \"$1\"";
+
+#[tokio::test]
+async fn a_trial_shows_all_points_with_a_refused_one() {
+    let vmi = r#"{"metadata":{"labels":{"storage":"frozen"}}}"#;
+    let run = tried(|pod| shell(SERVE, pod), vmi).await;
+    let [definition, migration] = &run.points[..] else {
+        panic!("{run:?}")
+    };
+    assert!(definition.refused.is_none() && !definition.changes.is_empty());
+    let why = migration.refused.as_deref().unwrap();
+    assert!(why.starts_with("plugin under-test hook 0 failed"), "{why}");
+    assert!(why.ends_with("its storage must not move"), "{why}");
+    assert!(!run.passed());
+    let shown = run.lines().join("\n");
+    assert!(shown.contains("PreMigrationSource is refused: "), "{shown}");
+
+    let run = tried(|pod| shell(SERVE, pod), VMI).await;
+    assert!(run.passed(), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_trial_blames_the_point_at_which_the_program_ended() {
+    let run = tried(|pod| python(ENDS_IN_A_CALL, pod), VMI).await;
+    let why: Vec<_> = run.points.iter().map(|point| &point.refused).collect();
+    assert_eq!(why.len(), 3);
+    for why in why {
+        let why = why.as_deref().unwrap_or_default();
+        assert!(
+            why.starts_with("the program ended: exit status: 3"),
+            "{why}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_trial_fails_for_a_program_that_serves_no_point() {
+    let sidecar = built_example("sidecar_watchdog");
+    let serve = |pod: &TrialPod| {
+        let mut command = Command::new(sidecar);
+        command.arg(pod.socket_dir());
+        command
+    };
+    let run = tried(serve, VMI).await;
+    assert!(run.points.is_empty() && !run.passed());
+    assert!(run.lines().concat().contains("it serves no hook point"));
 }

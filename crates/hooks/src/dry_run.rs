@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::conformance::program::{Process, Protocol};
 use super::diff::{Changes, diff};
 use super::error::{HookError, UnusableReason};
-use super::plugins::PluginError;
 use super::sidecar::{HookPoint, Sidecar};
 use super::{client, cloud_init, discovery, sidecars::Sidecars, work};
 
@@ -79,9 +78,6 @@ pub enum ProgramError {
     /// A launcher would refuse the sidecar or its answer.
     #[error(transparent)]
     Hook(#[from] HookError),
-    /// A launcher would refuse the plugin's answer.
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
     /// The socket of a plugin that runs.
     #[error("{}: a plugin's socket is in a directory var/run/kubevirt-plugin/<plugin>, as in its pod", .0.display())]
     Place(PathBuf),

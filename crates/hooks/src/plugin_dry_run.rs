@@ -9,6 +9,7 @@ use prost::bytes::Bytes;
 use serde::Serialize;
 use tokio::process::Command;
 
+use super::conformance::Failure;
 use super::conformance::program::{Process, Protocol};
 use super::diff::{self, Changes};
 use super::dry_run::ProgramError;
@@ -35,6 +36,9 @@ pub struct PluginChanges {
     pub changes: Vec<String>,
     /// Changes by a second call with the first result.
     pub again: Vec<String>,
+    /// Why a launcher would refuse the start or the migration; no changes then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,11 +53,13 @@ pub struct PluginDryRun {
 }
 
 impl PluginDryRun {
-    /// Whether no second call changes anything. A launcher calls a plugin again for a start that is
-    /// repeated.
+    /// Whether it serves a point, none is refused, and no second call changes anything. A launcher
+    /// calls a plugin again for a start that is repeated.
     #[must_use]
-    pub fn is_idempotent(&self) -> bool {
-        self.points.iter().all(|point| point.again.is_empty())
+    pub fn passed(&self) -> bool {
+        let mut points = self.points.iter();
+        let is_good = |point: &PluginChanges| point.again.is_empty() && point.refused.is_none();
+        !self.points.is_empty() && points.all(is_good)
     }
 
     /// The result for people.
@@ -67,8 +73,13 @@ impl PluginDryRun {
             point,
             changes,
             again,
+            refused,
         } in &self.points
         {
+            if let Some(why) = refused {
+                lines.push(format!("  {point} is refused: {why}"));
+                continue;
+            }
             let nothing = if changes.is_empty() { " nothing" } else { "" };
             lines.push(format!("  {point} changes{nothing}"));
             lines.extend(changes.iter().map(|change| format!("    {change}")));
@@ -82,11 +93,12 @@ impl PluginDryRun {
 }
 
 /// Starts a program, calls it at each of its points as a launcher does and with its checks, and
-/// again with the result, and kills it. The program makes its socket in [`TrialPod::socket_dir`].
-/// `limit` applies to its start and to each call.
+/// again with the result, and kills it. The program makes its socket in [`TrialPod::socket_dir`]. If
+/// it has ended, it is started again for the next point. `limit` applies to its start and to each
+/// call.
 ///
 /// # Errors
-/// [`ProgramError`]: also that with which a launcher would refuse the start or migration.
+/// [`ProgramError::Start`], [`ProgramError::Place`]. A point that fails is in the result.
 pub async fn dry_run_plugin_program(
     command: Command,
     input: PluginInput,
@@ -95,7 +107,7 @@ pub async fn dry_run_plugin_program(
     let mut process = Process::new(command, input.pod.socket_dir(), Protocol::Plugin);
     let started = process.start(limit).await;
     let sidecar = started.map_err(|error| ProgramError::Start(Box::new(error)))?;
-    let tried = dry_run_plugin(&sidecar.socket, input, limit).await;
+    let tried = try_points(&sidecar.socket, Some(&mut process), input, limit).await;
     process.kill().await;
     tried
 }
@@ -103,79 +115,111 @@ pub async fn dry_run_plugin_program(
 /// Like [`dry_run_plugin_program`], with the socket of a sidecar that runs.
 ///
 /// # Errors
-/// [`ProgramError`].
+/// [`ProgramError::Place`].
 pub async fn dry_run_plugin(
     socket: &Path,
     input: PluginInput,
     limit: Duration,
 ) -> Result<PluginDryRun, ProgramError> {
-    let trial = Trial::of_socket(socket, input.vmi_json.clone(), limit);
-    let trial = trial.ok_or_else(|| ProgramError::Place(socket.to_owned()))?;
+    try_points(socket, None, input, limit).await
+}
+
+async fn try_points(
+    socket: &Path,
+    mut process: Option<&mut Process>,
+    input: PluginInput,
+    limit: Duration,
+) -> Result<PluginDryRun, ProgramError> {
+    let of_socket = |path: &Path| {
+        let trial = Trial::of_socket(path, input.vmi_json.clone(), limit);
+        trial.ok_or_else(|| ProgramError::Place(path.to_owned()))
+    };
+    let mut trial = of_socket(socket)?;
     let mut run = PluginDryRun {
         plugin: socket.display().to_string(),
         points: Vec::new(),
         xml: input.domain_xml.clone(),
     };
-    if let Some((xml, changes)) = served(definition(&trial, &input.domain_xml).await)? {
+    for point in LauncherHookPoint::ALL {
+        if let Some(process) = &mut process {
+            match process.running(limit).await {
+                Ok(sidecar) => trial = of_socket(&sidecar.socket)?,
+                Err(failure) => {
+                    run.points.push(refused(point, &failure));
+                    continue;
+                }
+            }
+        }
+        let changes = match call(point, &trial, &input.pod, &mut run.xml).await {
+            Ok(changes) => changes,
+            Err(error) if is_unserved(&error) => continue,
+            Err(error) => match &mut process {
+                Some(process) => refused(point, &process.cause(error.into()).await),
+                None => refused(point, &error.into()),
+            },
+        };
         run.points.push(changes);
-        run.xml = xml;
     }
-    let boot = served(boot(&trial, &input.pod).await)?;
-    run.points.extend(boot);
-    run.points.extend(served(migration(&trial).await)?);
     Ok(run)
 }
 
-/// `None` if the sidecar does not serve the hook point.
-fn served<T>(result: Result<T, PluginError>) -> Result<Option<T>, ProgramError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_unserved(&error) => Ok(None),
-        Err(error) => Err(error.into()),
+fn refused(point: LauncherHookPoint, failure: &Failure) -> PluginChanges {
+    PluginChanges {
+        point,
+        changes: Vec::new(),
+        again: Vec::new(),
+        refused: Some(os::logging::chain(failure)),
     }
 }
 
-async fn definition(trial: &Trial, xml: &str) -> Result<(String, PluginChanges), PluginError> {
-    let first = trial.guest_definition(xml.to_owned()).await?;
-    let second = trial.guest_definition(first.clone()).await?;
-    let changes = |before: &str, after: &str| {
-        let parse = |xml: &str| Element::parse(xml).map_err(PluginError::Domain);
-        Ok::<_, PluginError>(list(&diff::diff(&parse(before)?, &parse(after)?)))
+/// Calls the plugin twice at a point. `xml` becomes the domain that it returns.
+async fn call(
+    point: LauncherHookPoint,
+    trial: &Trial,
+    pod: &TrialPod,
+    xml: &mut String,
+) -> Result<PluginChanges, PluginError> {
+    let (changes, again) = match point {
+        LauncherHookPoint::GuestDefinition => {
+            let first = trial.guest_definition(xml.clone()).await?;
+            let second = trial.guest_definition(first.clone()).await?;
+            let lists = (changes(xml, &first)?, changes(&first, &second)?);
+            *xml = first;
+            lists
+        }
+        LauncherHookPoint::PreBoot => (
+            names(trial.pre_boot(pod.files()).await?),
+            names(trial.pre_boot(pod.files()).await?),
+        ),
+        LauncherHookPoint::PreMigrationSource => {
+            let given = example_settings();
+            let first = trial.pre_migration_source(given.clone()).await?;
+            let second = trial.pre_migration_source(first.clone()).await?;
+            (
+                settings_changes(&given, &first),
+                settings_changes(&first, &second),
+            )
+        }
     };
-    let changes = PluginChanges {
-        point: LauncherHookPoint::GuestDefinition,
-        changes: changes(xml, &first)?,
-        again: changes(&first, &second)?,
-    };
-    Ok((first, changes))
+    Ok(PluginChanges {
+        point,
+        changes,
+        again,
+        refused: None,
+    })
 }
 
-fn list(changes: &Changes) -> Vec<String> {
-    let shown = changes.list.iter().map(ToString::to_string);
-    shown
-        .chain(changes.more.then(|| "and more".to_owned()))
+fn changes(before: &str, after: &str) -> Result<Vec<String>, PluginError> {
+    let parse = |xml: &str| Element::parse(xml).map_err(PluginError::Domain);
+    let Changes { list, more, .. } = diff::diff(&parse(before)?, &parse(after)?);
+    let shown = list.iter().map(ToString::to_string);
+    Ok(shown.chain(more.then(|| "and more".to_owned())).collect())
+}
+
+/// The changed files.
+fn names(files: Vec<&'static str>) -> Vec<String> {
+    files
+        .into_iter()
+        .map(|name| format!("the {name}"))
         .collect()
-}
-
-async fn boot(trial: &Trial, pod: &TrialPod) -> Result<PluginChanges, PluginError> {
-    let text = |is_changed: bool| {
-        let text = "the cloud-init image or the NVRAM";
-        is_changed.then(|| text.to_owned()).into_iter().collect()
-    };
-    Ok(PluginChanges {
-        point: LauncherHookPoint::PreBoot,
-        changes: text(trial.pre_boot(pod.files()).await?),
-        again: text(trial.pre_boot(pod.files()).await?),
-    })
-}
-
-async fn migration(trial: &Trial) -> Result<PluginChanges, PluginError> {
-    let given = example_settings();
-    let first = trial.pre_migration_source(given.clone()).await?;
-    let second = trial.pre_migration_source(first.clone()).await?;
-    Ok(PluginChanges {
-        point: LauncherHookPoint::PreMigrationSource,
-        changes: settings_changes(&given, &first),
-        again: settings_changes(&first, &second),
-    })
 }

@@ -62,15 +62,18 @@ impl PreBoot {
     pub fn run(self, domain: &Domain, job: &Job) -> Result<Vec<String>, LauncherError> {
         let files = self.files(&read_spec(domain, XmlKind::Inactive)?);
         let xml = domain.xml(XmlKind::Inactive)?;
-        Handle::current().block_on(async {
+        let modified = Handle::current().block_on(async {
             let hooks = self
                 .plugins
                 .pre_boot(files, xml, &self.vmi_json, self.deadline);
             tokio::select! {
-                modified_by = hooks => Ok(modified_by?),
-                () = job.cancelled() => Err(DomainStartError::Killed.into()),
+                modified = hooks => Ok(modified?),
+                () = job.cancelled() => Err(LauncherError::from(DomainStartError::Killed)),
             }
-        })
+        })?;
+        let mut plugins: Vec<String> = modified.into_iter().map(|(plugin, _)| plugin).collect();
+        plugins.dedup();
+        Ok(plugins)
     }
 
     fn files(&self, defined: &DomainSpec) -> Vec<BootFile> {

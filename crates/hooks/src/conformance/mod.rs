@@ -25,7 +25,7 @@ use prost::bytes::Bytes;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-use self::failure::Failure;
+pub(crate) use self::failure::Failure;
 use self::program::{Process, Protocol};
 pub use self::table::{Check, CheckResult, Conformance, Outcome};
 use super::plugins::TrialPod;

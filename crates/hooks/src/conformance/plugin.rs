@@ -189,7 +189,7 @@ impl Run {
             Check::PreBootIdempotence => {
                 trial.pre_boot(self.pod.files()).await?;
                 let changed = trial.pre_boot(self.pod.files()).await?;
-                not_again(!changed, || "a file".to_owned())?;
+                not_again(changed.is_empty(), || changed.join(", "))?;
             }
             Check::PreBootWithoutFiles => {
                 trial.pre_boot(Vec::new()).await?;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::boot_files::{self, BootFile, BootFileKind};
 use super::context::InvocationContext;
 use super::error::{PluginError, PluginHookError};
-use super::pipeline::{Pipeline, add_once};
+use super::pipeline::Pipeline;
 use super::point::LauncherHookPoint;
 use super::selection::Selected;
 use super::sidecar::SOCKET_TIMEOUT;
@@ -19,8 +19,8 @@ use crate::work;
 
 impl Pipeline {
     /// Calls the `PreBoot` hooks, each with the files that the one before left, and puts changed
-    /// files in their places once all have answered. Returns the names of the plugins that changed
-    /// a file.
+    /// files in their places once all have answered. Returns each plugin that changed a file, with
+    /// the names of its files.
     ///
     /// # Errors
     /// [`PluginError::Condition`]; [`PluginError::Hook`] unless the failure strategy is `Ignore`.
@@ -31,7 +31,7 @@ impl Pipeline {
         xml: String,
         vmi_json: &Bytes,
         deadline: Instant,
-    ) -> Result<Vec<String>, PluginError> {
+    ) -> Result<Vec<(String, Vec<&'static str>)>, PluginError> {
         let point = LauncherHookPoint::PreBoot;
         let selected = self.select(point, xml, vmi_json, deadline).await?;
         let ready_by = os::time::deadline(SOCKET_TIMEOUT);
@@ -45,7 +45,7 @@ impl Pipeline {
                 Ok(changed) => {
                     hook.log(start, changed.len(), &changed.join(", "));
                     if !changed.is_empty() {
-                        add_once(&mut modified_by, hook.name());
+                        modified_by.push((hook.name().to_owned(), changed));
                     }
                 }
                 Err(error) => hook.tolerate(error)?,

@@ -302,7 +302,7 @@ enum Service {
 }
 
 /// Adds a plugin's name, if it is not the last one.
-pub(super) fn add_once(names: &mut Vec<String>, name: &str) {
+fn add_once(names: &mut Vec<String>, name: &str) {
     if names.last().is_none_or(|last| last != name) {
         names.push(name.to_owned());
     }

@@ -15,6 +15,13 @@ pub enum LauncherHookPoint {
 }
 
 impl LauncherHookPoint {
+    /// In the order in which a virtual machine comes to them.
+    pub const ALL: [Self; 3] = [
+        Self::GuestDefinition,
+        Self::PreBoot,
+        Self::PreMigrationSource,
+    ];
+
     /// The name in `hookPoint` and `permittedHooks`, and of the gRPC method.
     #[must_use]
     pub const fn name(self) -> &'static str {

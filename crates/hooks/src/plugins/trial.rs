@@ -110,15 +110,17 @@ impl Trial {
         Ok(applied.await?.xml)
     }
 
-    /// Calls `PreBoot` with copies of the files, which then have what the plugin left.
+    /// Calls `PreBoot` with copies of the files, which then have what the plugin left. Returns the
+    /// names of the changed ones.
     ///
     /// # Errors
     /// Why a launcher would refuse to start the virtual machine.
-    pub async fn pre_boot(&self, files: Vec<BootFile>) -> Result<bool, PluginError> {
+    pub async fn pre_boot(&self, files: Vec<BootFile>) -> Result<Vec<&'static str>, PluginError> {
         let pipeline = self.pipeline(LauncherHookPoint::PreBoot)?;
         let (xml, vmi) = ("<domain/>".to_owned(), &self.vmi_json);
         let modified_by = pipeline.pre_boot(files, xml, vmi, self.deadline());
-        Ok(!modified_by.await?.is_empty())
+        let files = modified_by.await?.into_iter();
+        Ok(files.flat_map(|(_, names)| names).collect())
     }
 
     /// Calls `PreMigrationSource`. Returns the accepted settings.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
-use tokio::process::Command;
 
 use super::{show, socket_dir, temporary_dir, until_signal};
 use crate::error::{CtlError, TextError, text_error};
@@ -44,7 +43,8 @@ pub struct TryArgs {
     verbose: bool,
 }
 
-/// `hooks try`: exit status 1 for a sidecar that is not idempotent.
+/// `hooks try`: exit status 1 for a sidecar that is not idempotent, and for a plugin that is refused at
+/// a point or serves none.
 ///
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
@@ -67,7 +67,12 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
             domain_xml,
             pod,
         };
-        return try_plugin(running, program, input, format).await;
+        let tried = match program {
+            None => until_signal(dry_run_plugin(running, input, HOOK_TIMEOUT)).await??,
+            Some(it) => until_signal(dry_run_plugin_program(it, input, HOOK_TIMEOUT)).await??,
+        };
+        print(format, &json!(tried), || tried.lines());
+        return Ok(ExitCode::from(u8::from(!tried.passed())));
     }
     let data = pod::example_cloud_init(links.path(), &vmi)
         .map_err(|error| text_error!("the VMI's cloud-init data").caused_by(error))?;
@@ -94,20 +99,6 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     print(format, &tried.to_json(), || summary(&tried, why_not_called));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
-    Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
-}
-
-async fn try_plugin(
-    running: &Path,
-    program: Option<Command>,
-    input: PluginInput,
-    format: Format,
-) -> Result<ExitCode, CtlError> {
-    let tried = match program {
-        None => until_signal(dry_run_plugin(running, input, HOOK_TIMEOUT)).await??,
-        Some(it) => until_signal(dry_run_plugin_program(it, input, HOOK_TIMEOUT)).await??,
-    };
-    print(format, &json!(tried), || tried.lines());
     Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
 }
 
