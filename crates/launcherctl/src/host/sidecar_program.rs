@@ -54,11 +54,11 @@ pub struct SidecarProgram {
 }
 
 impl SidecarProgram {
-    /// From a program or directory, with arguments.
+    /// From a program or directory, with arguments. A plugin serves gRPC itself.
     ///
     /// # Errors
     /// There is no such program, or the directory has nothing for a shim to call.
-    pub fn new(words: &[String]) -> Result<Self, CtlError> {
+    pub fn new(words: &[String], is_plugin: bool) -> Result<Self, CtlError> {
         let Some((first, arguments)) = words.split_first() else {
             fail!("the sidecar's program is empty");
         };
@@ -72,6 +72,11 @@ impl SidecarProgram {
         if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
             let (program, arguments) = (PathBuf::from(first), arguments.to_vec());
             return of(Kind::Server { program, arguments });
+        }
+        if is_plugin {
+            fail!(
+                "{first}: a plugin serves gRPC itself, so its program needs {{}} in an argument: it stands for the directory in which the plugin makes its socket"
+            );
         }
         let path = Path::new(first);
         let path = path.canonicalize().map_err(FileError::on("find", path))?;
@@ -119,9 +124,9 @@ impl SidecarProgram {
     ///
     /// # Errors
     /// Those of [`Self::new`].
-    pub fn parse(text: &str) -> Result<Self, CtlError> {
+    pub fn parse(text: &str, is_plugin: bool) -> Result<Self, CtlError> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        Self::new(&words)
+        Self::new(&words, is_plugin)
     }
 
     /// The command that serves on a socket in `socket_dir`. The directory `links`, in the VM's, must
@@ -192,7 +197,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Result<SidecarProgram, CtlError> {
-        SidecarProgram::parse(text)
+        SidecarProgram::parse(text, false)
     }
 
     fn refusal(text: &str) -> String {
@@ -224,5 +229,8 @@ mod tests {
         let arguments: Vec<_> = command.as_std().get_args().collect();
         assert_eq!(arguments, ["--dir=/run/s"]);
         assert_eq!(refusal(" "), "the sidecar's program is empty");
+        let plugin = SidecarProgram::parse(&script.display().to_string(), true).unwrap_err();
+        let said = plugin.to_string();
+        assert!(said.contains("needs {} in an argument"), "{said}");
     }
 }

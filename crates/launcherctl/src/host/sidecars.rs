@@ -50,7 +50,9 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     let wanted = wanted(vmi)?;
     let mut given = args.programs.iter().peekable();
     if args.no_sidecars || wanted.is_empty() {
-        return given.map(|text| SidecarProgram::parse(text)).collect();
+        return given
+            .map(|text| SidecarProgram::parse(text, false))
+            .collect();
     }
     let is_script = |sidecar: &Value| is_object_at(sidecar, "/configMap");
     let images = wanted.iter().filter(|sidecar| !is_script(sidecar)).count();
@@ -69,7 +71,7 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     let program = |(number, sidecar): (usize, &Value)| {
         let text = given.next_if(|_| count > images || !is_script(sidecar));
         let mut program = match text {
-            Some(text) => SidecarProgram::parse(text)?,
+            Some(text) => SidecarProgram::parse(text, false)?,
             None => SidecarProgram::of_config_map(number, &copy_at(sidecar, "/configMap"))?,
         };
         program.version = shim_version(sidecar).unwrap_or(program.version);

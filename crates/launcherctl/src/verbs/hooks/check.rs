@@ -38,7 +38,7 @@ pub struct CheckArgs {
     /// Milliseconds that the slowest call may take
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     slowest: u64,
-    /// The program is a plugin's sidecar: it serves LauncherHookService
+    /// The program is a plugin's sidecar: it serves LauncherHookService; it needs {}
     #[arg(long)]
     plugin: bool,
     /// Show what the sidecar prints
@@ -56,7 +56,7 @@ pub struct CheckArgs {
 /// # Errors
 /// The program is missing, or the VMI is unreadable.
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let program = SidecarProgram::new(&args.program)?;
+    let program = SidecarProgram::new(&args.program, args.plugin)?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
     let (vmi, vmi_json, domain_xml) = inputs_of(args.vmi.as_deref())?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;

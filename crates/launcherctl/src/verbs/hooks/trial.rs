@@ -35,7 +35,7 @@ pub struct TryArgs {
     /// serves gRPC itself on a socket in the directory {}
     #[arg(long, value_name = "PROGRAM")]
     sidecar: String,
-    /// The sidecar is a plugin's: it serves LauncherHookService
+    /// The sidecar is a plugin's: it serves LauncherHookService; a program needs {}
     #[arg(long)]
     plugin: bool,
     /// Show what a program that is started prints
@@ -55,7 +55,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let running = Path::new(&args.sidecar);
     let mut program = None;
     if !is_socket(running) {
-        let sidecar = SidecarProgram::parse(&args.sidecar)?;
+        let sidecar = SidecarProgram::parse(&args.sidecar, args.plugin)?;
         let command = program.insert(sidecar.command(&socket_dir, links.path())?);
         show(command, args.verbose);
     }
