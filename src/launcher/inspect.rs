@@ -9,6 +9,7 @@ use super::vm::events::IoError;
 use super::vm::{Phase, Snapshot, Vm};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk, SetupResponse};
 use domain::Domain;
+use hooks::CurrentCall;
 use os::lock::lock;
 
 pub struct Inspection {
@@ -17,6 +18,7 @@ pub struct Inspection {
     config: Arc<LauncherConfig>,
     /// The input of the last start's conversion, as JSON.
     last_context: Arc<Mutex<String>>,
+    hook: CurrentCall,
 }
 
 impl Inspection {
@@ -25,12 +27,14 @@ impl Inspection {
         vm: Arc<Vm>,
         config: Arc<LauncherConfig>,
         last_context: Arc<Mutex<String>>,
+        hook: CurrentCall,
     ) -> Self {
         Self {
             libvirt,
             vm,
             config,
             last_context,
+            hook,
         }
     }
 
@@ -84,6 +88,7 @@ impl Inspection {
             failed_disks: self.failed_disks(),
             phase_unix_micros: snapshot.phase_since.as_microsecond(),
             is_adopted: self.vm.is_adopted(),
+            called_hook: self.hook.whom().unwrap_or_default(),
         }
     }
 

@@ -173,6 +173,7 @@ impl Launcher {
                 vm.clone(),
                 config.clone(),
                 handles.last_context,
+                handles.sidecars.current_call().clone(),
             ),
             hand_over: HandOver::new(vm.clone(), handles.notifier.clone()),
             libvirt,

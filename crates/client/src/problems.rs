@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::refusal::plain;
+use super::refusal::{self, plain, split_remedy};
 use super::{GuestState, has_arrived, is_migrating};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
@@ -100,10 +100,11 @@ pub struct Facts {
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     not_there,
     without_supervisor,
     silent,
+    hook_awaited,
     stopped_qemu,
     guest_stopped,
     memory_short,
@@ -159,11 +160,14 @@ fn not_there(facts: &Facts) -> Option<Problem> {
             first_line(reason),
             "run --emulate does without it, launcherctl logs{vm} has the log, launcherctl stop{vm} removes it",
         ),
-        Condition::Failed(reason) => Problem::new(
-            "the VM has failed",
-            first_line(reason),
-            "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them",
-        ),
+        Condition::Failed(reason) => {
+            let logs = "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them";
+            let next = match split_remedy(reason).1 {
+                Some(remedy) => format!("{}; {logs}", first_line(remedy)),
+                None => logs.to_owned(),
+            };
+            Problem::new("the VM has failed", first_line(reason), &next)
+        }
         Condition::Lost(Some(pid)) => Problem::new(
             "the VM is lost",
             format!("its launcher was killed, and its guest still runs (QEMU is process {pid})"),
@@ -203,6 +207,17 @@ fn silent(facts: &Facts) -> Option<Problem> {
         Some(why) => Some(Problem::new("libvirt does not answer", why, logs)),
         None => None,
     }
+}
+
+fn hook_awaited(facts: &Facts) -> Option<Problem> {
+    let hook = &facts.launcher.called_hook;
+    (!hook.is_empty()).then(|| {
+        Problem::new(
+            "the start waits for a hook",
+            format!("{hook} has not answered yet"),
+            "launcherctl launcher hooks{vm} lists the hooks, launcherctl stop{vm} gives the start up",
+        )
+    })
 }
 
 fn stopped_qemu(facts: &Facts) -> Option<Problem> {
@@ -344,7 +359,7 @@ fn migration(facts: &Facts) -> Option<Problem> {
             "the guest moves to another launcher",
             "launcherctl migration{vm} --follow shows how far it is",
         )
-    } else if migration.failed {
+    } else if migration.failed && !refusal::is_cancelled(&migration.failure_reason) {
         Problem::new(
             "the last migration has failed",
             plain(&migration.failure_reason),
@@ -558,6 +573,14 @@ mod tests {
                 "the launcher does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
             ),
             (
+                with(|facts| facts.launcher.called_hook = "hook sidecar \"slow\"".to_owned()),
+                "the start waits for a hook: hook sidecar \"slow\" has not answered yet; launcherctl launcher hooks web lists the hooks, launcherctl stop web gives the start up",
+            ),
+            (
+                failed("no lock\n  what to do: end the other VM"),
+                "the VM has failed: no lock; end the other VM; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            ),
+            (
                 with(|facts| facts.stopped_qemu = Some(7)),
                 "QEMU does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
             ),
@@ -700,6 +723,13 @@ mod tests {
             "it was asked to, which it sees once it is resumed, and is forced off in 30 s",
         ];
         assert_eq!(causes, expected);
+    }
+
+    #[test]
+    fn a_migration_that_was_cancelled_is_no_problem() {
+        let failure = "Live migration has been aborted";
+        let migration = json!({"StartTimestamp": BEGAN, "EndTimestamp": BEGAN, "Failed": true, "FailureReason": failure});
+        assert_eq!(problems(&metadata(json!({"Migration": migration}))), []);
     }
 
     #[test]
