@@ -335,7 +335,7 @@ async fn a_run_leaves_no_process_behind() {
     let output = end_of(child).await;
     assert!(
         !output.status.success()
-            && String::from_utf8_lossy(&output.stderr).contains("ended on its own")
+            && String::from_utf8_lossy(&output.stderr).contains("the launcher was killed")
     );
     assert_eq!(laptop.processes(), []);
 

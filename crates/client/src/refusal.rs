@@ -145,13 +145,25 @@ pub fn asked(call: &str) -> &'static str {
 /// The launcher's message without libvirt's frame, and with the remedy if known.
 #[must_use]
 pub fn plain(message: &str) -> String {
-    if message.ends_with(ABORTED) {
-        return "it was cancelled".to_owned();
-    }
-    let text = without_own_sidecar(&without_frames(message));
+    let text = without_own_sidecar(&without_device(&without_frames(message)));
     match remedy(&text) {
         Some(remedy) => with_remedy(&text, remedy),
         None => text,
+    }
+}
+
+/// Whether a migration's failure is that somebody has cancelled it.
+#[must_use]
+pub fn is_cancelled(failure: &str) -> bool {
+    failure.ends_with(ABORTED)
+}
+
+/// QEMU names a device that it refuses by all of its options, as JSON.
+fn without_device(message: &str) -> String {
+    let split = message.split_once(": -device {");
+    match split.and_then(|(before, rest)| Some((before, rest.split_once("}: ")?.1))) {
+        Some((before, reason)) => format!("{before}: {reason}"),
+        None => message.to_owned(),
     }
 }
 

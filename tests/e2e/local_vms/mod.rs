@@ -168,7 +168,11 @@ async fn of_several_runs_at_once_one_gets_the_name() {
 #[tokio::test]
 async fn a_detached_vm_is_found_by_its_name() {
     let (laptop, home, _stop) = laptop();
-    assert!(done(&home, &["list"]).await.starts_with("no VM runs here"));
+    assert!(
+        done(&home, &["list"])
+            .await
+            .starts_with("no VM of this user runs here")
+    );
     start_detached(&laptop).await;
     let root = directory(&laptop).await;
 

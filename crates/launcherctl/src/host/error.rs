@@ -1,3 +1,4 @@
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -11,9 +12,23 @@ pub enum RunError {
     #[error("the launcher ended before it was ready ({0})")]
     EndedBeforeReady(ExitStatus),
     /// The launcher ended under its guest.
-    #[error("the launcher ended on its own ({0})")]
+    #[error("the launcher {}", how_it_ended(.0))]
     EndedOnItsOwn(ExitStatus),
     /// The text of `--until` did not appear.
     #[error("{0:?} has not appeared on the console after {seconds} s", seconds = .1.as_secs())]
     NotUp(String, Duration),
 }
+
+fn how_it_ended(status: &ExitStatus) -> String {
+    match status.signal() {
+        Some(9) => {
+            "was killed (by the kernel, if memory ran out: dmesg), and its guest with it".to_owned()
+        }
+        _ => format!("ended on its own ({status})"),
+    }
+}
+
+/// A process that has to answer is stopped: which one, and its PID.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} (process {1}) was stopped by a signal or a debugger; kill -CONT {1} lets it go on")]
+pub struct Stopped(pub &'static str, pub i32);

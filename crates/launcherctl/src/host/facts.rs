@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::console_log::console_log_file;
+use super::processes::is_stopped;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use crate::files::read_tail;
@@ -27,8 +28,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.metrics = client.metrics().await.unwrap_or_default();
     }
     if facts.condition == Condition::Silent {
-        let launcher = dir.serving_process().await;
-        facts.stopped_launcher = launcher.filter(|pid| is_stopped(*pid));
+        facts.stopped_launcher = dir.stopped_launcher().await;
     }
     facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
@@ -45,13 +45,6 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     };
     facts.stopped_qemu = qemu.filter(|pid| is_stopped(*pid));
     facts.memory_events = memory_events(&process);
-}
-
-/// Whether a signal or a debugger has stopped the process.
-fn is_stopped(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, state)| state);
-    state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
 /// `memory.events` of the cgroup of a process in `/proc`; empty if it cannot be read.

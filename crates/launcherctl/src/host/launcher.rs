@@ -8,7 +8,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use super::control::{Phase, Progress, StopRequests};
-use super::error::RunError;
+use super::error::{RunError, Stopped};
 use super::processes::terminate;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
@@ -208,12 +208,16 @@ impl<'a> LauncherProcess<'a> {
     /// The launcher exits with a failure.
     pub async fn force_off(&mut self) -> Result<(), CtlError> {
         let forced = async {
+            if let Some(pid) = self.vm.dir.stopped_launcher().await {
+                return Err(Stopped("it", pid).into());
+            }
             self.act(Action::Kill).await?;
             self.vm.progress.phase(Phase::GuestDown);
             self.wait_for_exit().await
         };
         let why = match timeout(FORCE_TIMEOUT, forced).await {
             Ok(Err(error)) if error.of::<CallError>().is_some() => error.chain(),
+            Ok(Err(error)) if error.of::<Stopped>().is_some() => error.chain(),
             Ok(ended) => return ended,
             Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
         };
@@ -234,7 +238,7 @@ impl<'a> LauncherProcess<'a> {
         }
         if !self.is_down {
             let grace = grace(self.vm.vmi);
-            self.note_pause(grace).await;
+            self.note_obstacle(grace).await;
             let kill_reason = tokio::select! {
                 ended = timeout(grace, self.shut_down_guest()) => match ended {
                     Ok(ended) => { ended?; None }
@@ -266,8 +270,15 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// A paused guest sees a shutdown request once it is resumed.
-    async fn note_pause(&self, grace: Duration) {
+    /// A stopped launcher passes no shutdown request on, and a paused guest sees it once it is
+    /// resumed.
+    async fn note_obstacle(&self, grace: Duration) {
+        if let Some(pid) = self.vm.dir.stopped_launcher().await {
+            return self
+                .vm
+                .progress
+                .note(&Stopped("the launcher", pid).to_string());
+        }
         if GuestState::of(self.domain().await.as_ref()) == GuestState::Paused {
             let name = self.vm.name();
             self.vm.progress.note(&format!(

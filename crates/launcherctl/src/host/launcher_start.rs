@@ -14,6 +14,7 @@ use crate::error::{CtlError, RuntimeError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::json::text_at;
 use client::CallError;
+use client::refusal::plain;
 
 const LAUNCHER: &str = "virt-launcher";
 /// Where Debian and Fedora have the UEFI images.
@@ -86,7 +87,8 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
         // It is not kept.
         return error;
     }
-    let last_error = last_error(&text).filter(|last| says_more(last, &error));
+    let last_error = last_error(&text).map(|last| plain(&last));
+    let last_error = last_error.filter(|last| says_more(last, &error));
     let last_error = last_error.map(|error| format!("its last error: {error}"));
     let log = format!("the launcher's log: {}", log.display());
     let details = [log].into_iter().chain(last_error).collect();
@@ -97,7 +99,7 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
 /// Whether the log's last error adds something to the error.
 fn says_more(last: &str, error: &CtlError) -> bool {
     match (error.of(), error.of()) {
-        (Some(CallError::Refused { message, .. }), _) => !last.ends_with(message),
+        (Some(CallError::Refused { message, .. }), _) => !last.contains(&*plain(message)),
         // A killed launcher logs nothing about it: its last error is about something else.
         (_, Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status))) => {
             status.signal().is_none()

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::processes::is_stopped;
 use crate::files::FileError;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
@@ -109,6 +110,11 @@ impl VmDir {
     pub async fn serving_process(&self) -> Option<i32> {
         let stream = os::grpc::connect_stream(&self.cmd_socket()).await.ok()?;
         stream.peer_cred().ok()?.pid()
+    }
+
+    /// PID of a launcher whose process a signal or a debugger has stopped: no call is answered.
+    pub async fn stopped_launcher(&self) -> Option<i32> {
+        self.serving_process().await.filter(|pid| is_stopped(*pid))
     }
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.

@@ -212,6 +212,9 @@ fn is_started_by_hand(dir: &VmDir) -> bool {
 async fn domain(dir: &VmDir) -> (String, Domain) {
     let supervisor = ControlClient::current(dir).await;
     let is_ending = supervisor.is_some_and(Current::is_ending);
+    if dir.stopped_launcher().await.is_some() {
+        return (NOT_ANSWERING.to_owned(), Domain::default());
+    }
     let Ok(client) = Client::connect(&dir.cmd_socket()).await else {
         let state = match supervisor {
             None => LOST,
@@ -222,6 +225,7 @@ async fn domain(dir: &VmDir) -> (String, Domain) {
     };
     let state = match client.domain().await {
         Ok(Some(domain)) => return (of_domain(&domain, is_ending), domain),
+        Err(error) if error.is_in_progress() => NOT_ANSWERING,
         _ if is_ending => STOPPING,
         Ok(None) if is_starting(&client).await => STARTING,
         Ok(None) => "no domain",

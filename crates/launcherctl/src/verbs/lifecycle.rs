@@ -9,7 +9,10 @@ use tokio::time::sleep;
 
 use super::target::{Target, vm_name};
 use crate::error::{CtlError, TextError, fail};
+use crate::host::error::Stopped;
+use crate::host::processes::is_stopped;
 use crate::host::registry::VmDir;
+use crate::host::remains;
 use crate::host::status::{collect, last_vmi};
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -33,6 +36,13 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
     let Some(vmi) = vmi else {
         return without_guest(action, format);
     };
+    let qemu = dir
+        .is_of_run()
+        .then(|| remains::guest(dir.root()))
+        .flatten();
+    if let Some(pid) = qemu.filter(|pid| action != Action::Kill && is_stopped(*pid)) {
+        return Err(Stopped("QEMU", pid).into());
+    }
     // A libvirt that does not answer must not prevent killing a guest.
     let domain = client.domain().await.ok();
     let mut before = GuestState::Running;

@@ -30,7 +30,7 @@ pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
 
 fn text(rows: &[VmStatus], format: Format) -> Vec<Line> {
     if rows.is_empty() {
-        return vec!["no VM runs here; launcherctl run FILE starts one".into()];
+        return vec!["no VM of this user runs here; launcherctl run FILE starts one".into()];
     }
     let cells = rows.iter().map(|row| {
         let cpus = row.cpus.map_or("-".to_owned(), |cpus| cpus.to_string());
@@ -43,11 +43,10 @@ fn text(rows: &[VmStatus], format: Format) -> Vec<Line> {
     });
     let header = "NAME\tNAMESPACE\tSTATE\tCPUS\tMEMORY\tDIRECTORY";
     let mut lines = table(format.width(), header, cells);
-    let problems = rows
-        .iter()
-        .filter_map(|row| Some((&row.name, row.problems.first()?)));
-    let problems = problems.map(|(name, problem)| format!("{name}: {}", problem.line()));
-    lines.extend(problems.map(Line::Problem));
+    for VmStatus { name, problems, .. } in rows {
+        let problems = problems.iter().map(|it| format!("{name}: {}", it.line()));
+        lines.extend(problems.map(Line::Problem));
+    }
     lines
 }
 
@@ -76,10 +75,10 @@ mod tests {
         let db = row(json!({"name": "db", "state": "Failed", "problems": problems}));
         let table_of_two = table(&[web, db]);
         assert!(
-            table_of_two.ends_with("\ndb: broken: no disk; add one"),
+            table_of_two.ends_with("\ndb: broken: no disk; add one\ndb: slow: no disk; add one"),
             "{table_of_two}"
         );
-        assert_eq!(table_of_two.lines().count(), 4);
+        assert_eq!(table_of_two.lines().count(), 5);
         assert!(table(&[]).contains("launcherctl run"));
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, display_name, read_text};
+use crate::host::error::Stopped;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, RegistryError, VmDir};
 use crate::json::text_at;
@@ -39,7 +40,10 @@ impl TargetError {
     /// Why nothing is found in the directory of `--root`.
     pub fn nothing_in(root: &Path) -> CtlError {
         match std::fs::read_dir(root) {
-            Err(error) => FileError::on("read", root)(error).into(),
+            Err(error) => {
+                let remedy = "use launcherctl as the user who has started the VM, or as root";
+                CtlError::from(FileError::on("read", root)(error)).with_remedy(remedy.to_owned())
+            }
             Ok(_) => Self::NoVmIn(root.to_owned()).into(),
         }
     }
@@ -160,6 +164,9 @@ impl RunningVm {
 /// # Errors
 /// It does not answer; for a VM of `run`, with the reason.
 pub async fn connect(dir: &VmDir) -> Result<Client, CtlError> {
+    if let Some(pid) = dir.stopped_launcher().await {
+        return Err(Stopped("the launcher", pid).into());
+    }
     Client::connect(&dir.cmd_socket()).await.map_err(|error| {
         let vmi = dir.load_vmi().unwrap_or_default();
         let why = why_not_running(text_at(&vmi, "/metadata/name"), dir);

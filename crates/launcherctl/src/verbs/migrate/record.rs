@@ -37,6 +37,9 @@ impl Record {
         let Some((seconds, ended)) = &self.ended else {
             return "the migration is in progress".to_owned();
         };
+        if refusal::is_cancelled(&ended.failure) {
+            return format!("the migration was cancelled after {seconds:.1} s");
+        }
         if !ended.failure.is_empty() {
             let reason = refusal::plain(&ended.failure);
             return format!("the migration failed after {seconds:.1} s: {reason}");
@@ -154,7 +157,7 @@ mod tests {
         };
         record.add(&event(60, Event::Ended(ended)));
         assert_eq!(record.has_succeeded(), Some(false));
-        let text = "the migration failed after 60.0 s: it was cancelled";
+        let text = "the migration was cancelled after 60.0 s";
         assert_eq!(record.summary(), text);
         record.add(&began());
         assert_eq!(record.summary(), "the migration is in progress");
