@@ -10,11 +10,13 @@ mod migration_calls;
 pub mod problems;
 pub mod refusal;
 pub mod running;
+mod until;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;
 pub use guest_state::{GuestState, has_arrived, is_migrating, is_starting};
 pub use metrics::metrics_as_json;
+pub use until::Until;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

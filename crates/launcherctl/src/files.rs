@@ -1,7 +1,7 @@
 //! Reads files, with errors that name them.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -95,19 +95,6 @@ pub fn read_text(file: &Path) -> Result<String, FileError> {
         _ => error,
     })
     .map_err(FileError::on("read", display_name(file)))
-}
-
-/// The end of a file, at most `limit` bytes.
-///
-/// # Errors
-/// It cannot be read.
-pub fn read_tail(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(file)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
-    let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// A file's name in errors: `standard input` for `-`.

@@ -93,6 +93,12 @@ pub async fn serve(
         .await
 }
 
+/// PID of the process that listens on a socket; of a stopped one too.
+pub async fn serving_process(socket: &Path) -> Option<i32> {
+    let stream = connect_stream(socket).await.ok()?;
+    stream.peer_cred().ok()?.pid()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,6 +113,23 @@ impl Stat {
     }
 }
 
+/// Whether a signal or a debugger has stopped the process.
+#[must_use]
+pub fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, state)| state);
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+/// `memory.events` of the cgroup of a process in `/proc`; empty if it cannot be read.
+#[must_use]
+pub fn memory_events(process: &str) -> String {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let events = format!("/sys/fs/cgroup{}/memory.events", group.unwrap_or_default());
+    fs::read_to_string(events).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -9,10 +9,10 @@ use super::console_hub::{self, Output};
 use super::control::{Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{self, LauncherProcess, Vm};
-use super::until::Until;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
+use client::Until;
 use client::problems::{Facts, SILENCE, blank_console, stop_of};
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 

@@ -1,19 +1,18 @@
 //! Collects what the rules of `client::problems` look at.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use super::console_log::console_log_file;
-use super::processes::is_stopped;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
-use crate::files::read_tail;
 use api::pod_paths::PodPaths;
 use client::Client;
 use client::problems::{Condition, Facts};
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
+use os::procfs;
 
 /// How much of the console's end is read.
 const MAX_CONSOLE_BYTES: u64 = 4096;
@@ -32,8 +31,8 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     }
     facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
-    let console = read_tail(&console_log_file(dir), MAX_CONSOLE_BYTES);
-    let console = console.or_else(|_| read_tail(&of_qemu, MAX_CONSOLE_BYTES));
+    let console = os::tail::read(&console_log_file(dir), MAX_CONSOLE_BYTES);
+    let console = console.or_else(|_| os::tail::read(&of_qemu, MAX_CONSOLE_BYTES));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     facts.console = console.ok().map(text);
     facts.unbootable_disk = unbootable_disk(&facts.domain);
@@ -43,16 +42,8 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         None if dir.root() == Path::new("/") => "self".to_owned(),
         None => return,
     };
-    facts.stopped_qemu = qemu.filter(|pid| is_stopped(*pid));
-    facts.memory_events = memory_events(&process);
-}
-
-/// `memory.events` of the cgroup of a process in `/proc`; empty if it cannot be read.
-pub fn memory_events(process: &str) -> String {
-    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
-    let events = format!("/sys/fs/cgroup{}/memory.events", group.unwrap_or_default());
-    fs::read_to_string(events).unwrap_or_default()
+    facts.stopped_qemu = qemu.filter(|pid| procfs::is_stopped(*pid));
+    facts.memory_events = procfs::memory_events(&process);
 }
 
 /// The volume of the first disk, if a BIOS boots the guest and the disk's raw image has no boot

@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::console_log::{self, console_log_file};
 use super::registry::{TEMPORARY, VmDir};
 use super::vm_dir;
-use crate::files::read_tail;
 use crate::json::text_at;
 use api::pod_paths::{PodPaths, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR};
 
@@ -88,11 +87,11 @@ fn keep_console_log(dir: &VmDir, uid: &str) {
     let log = console_log_file(dir);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
     if !log.exists()
-        && let Ok(text) = read_tail(&of_qemu, MAX_CONSOLE_LOG_BYTES)
+        && let Ok(text) = os::tail::read(&of_qemu, MAX_CONSOLE_LOG_BYTES)
     {
         let _ = fs::write(&log, text);
     }
-    let last = read_tail(&log, 1).unwrap_or_default();
+    let last = os::tail::read(&log, 1).unwrap_or_default();
     if last.first().is_some_and(|last| *last != b'\n')
         && let Ok(mut log) = File::options().append(true).open(&log)
     {

@@ -26,6 +26,5 @@ pub mod sidecars;
 pub mod start_args;
 pub mod status;
 pub mod supervise;
-pub mod until;
 pub mod vm_dir;
 pub mod vm_link;

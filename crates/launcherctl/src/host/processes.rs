@@ -27,13 +27,6 @@ pub fn terminate(child: &Child) {
     }
 }
 
-/// Whether a signal or a debugger has stopped the process.
-pub fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, state)| state);
-    state.is_some_and(|state| state.starts_with(['T', 't']))
-}
-
 /// Whether this user may run the file.
 pub fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()

@@ -11,10 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::processes::is_stopped;
 use crate::files::FileError;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
+use os::grpc::serving_process;
+use os::procfs::is_stopped;
 use pod::Root;
 
 /// The VMI as last sent, below the VM's directory.
@@ -106,15 +107,11 @@ impl VmDir {
         connect().is_some()
     }
 
-    /// PID of the process that serves the cmd socket; of a stopped one too.
-    pub async fn serving_process(&self) -> Option<i32> {
-        let stream = os::grpc::connect_stream(&self.cmd_socket()).await.ok()?;
-        stream.peer_cred().ok()?.pid()
-    }
-
     /// PID of a launcher whose process a signal or a debugger has stopped: no call is answered.
     pub async fn stopped_launcher(&self) -> Option<i32> {
-        self.serving_process().await.filter(|pid| is_stopped(*pid))
+        serving_process(&self.cmd_socket())
+            .await
+            .filter(|pid| is_stopped(*pid))
     }
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.

@@ -23,7 +23,6 @@ use tokio::sync::mpsc;
 use super::attend::attend;
 use super::control::{Control, Phase, StopRequests, Update};
 use super::error::RunError;
-use super::facts::memory_events;
 use super::launcher::{LauncherProcess, Vm};
 use super::launcher_start::{start_launcher, with_log};
 use super::network::{self, Network};
@@ -39,6 +38,7 @@ use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
 use client::CallError;
 use client::problems::{is_kvm_failure, memory_event};
+use os::procfs::memory_events;
 use os::signals::EndSignals;
 
 /// Runs the VM until it ends, and reports to the clients of its control socket.

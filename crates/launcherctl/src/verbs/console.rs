@@ -15,9 +15,9 @@ use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
 use crate::host::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use crate::host::error::RunError;
-use crate::host::until::Until;
 use crate::view::output::Format;
 use api::pod_paths::PodPaths;
+use client::Until;
 use os::signals::EndSignals;
 
 /// After the end of the input, a guest silent for so long has answered.

@@ -10,7 +10,6 @@ use tokio::time::sleep;
 use super::target::{Target, vm_name};
 use crate::error::{CtlError, TextError, fail};
 use crate::host::error::Stopped;
-use crate::host::processes::is_stopped;
 use crate::host::registry::VmDir;
 use crate::host::remains;
 use crate::host::status::{collect, last_vmi};
@@ -20,6 +19,7 @@ use client::running::{NotRunning, check_runs, no_domain};
 use client::{GuestState, is_migrating};
 use domain::Domain;
 use domain::status::StateChangeReason;
+use os::procfs::is_stopped;
 
 /// A guest whose disk still fails is paused again within this time.
 const RESUME_CHECK_DELAY: Duration = Duration::from_secs(1);

@@ -14,6 +14,7 @@ use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::view::output::{Format, answer};
 use client::Client;
+use os::grpc::serving_process;
 
 /// Limit for the next launcher to serve: longer than the monitor waits for the new one, and then
 /// for the old one.
@@ -40,11 +41,11 @@ pub async fn upgrade(args: &UpgradeArgs, format: Format) -> Result<ExitCode, Ctl
     let executable = executable.map_err(FileError::on("use", &args.executable))?;
     let (dir, client) = args.target.connect().await?;
     let socket = dir.cmd_socket();
-    let before = dir.serving_process().await;
+    let before = serving_process(&socket).await;
     client.hand_over(&executable).await?;
     let deadline = os::time::deadline(UPGRADE_TIMEOUT);
     while Instant::now() < deadline {
-        let now = dir.serving_process().await;
+        let now = serving_process(&socket).await;
         if let Some(pid) = now.filter(|_| now != before)
             && let Ok(client) = Client::connect(&socket).await
             && client.versions().await.is_ok()

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::target::{VmArgs, connect};
 use super::timeline::document;
 use crate::error::CtlError;
-use crate::files::{FileError, read_tail};
+use crate::files::FileError;
 use crate::host::console_log::console_log_file;
 use crate::host::failure::{self, Failure};
 use crate::host::registry::VmDir;
@@ -215,7 +215,7 @@ impl Report {
 
 /// A log, of a long one the end, without its secrets.
 fn without_secrets(log: &Path) -> std::io::Result<String> {
-    let text = read_tail(log, MAX_LOG_BYTES)?;
+    let text = os::tail::read(log, MAX_LOG_BYTES)?;
     Ok(redact::log(&String::from_utf8_lossy(&text)))
 }
 

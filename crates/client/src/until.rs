@@ -1,4 +1,4 @@
-//! `--until`: detects a text on the console.
+//! Detects a text on a guest's console.
 
 /// Searches for a text in a stream that arrives in pieces.
 #[derive(Debug)]
@@ -9,6 +9,7 @@ pub struct Until {
 
 impl Until {
     /// Searches for this text, if any.
+    #[must_use]
     pub fn new(text: Option<&str>) -> Self {
         Self {
             text: text.map(|text| text.as_bytes().to_vec()),
@@ -17,6 +18,7 @@ impl Until {
     }
 
     /// Whether there is a text that has not appeared yet.
+    #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.text.is_some()
     }
