@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{Pod, TEST_TIMEOUT, Vmi, in_pod};
+use crate::launcherctl::done;
 
 /// A sidecar's process, ended with the test.
 pub struct Sidecar(Child);
@@ -470,7 +471,15 @@ async fn a_start_goes_on_when_its_call_has_waited_long_enough_for_a_sidecar() {
     socket(&mut pod, 0).await;
     let vmi = Vmi::new("patient").with_image(&pod);
     pod.start(&vmi, &["--hook-sidecars", "1"]).await;
-    let answer = pod.sync(&vmi).await;
+    let waits = async {
+        let problem = "the start waits for a hook: OnDefineDomain of hook sidecar";
+        let root = pod.root().display().to_string();
+        let status = ["status", "--root", &root];
+        while !done(pod.root(), &status).await.contains(problem) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let (answer, ()) = tokio::join!(pod.sync(&vmi), waits);
     let says = "it waits for OnDefineDomain of hook sidecar";
     assert!(
         !answer.success && answer.message.contains(says),

@@ -65,6 +65,10 @@ async fn a_stopped_qemu(laptop: &Laptop, home: &Path) {
     let why = format!("QEMU does not answer: its process {qemu} was stopped by a signal");
     says(home, &["status"], &why).await;
     says(home, &["list"], &why).await;
+    // Not after the launcher's time limit, and the guest is not paused later.
+    let stopped =
+        format!("QEMU (process {qemu}) was stopped by a signal or a debugger; kill -CONT");
+    refuses(home, &["pause"], stopped).await;
     signal("CONT", &[qemu]);
     let status = done(home, &["status"]).await;
     assert!(!status.contains("problem"), "{status}");
@@ -78,6 +82,9 @@ async fn a_stopped_launcher(laptop: &Laptop, home: &Path) {
     signal("STOP", &[launcher]);
     let next = format!("kill -CONT {launcher} lets it go on, launcherctl stop laptop --force");
     says(home, &["list"], next).await;
+    let stopped =
+        format!("the launcher (process {launcher}) was stopped by a signal or a debugger");
+    refuses(home, &["pause"], stopped).await;
     signal("CONT", &[launcher]);
     says(home, &["list"], "Running").await;
 }
