@@ -15,7 +15,7 @@ use api::STILL_IN_PROGRESS;
 use convert::ConvertError;
 use domain::guest_agent::answer::AnswerError;
 use domain::xml::ReadError;
-use hooks::HookError;
+use hooks::{CurrentCall, HookError};
 use pod::PodError;
 use pod::network::NetworkError;
 
@@ -130,6 +130,14 @@ pub enum LauncherError {
 }
 
 impl LauncherError {
+    /// A call that takes long says which sidecar or plugin it waits for.
+    pub(super) fn naming(self, hook: &CurrentCall) -> Self {
+        match (self, hook.whom()) {
+            (Self::Slow { what, after }, Some(hook)) => Self::SlowHook { what, after, hook },
+            (error, _) => error,
+        }
+    }
+
     /// Whether the checkpoint is no longer usable: the next backup has to be a full one.
     #[must_use]
     pub fn is_checkpoint_invalid(&self) -> bool {

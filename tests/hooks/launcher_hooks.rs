@@ -82,7 +82,8 @@ impl LauncherHookService for Plugin {
     }
 }
 
-/// A pod with the plugins `a`, which adds 1, `b`, which adds 10, and `c`, which refuses.
+/// A pod with the plugins `a`, which adds 1, `b`, which adds 10, `c`, which refuses, and `1`, whose
+/// element no XML may have.
 struct Pod {
     root: tempfile::TempDir,
     called: Arc<Mutex<Vec<String>>>,
@@ -94,7 +95,7 @@ impl Pod {
             root: tempfile::tempdir().unwrap(),
             called: Arc::default(),
         };
-        for (name, adds) in [("a", 1), ("b", 10), ("c", 0)] {
+        for (name, adds) in [("a", 1), ("b", 10), ("c", 0), ("1", 1)] {
             let plugin = Plugin {
                 name: name.to_owned(),
                 adds,
@@ -133,11 +134,15 @@ impl Pod {
     }
 
     async fn define(&self, plugins: Value) -> String {
+        self.defined(plugins).await.unwrap()
+    }
+
+    async fn defined(&self, plugins: Value) -> Result<String, PluginError> {
         let (xml, vmi) = (XML.to_owned(), Bytes::from_static(b"{}"));
         let context = InvocationContext::Boot;
         let pipeline = self.pipeline(plugins);
         let applied = pipeline.apply(xml, &vmi, context, later()).await;
-        applied.unwrap().xml
+        Ok(applied?.xml)
     }
 
     fn called(&self) -> Vec<String> {
@@ -154,6 +159,17 @@ fn plugin(name: &str, points: &[&str], strategy: &str) -> Value {
     let sidecar = json!({"socketPath": socket, "permittedHooks": points});
     let hook = json!({"sidecar": sidecar, "failureStrategy": strategy});
     json!({"metadata": {"name": name}, "spec": {"launcherHooks": [hook]}})
+}
+
+#[tokio::test]
+async fn an_answer_that_is_refused_is_named_with_its_point() {
+    let definition = plugin("1", &["GuestDefinition"], "");
+    let error = Pod::new().defined(json!([definition])).await.unwrap_err();
+    let error = chain(&error);
+    assert!(
+        error.starts_with("plugin 1 hook 0 failed: GuestDefinition: "),
+        "{error}"
+    );
 }
 
 const MIGRATION: &[&str] = &["PreMigrationSource"];

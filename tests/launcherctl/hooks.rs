@@ -244,6 +244,7 @@ fn hooks_check_and_try_take_a_plugin() {
         launcherctl_command(&format!("hooks try --plugin --vmi {vmi} -o json --sidecar"));
     let output = command.arg(format!("{program} {{}}")).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    super::schema::check("launcher hooks try --plugin", &json);
     let points = json["points"].as_array().unwrap();
     assert_eq!(points[0]["point"], "GuestDefinition", "{json}");
     has(&points[0]["changes"].to_string(), "watchdog");

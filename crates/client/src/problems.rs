@@ -215,7 +215,7 @@ fn hook_awaited(facts: &Facts) -> Option<Problem> {
         Problem::new(
             "the start waits for a hook",
             format!("{hook} has not answered yet"),
-            "launcherctl launcher hooks{vm} lists the hooks, launcherctl stop{vm} gives the start up",
+            "launcherctl logs{vm} has what it did before, launcherctl stop{vm} gives the start up",
         )
     })
 }
@@ -574,7 +574,7 @@ mod tests {
             ),
             (
                 with(|facts| facts.launcher.called_hook = "hook sidecar \"slow\"".to_owned()),
-                "the start waits for a hook: hook sidecar \"slow\" has not answered yet; launcherctl launcher hooks web lists the hooks, launcherctl stop web gives the start up",
+                "the start waits for a hook: hook sidecar \"slow\" has not answered yet; launcherctl logs web has what it did before, launcherctl stop web gives the start up",
             ),
             (
                 failed("no lock\n  what to do: end the other VM"),

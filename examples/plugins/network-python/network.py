@@ -26,6 +26,12 @@ def run(*command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{command[0]}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def is_config_drive(image):
+    """Whether cloud-init reads it as OpenStack's: that has its network configuration in JSON."""
+    return "Volume Id    : config-2" in run("xorriso", "-indev", image, "-pvd_info")
 
 
 def add_network_config(image):
@@ -50,7 +56,8 @@ class Plugin(services.LauncherHookServiceServicer):
         # Empty for a guest without cloud-init.
         if request.cloud_init_iso:
             try:
-                add_network_config(request.cloud_init_iso)
+                if not is_config_drive(request.cloud_init_iso):
+                    add_network_config(request.cloud_init_iso)
             except (OSError, RuntimeError) as error:
                 # The virtual machine does not start, unless the failure strategy is Ignore.
                 context.abort(grpc.StatusCode.INTERNAL, str(error))

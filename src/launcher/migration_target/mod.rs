@@ -85,8 +85,8 @@ impl MigrationTarget {
     /// Prepares the pod for the domain's arrival.
     ///
     /// # Errors
-    /// The first failure. [`LauncherError::Slow`] if the preparation takes longer than virt-handler
-    /// waits: it goes on, and the next call repeats it.
+    /// The first failure. [`LauncherError::Slow`] or [`LauncherError::SlowHook`] if the preparation
+    /// takes longer than virt-handler waits: it goes on, and the next call repeats it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
         let known = &self.preparation.known_plugins;
@@ -103,12 +103,13 @@ impl MigrationTarget {
             }
             prepared
         });
-        within(what, CHANGE_TIMEOUT, async {
+        let prepared = within(what, CHANGE_TIMEOUT, async {
             prepared
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what }))
-        })
-        .await
+        });
+        let hook = self.preparation.sidecars.current_call();
+        prepared.await.map_err(|error| error.naming(hook))
     }
 
     /// `SignalTargetPodCleanup`: the migration to this pod has failed, if the VMI names this pod as

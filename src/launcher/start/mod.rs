@@ -90,11 +90,6 @@ impl Start {
         Ok(())
     }
 
-    /// The sidecar or plugin that a start waits for.
-    pub fn called_hook(&self) -> Option<String> {
-        self.preparation.sidecars.current_call().whom()
-    }
-
     /// Builds the domain for libvirt.
     // D-hook-2 (docs/differences.md).
     async fn definition(

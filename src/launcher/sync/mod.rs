@@ -78,12 +78,7 @@ impl Syncs {
     // D-hook-5 (docs/differences.md).
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let synced = within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await;
-        match (synced, self.start.called_hook()) {
-            (Err(LauncherError::Slow { what, after }), Some(hook)) => {
-                Err(LauncherError::SlowHook { what, after, hook })
-            }
-            (synced, _) => synced,
-        }
+        synced.map_err(|error| error.naming(self.start.preparation.sidecars.current_call()))
     }
 
     /// Like [`Self::sync`] without a limit, for a caller that waits for a long start.

@@ -9,6 +9,7 @@ use domain::xml::ReadError;
 use super::boot_files::BootFileError;
 use super::config::TimeoutError;
 use super::evaluator::ExpressionError;
+use super::point::LauncherHookPoint;
 use super::settings::SettingsError;
 use crate::answer::AnswerError;
 use crate::error::CallError;
@@ -53,6 +54,9 @@ pub enum PluginError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginHookError {
+    /// One sidecar serves several points.
+    #[error("{0}")]
+    At(LauncherHookPoint, #[source] Box<Self>),
     #[error(transparent)]
     Expression(#[from] ExpressionError),
     #[error(transparent)]

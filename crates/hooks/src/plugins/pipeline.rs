@@ -226,6 +226,7 @@ impl Run<'_> {
                 plugin,
                 number,
                 hook,
+                point: None,
             };
             let ready_by = os::time::deadline(SOCKET_TIMEOUT);
             self.apply_hook(selected, ready_by, Service::DomainHook)

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::config::{Hook, Plugin};
-use super::error::{PluginError, PluginHookError};
+use super::error::{PluginError, PluginHookError, SidecarError};
 use super::evaluator::{Evaluator, Input};
 use super::point::LauncherHookPoint;
 use crate::timeout::hook_call_deadline;
@@ -15,6 +15,8 @@ pub struct Selected<'a> {
     /// Index of the hook from 0.
     pub number: usize,
     pub hook: &'a Hook,
+    /// `None` for a hook of v1.9, which has only one.
+    pub point: Option<LauncherHookPoint>,
 }
 
 impl Selected<'_> {
@@ -27,6 +29,12 @@ impl Selected<'_> {
     /// # Errors
     /// [`PluginError::Hook`] otherwise.
     pub fn tolerate(&self, error: PluginHookError) -> Result<(), PluginError> {
+        let error = match (self.point, error) {
+            // It names the point.
+            (_, error @ PluginHookError::Sidecar(SidecarError::Call { .. })) => error,
+            (Some(point), error) => PluginHookError::At(point, Box::new(error)),
+            (None, error) => error,
+        };
         if !self.hook.ignores_failure(self.plugin) {
             return Err(PluginError::Hook {
                 plugin: self.name().to_owned(),
@@ -48,6 +56,7 @@ impl Selected<'_> {
         tracing::info!(
             plugin = self.name(),
             hook = self.number,
+            point = self.point.map(LauncherHookPoint::name),
             milliseconds = os::time::milliseconds(start.elapsed()),
             changes,
             changed,
@@ -85,6 +94,7 @@ impl Conditions<'_> {
                         plugin,
                         number,
                         hook,
+                        point: Some(point),
                     });
                 }
             }

@@ -73,13 +73,13 @@ impl SidecarProgram {
             let (program, arguments) = (PathBuf::from(first), arguments.to_vec());
             return of(Kind::Server { program, arguments });
         }
+        let path = Path::new(first);
+        let path = path.canonicalize().map_err(FileError::on("find", path))?;
         if is_plugin {
             fail!(
                 "{first}: a plugin serves gRPC itself, so its program needs {{}} in an argument: it stands for the directory in which the plugin makes its socket"
             );
         }
-        let path = Path::new(first);
-        let path = path.canonicalize().map_err(FileError::on("find", path))?;
         if !arguments.is_empty() {
             fail!(
                 "{first} gets no arguments but those of its hook, so {:?} cannot be given to it; a program that serves gRPC itself has {{}} in an argument, for the directory of its socket",
