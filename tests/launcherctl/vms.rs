@@ -37,7 +37,7 @@ fn the_only_vm_needs_no_name_though_it_has_failed() {
     for verb in ["pause", "ping", "console", "volumes"] {
         has(&said(verb), "web has failed: no disk");
     }
-    has(&said("logs --console"), "no log of a serial console");
+    has(&said("logs --console"), "there is no log at ");
 
     add_failed(home.path(), "db");
     let several = said("status");

@@ -78,6 +78,8 @@ pub struct Facts {
     pub failed_at: Option<i64>,
     /// Why a VM that should have a supervisor has none.
     pub unsupervised: Option<&'static str>,
+    /// Whether no `stop` of a VM of `run` waits for its end.
+    pub is_ended_by_nobody: bool,
     /// Seconds since 1970.
     pub now: i64,
     pub domain: Domain,
@@ -204,6 +206,8 @@ fn silent(facts: &Facts) -> Option<Problem> {
             "it is stopped, or waits for libvirt or QEMU",
             logs,
         )),
+        // libvirt waits for it.
+        _ if facts.stopped_qemu.is_some() => None,
         Some(why) => Some(Problem::new("libvirt does not answer", why, logs)),
         None => None,
     }
@@ -341,10 +345,20 @@ fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
     } else {
         ""
     };
+    let (forced, next) = match facts.is_ended_by_nobody {
+        true => (
+            "nobody forces it off".to_owned(),
+            "launcherctl stop{vm} asks again, and forces it off after its grace period",
+        ),
+        false => (
+            format!("is forced off in {left} s"),
+            "launcherctl stop{vm} --force forces it off now",
+        ),
+    };
     let problem = Problem::new(
         "the guest has not shut down yet",
-        format!("it was asked to{sees}, and is forced off in {left} s"),
-        "launcherctl stop{vm} --force forces it off now",
+        format!("it was asked to{sees}, and {forced}"),
+        next,
     );
     let has_vcpus = [LifeCycle::Running, LifeCycle::ShuttingDown];
     let runs = is_paused || has_vcpus.contains(&facts.domain.status.status);
@@ -368,8 +382,8 @@ fn migration(facts: &Facts) -> Option<Problem> {
     } else {
         return None;
     };
-    let began = migration.start_timestamp.map(|time| time.as_second());
-    Some(problem.since(began))
+    let since = migration.end_timestamp.or(migration.start_timestamp);
+    Some(problem.since(since.map(|time| time.as_second())))
 }
 
 fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
@@ -382,7 +396,7 @@ fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
     let problem = Problem::new(
         "there is no bootable disk",
         cause,
-        "run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+        "run it with an image of an operating system (--disk), with that disk first (bootOrder: 1), or with firmware.bootloader.efi if the image needs that",
     );
     (facts.has_run_for(BIOS_SECONDS)).then(|| problem.since(facts.phase_began()))
 }
@@ -581,7 +595,10 @@ mod tests {
                 "the VM has failed: no lock; end the other VM; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
             ),
             (
-                with(|facts| facts.stopped_qemu = Some(7)),
+                with(|facts| {
+                    facts.stopped_qemu = Some(7);
+                    facts.launcher.problems = vec!["no connection".to_owned()];
+                }),
                 "QEMU does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
             ),
             (
@@ -642,6 +659,15 @@ mod tests {
                 "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
             ),
             (
+                Facts {
+                    is_ended_by_nobody: true,
+                    ..metadata(
+                        json!({"GracePeriod": {"DeletionTimestamp": BEGAN, "DeletionGracePeriodSeconds": 9}}),
+                    )
+                },
+                "the guest has not shut down yet (since 2026-01-02T03:04:05Z): it was asked to, and nobody forces it off; launcherctl stop web asks again, and forces it off after its grace period",
+            ),
+            (
                 metadata(json!({"Migration": {"StartTimestamp": BEGAN}})),
                 "a migration is under way (since 2026-01-02T03:04:05Z): the guest moves to another launcher; launcherctl migration web --follow shows how far it is",
             ),
@@ -654,14 +680,14 @@ mod tests {
             ),
             (
                 with(|facts| facts.console = Some("No bootable option or device".to_owned())),
-                "there is no bootable disk (since 2026-01-02T03:04:05Z): its firmware says so on the console; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+                "there is no bootable disk (since 2026-01-02T03:04:05Z): its firmware says so on the console; run it with an image of an operating system (--disk), with that disk first (bootOrder: 1), or with firmware.bootloader.efi if the image needs that",
             ),
             (
                 with(|facts| {
                     facts.console = Some(String::new());
                     facts.unbootable_disk = Some("root".to_owned());
                 }),
-                "there is no bootable disk (since 2026-01-02T03:04:05Z): disk root has no boot sector; run it with an image of an operating system (--disk), or with firmware.bootloader.efi if the image needs that",
+                "there is no bootable disk (since 2026-01-02T03:04:05Z): disk root has no boot sector; run it with an image of an operating system (--disk), with that disk first (bootOrder: 1), or with firmware.bootloader.efi if the image needs that",
             ),
             (
                 with(|facts| facts.console = Some(String::new())),

@@ -97,7 +97,10 @@ fn find_missing(
 /// libvirt leaves out what is empty or off, and may give a namespace another prefix.
 fn has_no_effect(element: &Element) -> bool {
     let is_off = element.attribute("state") == Some("off");
-    is_off || element.name.contains(':') || is_empty(element)
+    let is_unset = element.name == "entry" && element.text().is_empty();
+    let has_children = element.children().next().is_some();
+    let is_hollow = has_children && element.children().all(has_no_effect);
+    is_off || is_unset || is_hollow || element.name.contains(':') || is_empty(element)
 }
 
 fn below(path: &str, child: &Element) -> String {
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_libvirt_writes_otherwise_is_not_missing() {
-        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
+        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/><system><entry name='uuid'/></system></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
         let kept = "<features><hyperv/></features><maxMemory>1</maxMemory><devices><disk><source file='f'/></disk></devices>";
         assert_eq!(missing(written, kept), (vec![], vec![]));
     }

@@ -273,7 +273,7 @@ async fn types_what_the_verb_reads(home: &Path) {
 /// The address of `vnc` is a VNC server's.
 fn leads_to_the_screen(home: &Path) {
     let mut proxy = launcherctl(home)
-        .args(["vnc", "laptop", "--proxy-only", "-o", "json"])
+        .args(["vnc", "laptop", "-o", "json"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::console_log::console_log_file;
+use super::control::ControlClient;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use api::pod_paths::PodPaths;
@@ -29,6 +30,8 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     if facts.condition == Condition::Silent {
         facts.stopped_launcher = dir.stopped_launcher().await;
     }
+    let supervisor = ControlClient::current(dir).await;
+    facts.is_ended_by_nobody = supervisor.is_some_and(|current| !current.is_ending());
     facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
     let console = os::tail::read(&console_log_file(dir), MAX_CONSOLE_BYTES);

@@ -40,10 +40,18 @@ pub fn place(
             Err(error) => errors.push(error.into()),
         }
     }
-    for (index, (name, volume)) in manifest.volumes().enumerate() {
+    let data_volume = |volume| data_volumes::find(manifest.others(), volume);
+    let makes_file = |volume| makes_host_disk(volume) || data_volume(volume).is_some();
+    let mut volumes: Vec<_> = manifest.volumes().enumerate().collect();
+    // An error of another volume comes before a copy that may be large.
+    volumes.sort_by_key(|(_, (_, volume))| makes_file(volume));
+    for (index, (name, volume)) in volumes {
         let image = given.get(name).copied();
+        if image.is_some() && makes_file(volume) && !errors.is_empty() {
+            continue;
+        }
         let destination = destination(dir, index, name, volume);
-        let data_volume = data_volumes::find(manifest.others(), volume);
+        let data_volume = data_volume(volume);
         let placed = match (destination, data_volume, image) {
             (Some(claim), Some(data_volume), _) => {
                 let placed = data_volumes::place(name, data_volume, image, &claim);

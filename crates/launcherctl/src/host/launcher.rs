@@ -207,17 +207,18 @@ impl<'a> LauncherProcess<'a> {
     /// # Errors
     /// The launcher exits with a failure.
     pub async fn force_off(&mut self) -> Result<(), CtlError> {
+        if let Some(pid) = self.vm.dir.stopped_launcher().await {
+            let why = format!("the launcher (process {pid}) is stopped, so both are killed");
+            self.vm.progress.note(&why);
+            return Ok(self.child.kill().await.map_err(RuntimeError)?);
+        }
         let forced = async {
-            if let Some(pid) = self.vm.dir.stopped_launcher().await {
-                return Err(Stopped("it", pid).into());
-            }
             self.act(Action::Kill).await?;
             self.vm.progress.phase(Phase::GuestDown);
             self.wait_for_exit().await
         };
         let why = match timeout(FORCE_TIMEOUT, forced).await {
             Ok(Err(error)) if error.of::<CallError>().is_some() => error.chain(),
-            Ok(Err(error)) if error.of::<Stopped>().is_some() => error.chain(),
             Ok(ended) => return ended,
             Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
         };

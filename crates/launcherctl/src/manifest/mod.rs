@@ -94,6 +94,13 @@ impl Manifest {
         self.volumes().any(|(_, volume)| is_tracked(volume))
     }
 
+    /// Removes what a cluster has reported of its own run of the VM.
+    pub fn forget_status(&mut self) {
+        if let Some(vmi) = self.vmi.as_object_mut() {
+            vmi.remove("status");
+        }
+    }
+
     pub fn value(&self) -> &Value {
         &self.vmi
     }

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::target::{RunningVm, Target, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
-use crate::files::FileError;
 use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
 use crate::host::failure::Failure;
@@ -45,17 +44,12 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     } else {
         dir.log_file()
     };
-    let is_there = path.try_exists();
-    if !is_there.map_err(FileError::on("read", &path))? {
-        let path = path.display();
-        if args.console {
-            fail!(
-                "there is no log of a serial console at {path}: the VM has none, or its guest was not started"
-            );
-        }
-        fail!(
-            "there is no log at {path}; in a pod it is the container's own: kubectl logs POD -c compute"
-        );
+    if !path.exists() {
+        let why = match args.console {
+            true => "the VM has no serial console, or its guest was not started",
+            false => "in a pod it is the container's own: kubectl logs POD -c compute",
+        };
+        fail!("there is no log at {}: {why}", path.display());
     }
     let mut log = LogFollower::open(&path)?;
     let show = |text: String| match (format, args.console) {

@@ -48,7 +48,9 @@ async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
     }
     match Client::connect(&dir.cmd_socket()).await {
         Ok(_) => Ok(()),
-        Err(_) if !dir.cmd_socket().exists() => Err(TargetError::nothing_in(dir.root())),
+        Err(_) if !dir.cmd_socket().exists() => {
+            Err(TargetError::NoVmIn(dir.root().to_owned()).into())
+        }
         Err(error) => Err(error.into()),
     }
 }

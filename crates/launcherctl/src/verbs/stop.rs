@@ -99,7 +99,7 @@ fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
 /// Why there is nothing to stop in this directory.
 fn not_of_run(root: &Path) -> CtlError {
     if !VmDir::at(root.to_owned()).is_running() {
-        return TargetError::nothing_in(root);
+        return TargetError::NoVmIn(root.to_owned()).into();
     }
     let root = root.display();
     text_error!(

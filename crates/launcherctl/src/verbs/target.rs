@@ -1,6 +1,7 @@
 //! Finds the running launcher of a verb, and the VMI.
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
@@ -8,11 +9,11 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
-use crate::error::{CtlError, TextError, fail, text_error};
+use crate::error::{CtlError, fail, text_error};
 use crate::files::{FileError, display_name, read_text};
 use crate::host::error::Stopped;
 use crate::host::failure::Failure;
-use crate::host::registry::{self, RegistryError, VmDir};
+use crate::host::registry::{self, CONTROL_SOCKET, RegistryError, VmDir};
 use crate::json::text_at;
 use crate::manifest::{self, Manifest, in_manifest};
 use crate::view::output::{Line, say};
@@ -34,19 +35,6 @@ pub enum TargetError {
         "the launcher was sent no VMI since it started; give its file, or wait for virt-handler's next sync"
     )]
     NeedsVmi,
-}
-
-impl TargetError {
-    /// Why nothing is found in the directory of `--root`.
-    pub fn nothing_in(root: &Path) -> CtlError {
-        match std::fs::read_dir(root) {
-            Err(error) => {
-                let remedy = "use launcherctl as the user who has started the VM, or as root";
-                CtlError::from(FileError::on("read", root)(error)).with_remedy(remedy.to_owned())
-            }
-            Ok(_) => Self::NoVmIn(root.to_owned()).into(),
-        }
-    }
 }
 
 /// Which running launcher to call.
@@ -99,7 +87,7 @@ impl Target {
     /// Finds the launcher. Without a name, the only VM has to run if `must_run`.
     fn find(&self, must_run: bool) -> Result<VmDir, CtlError> {
         if let Some(root) = &self.root {
-            return Ok(vm_in(root)?);
+            return vm_in(root);
         }
         if let Some(name) = &self.name {
             return Ok(registry::find(name)?);
@@ -252,7 +240,7 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
 }
 
 /// The VM of `--root`: as in the registry, whose path may be shorter; else by the absolute path.
-fn vm_in(root: &Path) -> Result<VmDir, TextError> {
+fn vm_in(root: &Path) -> Result<VmDir, CtlError> {
     check_is_directory(root)?;
     // A pod may have no registry.
     if let Ok(Some((_, vm))) = registry::find_in(root) {
@@ -263,14 +251,19 @@ fn vm_in(root: &Path) -> Result<VmDir, TextError> {
     Ok(VmDir::at(absolute.unwrap_or_else(|_| root.to_owned())))
 }
 
-/// Accepts a root that this user may not read.
-pub(super) fn check_is_directory(root: &Path) -> Result<(), TextError> {
-    let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
-    match std::fs::metadata(root) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Err(error) if !missing.contains(&error.kind()) => Ok(()),
-        _ => fail!("no VM in {}: there is no such directory", root.display()),
+/// Refuses a root that is not there, and one of another user's VM.
+pub(super) fn check_is_directory(root: &Path) -> Result<(), CtlError> {
+    if let Err(error) = UnixStream::connect(VmDir::at(root.to_owned()).path(CONTROL_SOCKET))
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        let remedy = "use launcherctl as the user who has started the VM, or as root";
+        let error = FileError::on("use the VM in", root)(error);
+        return Err(CtlError::from(error).with_remedy(remedy.to_owned()));
     }
+    if !root.is_dir() {
+        fail!("no VM in {}: there is no such directory", root.display());
+    }
+    Ok(())
 }
 
 /// The only running VM, else the only VM, with its name.

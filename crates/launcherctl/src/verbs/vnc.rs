@@ -20,9 +20,6 @@ use os::signals::EndSignals;
 pub struct VncArgs {
     #[command(flatten)]
     vm: VmArgs,
-    /// As with virtctl; no viewer is started in any case
-    #[arg(long, hide = true)]
-    proxy_only: bool,
     /// The port of the address; without it, a free one
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     port: u16,
@@ -48,10 +45,7 @@ pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
     let address = listener.local_addr().map_err(RuntimeError)?;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let address = format!("vnc://{address}");
-    let text = match args.proxy_only {
-        true => address.clone(),
-        false => format!("{address}  (for any VNC viewer; Ctrl-C ends it)"),
-    };
+    let text = format!("{address}  (for any VNC viewer; Ctrl-C ends it)");
     print(format, &json!({"address": address}), || [text]);
     tokio::select! {
         () = forward(listener, &socket) => {}

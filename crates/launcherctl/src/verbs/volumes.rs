@@ -361,11 +361,8 @@ async fn check_not_mounted(
     let serial = disk.map_or("", |disk| &disk.serial);
     let filesystems = client.filesystems().await.unwrap_or_default();
     match mounted_at(&filesystems, serial) {
-        None if serial.is_empty() => say(format!(
-            "note: whether {name} is mounted cannot be seen: it has no serial (addvolume --serial), by which the guest agent's report names a disk"
-        )),
-        None if filesystems.is_empty() => say(format!(
-            "note: whether {name} is mounted cannot be seen: no guest agent has reported file systems"
+        None if serial.is_empty() || !names_disks(&filesystems) => say(format!(
+            "note: whether {name} is mounted cannot be seen: the guest agent's report does not name it by a serial (addvolume --serial gives it one; the agent finds it by udev)"
         )),
         None => {}
         Some(directory) => fail!(
@@ -373,6 +370,11 @@ async fn check_not_mounted(
         ),
     }
     Ok(())
+}
+
+fn names_disks(filesystems: &[Filesystem]) -> bool {
+    let mut disks = filesystems.iter().flat_map(|filesystem| &filesystem.disks);
+    disks.any(|disk| !disk.serial.is_empty())
 }
 
 /// The guest's mount point of a file system on the disk with this serial.

@@ -78,6 +78,7 @@ pub struct RunArgs {
 /// It cannot be started, or the launcher ends on its own.
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut manifest = read_manifest(&args.manifest)?;
+    manifest.forget_status();
     let screen = Screen::new(format);
     check_emulator(manifest.text("/spec/architecture"))?;
     let mut notes = manifest.leave_out_node_parts();
