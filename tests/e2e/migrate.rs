@@ -198,10 +198,7 @@ fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
         let shown = output_of(command).await;
         let text = String::from_utf8_lossy(&shown.stdout);
         assert_eq!(shown.status.code(), Some(1), "{text}");
-        assert!(
-            text.contains("failed after") && text.contains("aborted"),
-            "{text}"
-        );
+        assert!(text.contains("the migration was cancelled after"), "{text}");
         let text = String::from_utf8_lossy(&shown.stderr);
         assert!(
             text.contains("migration is cancelled: CancelVirtualMachineMigration was called"),

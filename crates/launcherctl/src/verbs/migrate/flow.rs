@@ -159,7 +159,7 @@ impl<'a> Migration<'a> {
         let mut limit = self.args.timeout;
         let late = sleep(Duration::from_secs(limit.unwrap_or_default()));
         tokio::pin!(late);
-        let mut is_cancelled = false;
+        let mut cancelled: Option<String> = None;
         let mut record = Record::default();
         loop {
             let cause = tokio::select! {
@@ -170,14 +170,17 @@ impl<'a> Migration<'a> {
                         continue;
                     }
                     // It or its launcher has ended.
-                    Ok(None) | Err(_) => return Ok(record),
+                    Ok(None) | Err(_) => match cancelled {
+                        Some(cause) if record.has_succeeded() == Some(false) => fail!("cancelled {cause}"),
+                        _ => return Ok(record),
+                    },
                 },
                 _ = stop.next() => "by Ctrl-C or another signal".to_owned(),
-                () = &mut late, if limit.is_some() && !is_cancelled => {
+                () = &mut late, if limit.is_some() && cancelled.is_none() => {
                     format!("as it was not complete after --timeout {} s", limit.take().unwrap_or_default())
                 }
             };
-            if is_cancelled {
+            if cancelled.is_some() {
                 self.output.note(
                     "the migration is being cancelled already; it ends when libvirt has stopped it",
                 );
@@ -186,9 +189,9 @@ impl<'a> Migration<'a> {
             self.output.note(&format!(
                 "the migration is cancelled {cause}; the guest stays where it is, unless it has just moved"
             ));
-            is_cancelled = true;
+            cancelled = Some(cause);
             if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {
-                is_cancelled = false;
+                cancelled = None;
                 let error = chain(&error);
                 self.output.note(&format!("{error}; Ctrl-C tries again"));
             }
