@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::harness::{Guest, UP, Vmi};
+use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi};
 use crate::launcherctl::{Laptop, Running, done, end_of, launcherctl, signal};
 
 /// A VM with a directory and a registry of its own.
@@ -227,10 +227,13 @@ async fn a_console_that_stays_empty_and_a_timeout_are_explained() {
     image.set_len(1 << 20).unwrap();
     let child = vm.run(&["--emulate", "--until", "login:", "--timeout", "25"]);
     vm.guest().await;
-    let nothing_to_boot = "there is no bootable disk: disk rootdisk has no boot sector; ";
-    while !vm.done(&["status"]).await.contains(nothing_to_boot) {
-        sleep(Duration::from_millis(200)).await;
-    }
+    let nothing_to_boot = "disk rootdisk has no boot sector; ";
+    let said = async {
+        while !vm.done(&["status"]).await.contains(nothing_to_boot) {
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(TEST_TIMEOUT, said).await.unwrap();
     let output = end_of(child).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
