@@ -21,9 +21,7 @@ pub enum RunError {
 
 fn how_it_ended(status: &ExitStatus) -> String {
     match status.signal() {
-        Some(9) => {
-            "was killed (by the kernel, if memory ran out: dmesg), and its guest with it".to_owned()
-        }
+        Some(9) => "was killed (by the kernel, if memory ran out: dmesg)".to_owned(),
         _ => format!("ended on its own ({status})"),
     }
 }

@@ -275,10 +275,8 @@ impl<'a> LauncherProcess<'a> {
     /// resumed.
     async fn note_obstacle(&self, grace: Duration) {
         if let Some(pid) = self.vm.dir.stopped_launcher().await {
-            return self
-                .vm
-                .progress
-                .note(&Stopped("the launcher", pid).to_string());
+            let stopped = Stopped("the launcher", pid).to_string();
+            return self.vm.progress.note(&stopped);
         }
         if GuestState::of(self.domain().await.as_ref()) == GuestState::Paused {
             let name = self.vm.name();

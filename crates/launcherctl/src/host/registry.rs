@@ -109,9 +109,8 @@ impl VmDir {
 
     /// PID of a launcher whose process a signal or a debugger has stopped: no call is answered.
     pub async fn stopped_launcher(&self) -> Option<i32> {
-        serving_process(&self.cmd_socket())
-            .await
-            .filter(|pid| is_stopped(*pid))
+        let pid = serving_process(&self.cmd_socket()).await;
+        pid.filter(|pid| is_stopped(*pid))
     }
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.

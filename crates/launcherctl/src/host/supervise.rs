@@ -32,7 +32,7 @@ use super::sidecar_program::SidecarProgram;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
 use super::{failure, remains, vm_dir};
-use crate::error::{CtlError, RuntimeError, TextError};
+use crate::error::{CtlError, RuntimeError, text_error};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
@@ -73,18 +73,18 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
             remains::forget(vm.name(), &dir);
             last
         }
-        Err(_) if kills() > before => {
-            let why = "memory has run out, and the kernel has killed a process of the VM's cgroup: raise its limit (memory.max), or lower spec.domain.memory.guest";
-            failed(TextError::new(why.to_owned()).into(), vm)
-        }
-        Err(error) => failed(error, vm),
+        Err(error) => failed(error, kills() > before, vm),
     };
     control.finish(last).await;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Removes the files for running the VM, and leaves the reason of its failure.
-fn failed(error: CtlError, vm: Vm<'_>) -> Update {
+fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>) -> Update {
+    let error = match memory_ran_out {
+        true => text_error!("memory ran out, and the kernel killed a process of the VM's cgroup (raise its memory.max, or lower spec.domain.memory.guest)").caused_by(error.into_source()).into(),
+        false => error,
+    };
     let (name, dir) = (vm.name(), vm.dir);
     let reason = error.chain();
     let error = with_log(error, &dir.log_file());

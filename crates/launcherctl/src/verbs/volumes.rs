@@ -360,8 +360,9 @@ async fn check_not_mounted(
     let disk = domain.and_then(|domain| find_attached(domain, name));
     let serial = disk.map_or("", |disk| &disk.serial);
     let filesystems = client.filesystems().await.unwrap_or_default();
+    let mut disks = filesystems.iter().flat_map(|filesystem| &filesystem.disks);
     match mounted_at(&filesystems, serial) {
-        None if serial.is_empty() || !names_disks(&filesystems) => say(format!(
+        None if serial.is_empty() || !disks.any(|disk| !disk.serial.is_empty()) => say(format!(
             "note: whether {name} is mounted cannot be seen: the guest agent's report does not name it by a serial (addvolume --serial gives it one; the agent finds it by udev)"
         )),
         None => {}
@@ -370,11 +371,6 @@ async fn check_not_mounted(
         ),
     }
     Ok(())
-}
-
-fn names_disks(filesystems: &[Filesystem]) -> bool {
-    let mut disks = filesystems.iter().flat_map(|filesystem| &filesystem.disks);
-    disks.any(|disk| !disk.serial.is_empty())
 }
 
 /// The guest's mount point of a file system on the disk with this serial.
