@@ -1,4 +1,4 @@
-//! Programs of plugins: what a check and a trial say of them, and what is left of them.
+//! A check and a trial of a plugin's program: what they report, and that they leave no process.
 
 use std::path::Path;
 use std::time::Duration;

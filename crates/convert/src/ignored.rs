@@ -98,9 +98,7 @@ fn find_missing(
 fn has_no_effect(element: &Element) -> bool {
     let is_off = element.attribute("state") == Some("off");
     let is_unset = element.name == "entry" && element.text().is_empty();
-    let has_children = element.children().next().is_some();
-    let is_hollow = has_children && element.children().all(has_no_effect);
-    is_off || is_unset || is_hollow || element.name.contains(':') || is_empty(element)
+    is_off || is_unset || element.name.contains(':') || is_empty(element)
 }
 
 fn below(path: &str, child: &Element) -> String {
@@ -112,7 +110,9 @@ fn below(path: &str, child: &Element) -> String {
 }
 
 fn is_empty(element: &Element) -> bool {
-    element.attributes.is_empty() && element.text().is_empty() && element.children().all(is_empty)
+    element.attributes.is_empty()
+        && element.text().is_empty()
+        && element.children().all(has_no_effect)
 }
 
 #[cfg(test)]
@@ -148,6 +148,13 @@ mod tests {
         // Without a host device nothing goes through it.
         let without = missing(iommufd, "");
         assert_eq!(without, (vec![], vec!["iommufd".to_owned()]));
+    }
+
+    #[test]
+    fn an_element_with_attributes_is_missing_though_what_is_in_it_has_no_effect() {
+        let written = "<devices><tpm model='new'><backend/></tpm></devices>";
+        let (_, others) = missing(written, "<devices/>");
+        assert_eq!(others, ["devices/tpm"]);
     }
 
     #[test]

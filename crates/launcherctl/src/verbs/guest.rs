@@ -118,6 +118,7 @@ async fn running_domain(client: &Client) -> Result<String, CtlError> {
 async fn ping(client: &Client) -> Result<(), CtlError> {
     let ping = GuestPingRequest {
         domain_name: running_domain(client).await?,
+        // An agent answers within milliseconds, or not at all.
         timeout_seconds: 5,
     };
     Ok(client.guest_ping(ping).await?)

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, TargetError, check_is_directory, vm_names};
+use super::target::{Target, TargetError, check_root, vm_names};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
@@ -87,7 +87,7 @@ fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
 /// The VMs on the command line, by name or directory.
 fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     if let Some(root) = &args.target.root {
-        check_is_directory(root)?;
+        check_root(root)?;
         let found = registry::find_in(root)?;
         return Ok(vec![found.ok_or_else(|| not_of_run(root))?]);
     }

@@ -241,7 +241,7 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
 
 /// The VM of `--root`: as in the registry, whose path may be shorter; else by the absolute path.
 fn vm_in(root: &Path) -> Result<VmDir, CtlError> {
-    check_is_directory(root)?;
+    check_root(root)?;
     // A pod may have no registry.
     if let Ok(Some((_, vm))) = registry::find_in(root) {
         return Ok(vm);
@@ -252,7 +252,7 @@ fn vm_in(root: &Path) -> Result<VmDir, CtlError> {
 }
 
 /// Refuses a root that is not there, and one of another user's VM.
-pub(super) fn check_is_directory(root: &Path) -> Result<(), CtlError> {
+pub(super) fn check_root(root: &Path) -> Result<(), CtlError> {
     if let Err(error) = UnixStream::connect(VmDir::at(root.to_owned()).path(CONTROL_SOCKET))
         && error.kind() == ErrorKind::PermissionDenied
     {

@@ -43,8 +43,8 @@ pub struct TryArgs {
     verbose: bool,
 }
 
-/// `hooks try`: exit status 1 for a sidecar that is not idempotent, and for a plugin that is refused at
-/// a point or serves none.
+/// `hooks try`: exit status 1 for a sidecar that is not idempotent, and for a plugin that is refused
+/// at a point or serves none.
 ///
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
