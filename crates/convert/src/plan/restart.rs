@@ -6,6 +6,7 @@
 //! | hotpluggable volume, its disk, interface, network, link state | none: the plan has it |
 //! | volume or disk of another kind | restart |
 //! | field without which the converted domain would be another one | restart |
+//! | interface's other fields, host name, probes, DNS | restart: the pod and its network have them |
 //! | CPU sockets below `maxSockets`, memory below `maxGuest` | virt-handler's own call, with a migration |
 //! | anything else, such as a label | none |
 
@@ -240,6 +241,13 @@ impl Judge<'_> {
             ["spec", "networks", _]
             | ["spec", "domain", "devices", "interfaces", _]
             | ["spec", "domain", "devices", "interfaces", _, "state"] => None,
+            ["spec", "domain", "devices", "interfaces", ..]
+            | [
+                "spec",
+                "hostname" | "subdomain" | "dnsPolicy" | "dnsConfig",
+                ..,
+            ]
+            | ["spec", "readinessProbe" | "livenessProbe", ..] => Some(Needs::Restart),
             ["spec", "domain", "cpu", "sockets"] if self.has("/spec/domain/cpu/maxSockets") => {
                 Some(Needs::LiveMigration)
             }
@@ -386,6 +394,29 @@ mod tests {
             vmi["metadata"]["labels"] = json!({"x": "y"});
         });
         assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn what_the_pod_has_for_the_guest_needs_a_restart() {
+        let mut started = vmi();
+        started["spec"]["domain"]["devices"]["interfaces"] =
+            json!([{"name": "a", "binding": {"name": "x"}, "model": "virtio", "state": "up"}]);
+        started["spec"]["hostname"] = json!("a");
+        let mut wanted = started.clone();
+        wanted["spec"]["domain"]["devices"]["interfaces"][0]["state"] = json!("down");
+        let found = |wanted: &Value| {
+            let found = restart_fields(&started, wanted, &Context::default());
+            found.into_iter().map(|it| it.field).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&wanted), [""; 0]);
+        wanted["spec"]["domain"]["devices"]["interfaces"][0]["model"] = json!("e1000");
+        wanted["spec"]["hostname"] = json!("b");
+        wanted["spec"]["readinessProbe"] = json!({"guestAgentPing": {}});
+        let model = "spec.domain.devices.interfaces[a].model";
+        assert_eq!(
+            found(&wanted),
+            [model, "spec.hostname", "spec.readinessProbe"]
+        );
     }
 
     #[test]

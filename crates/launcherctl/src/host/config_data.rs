@@ -12,6 +12,7 @@ use super::sidecar_program::{SidecarProgram, config_map_dir};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::json::{is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::Manifest;
+use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
 use crate::manifest::config_data::{Files, Kind, NamedPath, of_document, of_path, write};
 use crate::similar::known_names;
 use api::pod_paths::{
@@ -203,10 +204,8 @@ fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<TextError> {
     let mut errors = Vec::new();
     for (index, (name, volume)) in manifest.volumes().enumerate() {
         let downward_api = format!("{DOWNWARD_API_DIR}/{name}");
-        for (source, what, directory) in [
-            ("serviceAccount", "service accounts", SERVICE_ACCOUNT_DIR),
-            ("downwardAPI", "a downward API", &downward_api),
-        ] {
+        let directories = [SERVICE_ACCOUNT_DIR, &downward_api];
+        for ((source, what), directory) in FILLED_BY_CLUSTER.iter().zip(directories) {
             // The user may have filled a directory of --root.
             if is_object_at(volume, &format!("/{source}")) && !dir.path(directory).exists() {
                 errors.push(text_error!(

@@ -5,12 +5,19 @@ use serde_json::{Value, json};
 use super::error::FieldError;
 use super::network::needs_cluster;
 use super::paths::pointer;
-use super::{Manifest, list_at};
-use crate::json::{copy_at, is_true_at, names_at, set, text_at};
+use super::{Manifest, STATUS, VOLUMES, list_at};
+use crate::json::{copy_at, is_true_at, names_at, remove_named, set, text_at};
 
 const DEVICES: [&str; 2] = [
     "spec.domain.devices.gpus",
     "spec.domain.devices.hostDevices",
+];
+/// Served by virtiofsd, which a cluster runs in containers of its own.
+const FILESYSTEMS: &str = "spec.domain.devices.filesystems";
+/// Volumes that only a cluster fills, and their source.
+pub const FILLED_BY_CLUSTER: [(&str, &str); 2] = [
+    ("serviceAccount", "service accounts"),
+    ("downwardAPI", "a downward API"),
 ];
 const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
 /// Fields of the CPU that need dedicated CPUs.
@@ -51,6 +58,22 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
             message,
         ));
     }
+    let shared = names_at(vmi, &pointer(FILESYSTEMS)).join(", ");
+    if !shared.is_empty() {
+        let message = format!("left out by run, as only a cluster serves virtiofs: {shared}");
+        found.push(FieldError::new(FILESYSTEMS, message));
+    }
+    for (index, volume) in list_at(vmi, VOLUMES).iter().enumerate() {
+        let filled = FILLED_BY_CLUSTER.iter();
+        found.extend(
+            filled
+                .filter(|(kind, _)| !copy_at(volume, &format!("/{kind}")).is_null())
+                .map(|(kind, what)| {
+                    let field = format!("spec.volumes[{index}].{kind}");
+                    FieldError::new(field, format!("run refuses it: only a cluster has {what}"))
+                }),
+        );
+    }
     let interfaces = list_at(vmi, "/spec/domain/devices/interfaces")
         .iter()
         .enumerate();
@@ -71,9 +94,10 @@ pub fn boot_files(vmi: &Value) -> Vec<String> {
 }
 
 impl Manifest {
-    /// Removes devices and CPUs that only a cluster's node gives. Returns a note for each kind.
+    /// Removes devices, CPUs and shared directories that only a cluster gives. Returns a note for
+    /// each kind.
     pub fn leave_out_node_parts(&mut self) -> Vec<String> {
-        let parts = [&DEVICES[..], &[DEDICATED]].concat();
+        let parts = [&DEVICES[..], &[DEDICATED, FILESYSTEMS]].concat();
         let mut notes = notes(&self.vmi);
         notes.retain(|note| parts.contains(&note.field.as_str()));
         for field in notes.iter().map(|note| note.field.as_str()) {
@@ -85,9 +109,15 @@ impl Manifest {
                         Value::Null,
                     );
                 }
-            } else {
-                set(&mut self.vmi, &pointer(field), json!([]));
+                continue;
             }
+            if field == FILESYSTEMS {
+                for name in names_at(&self.vmi, &pointer(field)) {
+                    remove_named(&mut self.vmi, VOLUMES, &name);
+                    remove_named(&mut self.vmi, STATUS, &name);
+                }
+            }
+            set(&mut self.vmi, &pointer(field), json!([]));
         }
         notes.iter().map(FieldError::to_string).collect()
     }
@@ -111,8 +141,10 @@ spec:
     devices:
       gpus: [{name: gpu1, deviceName: a/b}]
       hostDevices: [{name: stick, deviceName: c/d}]
+      filesystems: [{name: shared, virtiofs: {}}]
       interfaces: [{name: default, masquerade: {}}, {name: lan, bridge: {}}]
   networks: [{name: default, pod: {}}, {name: lan, multus: {networkName: x}}]
+  volumes: [{name: shared, persistentVolumeClaim: {claimName: x}}]
 ",
         )
         .unwrap();
@@ -125,10 +157,13 @@ spec:
             "spec.domain.devices.hostDevices: left out, as only a cluster's node gives devices: stick",
             "spec.domain.cpu.dedicatedCpuPlacement: left out by run, as only a cluster's node reserves CPUs: the guest's CPUs are not pinned",
             "spec.domain.firmware.kernelBoot.container: run needs --disk kernel-boot=DIR, a directory with /boot/k and /boot/i",
+            "spec.domain.devices.filesystems: left out by run, as only a cluster serves virtiofs: shared",
             "spec.domain.devices.interfaces[1]: left out by run, as only a cluster has its network: lan",
         ];
         assert_eq!(found, expected);
-        assert_eq!(manifest.leave_out_node_parts(), expected[..3]);
+        let left_out = [&expected[..3], &expected[4..5]].concat();
+        assert_eq!(manifest.leave_out_node_parts(), left_out);
+        assert_eq!(manifest.volumes().count(), 0);
         assert_eq!(manifest.leave_out_node_parts(), [""; 0]);
         assert_eq!(notes(manifest.value()).len(), 2);
         manifest.check_conversion().unwrap();

@@ -25,6 +25,7 @@ mod update;
 mod yaml_error;
 
 use serde_json::{Value, json};
+use serde_path_to_error::Segment;
 
 use api::vmi::Vmi;
 pub use defaults::{host_architecture, random_uuid};
@@ -180,10 +181,16 @@ pub fn all_vms(text: &str) -> Result<Vec<ReadVm>, ManifestError> {
 /// the file has.
 fn typed(value: &Value) -> Result<Vmi, FieldError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
-        let found = value.pointer(&pointer(&path)).unwrap_or(&Value::Null);
-        let message = type_problem(error.inner(), found);
-        FieldError::new(path, message)
+        let found = error
+            .path()
+            .iter()
+            .try_fold(value, |value, step| match step {
+                Segment::Map { key } => value.get(key),
+                Segment::Seq { index } => value.get(index),
+                _ => None,
+            });
+        let message = type_problem(error.inner(), found.unwrap_or(&Value::Null));
+        FieldError::new(error.path().to_string(), message)
     })
 }
 

@@ -18,7 +18,7 @@ use super::kind::meant_kind;
 use super::lines::Node;
 use super::paths::{CLUSTER_PARTS, is_related, pointer};
 use super::refusals::{clear, clear_parent, refusals};
-use super::rules::{violations, violations_of_vm};
+use super::rules::{violations, violations_of_data_volume, violations_of_vm};
 use super::{config_data, defaults, typed};
 use crate::json::{copy_at, set, text_at};
 use os::logging::chain;
@@ -115,9 +115,14 @@ pub fn problems(text: &str) -> Vec<Problem> {
         let error = documents::the_vmi(documents.iter().map(Node::value).collect()).err();
         found.extend(error.map(|error| Problem::of_file(line, chain(&error))));
     }
+    if let Some((second, _)) = vms.get(1) {
+        let message = "run takes one virtual machine: put each into a file of its own";
+        let error = FieldError::new("kind", message);
+        found.push(Problem::of_field(second, error).into_note());
+    }
     let vms = vms.into_iter();
     let of_vms = vms.flat_map(|(node, (kind, misfit))| of_document(node, kind, misfit));
-    let of_others = documents.iter().flat_map(of_config_data);
+    let of_others = documents.iter().flat_map(of_other);
     let of_vms = of_vms.chain(of_templates);
     found.extend(of_vms.chain(of_others).take(MAX_PROBLEMS + 1));
     found.sort_by_key(|problem| problem.line);
@@ -130,10 +135,15 @@ pub fn problems(text: &str) -> Vec<Problem> {
     found
 }
 
-/// The problems of a ConfigMap or Secret.
-fn of_config_data(node: &Node) -> impl Iterator<Item = Problem> {
-    let found = config_data::document_problems(&node.value()).into_iter();
-    found.map(|error| Problem::of_field(node, error))
+/// The problems of a ConfigMap, Secret or DataVolume.
+fn of_other(node: &Node) -> Vec<Problem> {
+    let value = node.value();
+    let found: Vec<FieldError> = match node.text("kind") {
+        "DataVolume" => violations_of_data_volume(&value).collect(),
+        _ => config_data::document_problems(&value),
+    };
+    let found = found.into_iter();
+    found.map(|error| Problem::of_field(node, error)).collect()
 }
 
 /// A note about a document of another kind.

@@ -24,6 +24,15 @@ pub fn violations_of_vm(vm: &Value) -> impl Iterator<Item = FieldError> {
     check::broken(vm, (String::new(), vm), table::VM)
 }
 
+/// The rules broken by a DataVolume.
+pub fn violations_of_data_volume(data_volume: &Value) -> impl Iterator<Item = FieldError> {
+    check::broken(
+        data_volume,
+        (String::new(), data_volume),
+        table::DATA_VOLUME,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +272,146 @@ mod tests {
         assert_eq!(
             of(key(json!({"qemuGuestAgent": {}}))),
             [format!("{method}.qemuGuestAgent.users")]
+        );
+    }
+
+    #[test]
+    fn each_value_is_one_that_a_cluster_and_libvirt_take() {
+        for (domain, field) in [
+            (
+                json!({"memory": {"guest": "2Gi", "maxGuest": "1Gi"}}),
+                "memory.guest",
+            ),
+            (
+                json!({"cpu": {"sockets": 4, "maxSockets": 2}}),
+                "cpu.sockets",
+            ),
+            (json!({"cpu": {"sockets": 2, "maxSockets": 2}}), ""),
+            (json!({"cpu": {"realtime": {}}}), "cpu.realtime"),
+            (
+                json!({"cpu": {"dedicatedCpuPlacement": true, "isolateEmulatorThread": true}}),
+                "",
+            ),
+            (
+                json!({"cpu": {"features": [{"name": "vmx", "policy": "on"}]}}),
+                "cpu.features[0].policy",
+            ),
+            (json!({"cpu": {"features": [{"name": "vmx"}]}}), ""),
+            (json!({"firmware": {"uuid": "5d307ca9"}}), "firmware.uuid"),
+            (
+                json!({"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}}),
+                "",
+            ),
+            (
+                json!({"firmware": {"kernelBoot": {"kernelArgs": "quiet"}}}),
+                "firmware.kernelBoot.kernelArgs",
+            ),
+            (
+                json!({"clock": {"timer": {"rtc": {"tickPolicy": "late"}}}}),
+                "clock.timer.rtc.tickPolicy",
+            ),
+            (
+                json!({"devices": {"watchdog": {"i6300esb": {"action": "reboot"}}}}),
+                "devices.watchdog.i6300esb.action",
+            ),
+            (
+                json!({"devices": {"sound": {"name": "a", "model": "sb16"}}}),
+                "devices.sound.model",
+            ),
+            (
+                json!({"devices": {"inputs": [{"type": "mouse"}]}}),
+                "devices.inputs[0].type",
+            ),
+            (
+                json!({"devices": {"video": {"type": "qxl"}}}),
+                "devices.video.type",
+            ),
+        ] {
+            let found = refused(json!({"domain": domain.clone()}));
+            let expected: Vec<_> = Some(field)
+                .filter(|it| !it.is_empty())
+                .into_iter()
+                .collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|it| format!("spec.domain.{it}"))
+                .collect();
+            assert_eq!(found, expected, "{domain}");
+        }
+        let ports = json!([{"port": 80, "protocol": "TCP"}, {"port": 70000}, {"name": "a"}, {"port": 1, "protocol": "tcp"}]);
+        let found = refused(json!({
+            "readinessProbe": {},
+            "networks": [{"name": "a", "pod": {}}],
+            "domain": {"devices": {"interfaces": [{"name": "a", "bridge": {}, "ports": ports}]}},
+        }));
+        let ports = "spec.domain.devices.interfaces[0].ports";
+        assert_eq!(
+            found,
+            [
+                format!("{ports}[1].port"),
+                format!("{ports}[2].port"),
+                format!("{ports}[3].protocol"),
+                "spec.readinessProbe".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_volume_fits_its_disk_and_its_type() {
+        let seed = json!({"userData": "x"});
+        let found = refused(json!({
+            "volumes": [
+                {"name": "one", "cloudInitNoCloud": seed},
+                {"name": "two", "cloudInitNoCloud": seed},
+                {"name": "old", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}},
+                {"name": "new", "hostDisk": {"path": "/b", "type": "DiskOrCreate"}},
+                {"name": "claim", "persistentVolumeClaim": {"claimName": "a"}},
+            ],
+            "domain": {"devices": {"disks": [{"name": "old", "lun": {}}, {"name": "claim", "lun": {}}]}},
+        }));
+        assert_eq!(
+            found,
+            [
+                "spec.domain.devices.disks[0].lun",
+                "spec.volumes[1].cloudInitNoCloud",
+                "spec.volumes[2].hostDisk.capacity",
+                "spec.volumes[3].hostDisk.capacity",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_data_volume_has_a_source_a_size_and_a_user() {
+        let vm = |spec: Value, volume: &str| {
+            let vm = json!({"spec": {
+                "running": true,
+                "dataVolumeTemplates": [{"metadata": {"name": "a"}, "spec": spec}],
+                "template": {"spec": {"volumes": [{"name": "root", "dataVolume": {"name": volume}}]}},
+            }});
+            let found = violations_of_vm(&vm).map(|it| it.field);
+            found
+                .map(|it| it.replace("spec.dataVolumeTemplates[0]", ""))
+                .collect::<Vec<_>>()
+        };
+        let of = |size: &str| json!({"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": size}}}});
+        assert_eq!(vm(of("64Mi"), "a"), [""; 0]);
+        assert_eq!(
+            vm(of("64MB"), "a"),
+            [".spec.storage.resources.requests.storage"]
+        );
+        assert_eq!(vm(of("64Mi"), "b"), [""]);
+        assert_eq!(vm(json!({"source": {}}), "a"), [".spec", ".spec.source"]);
+    }
+
+    #[test]
+    fn sidecars_are_a_json_list() {
+        let vmi = |list: &str| json!({"metadata": {"annotations": {"hooks.kubevirt.io/hookSidecars": list}}});
+        assert_eq!(violations(&vmi(r#"[{"image": "a"}]"#)).count(), 0);
+        let broken = vmi(r#"[{"image": "a"}"#);
+        let found: Vec<_> = violations(&broken).map(|it| it.field).collect();
+        assert_eq!(
+            found,
+            ["metadata.annotations.hooks.kubevirt.io/hookSidecars"]
         );
     }
 

@@ -8,10 +8,10 @@ use super::check::Check::{
 use super::check::{Rules, is_empty, not_one_of};
 use super::memory::{not_whole_pages, too_little_memory, wrong_quantity};
 use super::text::{
-    BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac, is_serial,
-    is_subdomain, may_be_cloud_init,
+    BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, UUID, is_base64, is_label, is_mac,
+    is_serial, is_subdomain, is_uuid, may_be_cloud_init,
 };
-use crate::json::{copy_at, is_object_at, list_at, text_at};
+use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::type_error::wrong_type;
 
 type Object = Map<String, Value>;
@@ -45,7 +45,26 @@ pub(super) const VMI: Rules = &[
     ("spec.startStrategy", OneOf("Paused")),
     ("spec.evictionStrategy", OneOf("None|LiveMigrate|LiveMigrateIfPossible|External")),
     ("spec.domain.ioThreadsPolicy", OneOf("shared|auto|supplementalPool")),
+    ("spec.dnsPolicy", OneOf("ClusterFirst|ClusterFirstWithHostNet|Default|None")),
+    ("spec.readinessProbe|livenessProbe", ExactlyOne("httpGet|tcpSocket|exec|guestAgentPing")),
     ("spec.domain.firmware.bootloader", AtMostOne("efi|bios")),
+    ("spec.domain.firmware.uuid", Text(is_uuid, UUID)),
+    ("spec.domain.firmware.kernelBoot.container", Has("image")),
+    ("spec.domain.firmware.kernelBoot.kernelArgs", Needs(
+        |vmi| is_object_at(vmi, "/spec/domain/firmware/kernelBoot/container"),
+        "arguments need a kernel, from kernelBoot.container")),
+    ("spec.domain.cpu", Below(without_dedicated_cpus)),
+    ("spec.domain.cpu.features[]", Has("name")),
+    ("spec.domain.cpu.features[].policy", OneOf("force|require|optional|disable|forbid")),
+    ("spec.domain.cpu.sockets", AtMost("spec.domain.cpu.maxSockets")),
+    ("spec.domain.clock.timer.*.tickPolicy", OneOf("delay|catchup|merge|discard")),
+    ("spec.domain.devices.inputs[].type", OneOf("tablet")),
+    ("spec.domain.devices.inputs[].bus", OneOf("virtio|usb")),
+    ("spec.domain.devices.panicDevices[].model", OneOf("hyperv|isa|pvpanic")),
+    ("spec.domain.devices.sound", Has("name")),
+    ("spec.domain.devices.sound.model", OneOf("ich9|ac97")),
+    ("spec.domain.devices.video.type", OneOf("vga|cirrus|virtio|ramfb|bochs")),
+    ("spec.domain.devices.watchdog.*.action", OneOf("poweroff|reset|shutdown")),
     ("spec.domain.memory.guest|maxGuest", Wrong(wrong_quantity)),
     ("spec.domain.memory.hugepages.pageSize", Wrong(wrong_quantity)),
     ("spec.domain.resources.requests|limits.memory|cpu", Wrong(wrong_quantity)),
@@ -62,6 +81,7 @@ pub(super) const VMI: Rules = &[
     ("spec.volumes[].hostDisk", Has("path")),
     ("spec.volumes[].hostDisk", Has("type")),
     ("spec.volumes[].hostDisk.type", OneOf("Disk|DiskOrCreate")),
+    ("spec.volumes[].hostDisk", Below(capacity_unlike_type)),
     ("spec.volumes[].secret", Has("secretName")),
     ("spec.volumes[].serviceAccount", Has("serviceAccountName")),
     ("spec.volumes[].cloudInitNoCloud|cloudInitConfigDrive", AtMostOne(USER_DATA)),
@@ -73,7 +93,12 @@ pub(super) const VMI: Rules = &[
         Text(may_be_cloud_init, CLOUD_INIT)),
     ("spec.volumes[].cloudInitNoCloud|cloudInitConfigDrive.userDataBase64|networkDataBase64",
         Text(may_be_cloud_init, CLOUD_INIT)),
+    ("spec.volumes[]", Unique("cloudInitNoCloud", ONE_SEED)),
+    ("spec.volumes[]", Unique("cloudInitConfigDrive", ONE_SEED)),
     ("spec.domain.devices.disks[]", AtMostOne("disk|lun|cdrom")),
+    ("spec.domain.devices.disks[].disk|lun|cdrom.bus", OneOf("virtio|scsi|sata|usb")),
+    ("spec.domain.devices.disks[].errorPolicy", OneOf("stop|ignore|report|enospace")),
+    ("spec.domain.devices.disks[]", If(is_lun_of_file, &[("lun", Wrong(|_| Some(NO_LUN.to_owned())))])),
     ("spec.domain.devices.disks[].cdrom.bus",
         Text(|bus| bus != "virtio", "a CD-ROM drive is on sata, scsi or usb")),
     ("spec.domain.devices.disks[].cache", OneOf("none|writethrough|writeback")),
@@ -83,6 +108,10 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.devices.interfaces[].macAddress", Text(is_mac, MAC)),
     ("spec.domain.devices.interfaces[].model",
         OneOf("virtio|e1000|e1000e|igb|ne2k_pci|pcnet|rtl8139")),
+    ("spec.domain.devices.interfaces[].state", OneOf("up|down|absent")),
+    ("spec.domain.devices.interfaces[].ports[]", Has("port")),
+    ("spec.domain.devices.interfaces[].ports[].port", Wrong(wrong_port)),
+    ("spec.domain.devices.interfaces[].ports[].protocol", OneOf("TCP|UDP")),
     ("spec.networks[]", ExactlyOne("pod|multus|resourceClaim")),
     ("spec.networks[].multus", Has("networkName")),
     ("spec.accessCredentials[]", ExactlyOne("sshPublicKey|userPassword")),
@@ -93,8 +122,10 @@ pub(super) const VMI: Rules = &[
         ExactlyOne("noCloud|configDrive|qemuGuestAgent")),
     ("spec.accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", Has("users")),
     ("spec.accessCredentials[].userPassword.propagationMethod", ExactlyOne("qemuGuestAgent")),
+    ("metadata.annotations", Below(wrong_sidecars)),
     ("metadata.labels", Wrong(wrong_type::<Object>)),
     ("metadata.labels.*", Wrong(wrong_type::<String>)),
+    ("spec.domain.memory.guest", AtMost("spec.domain.memory.maxGuest")),
     ("spec.domain.memory.guest", AtMost("spec.domain.resources.limits.memory")),
     ("spec.domain.resources.requests.memory", AtMost("spec.domain.resources.limits.memory")),
     ("spec.domain.resources.requests.cpu", AtMost("spec.domain.resources.limits.cpu")),
@@ -130,8 +161,19 @@ pub(super) const VM: Rules = &[
     ("", Below(does_not_say_whether_it_runs)),
     ("spec.runStrategy", Wrong(wrong_run_strategy)),
     ("spec.dataVolumeTemplates", Wrong(wrong_type::<Vec<Value>>)),
+    ("spec.dataVolumeTemplates[]", If(|_, _| true, DATA_VOLUME)),
+    ("spec.dataVolumeTemplates[]", If(is_without_volume, &[("", Wrong(|_| Some(UNUSED.to_owned())))])),
     ("metadata.labels|annotations", Wrong(wrong_type::<Object>)),
     ("metadata.labels|annotations.*", Wrong(wrong_type::<String>)),
+];
+
+/// Rules for a DataVolume, in a file or in the templates of a VirtualMachine.
+#[rustfmt::skip]
+pub(super) const DATA_VOLUME: Rules = &[
+    ("metadata", Has("name")),
+    ("spec", ExactlyOne("storage|pvc")),
+    ("spec.source", ExactlyOne("blank|gcs|http|imageio|pvc|registry|s3|snapshot|upload|vddk")),
+    ("spec.storage|pvc.resources.requests.storage", Wrong(wrong_quantity)),
 ];
 
 /// Rules for a disk that is no CD-ROM drive.
@@ -148,6 +190,10 @@ const ON_SATA: Rules = &[
 ];
 const READ_ONLY_SATA: &str =
     "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
+const NO_LUN: &str = "only a persistentVolumeClaim or dataVolume can be a lun; write disk";
+const ONE_SEED: &str = "a VM has one such volume, and {other} is it";
+const UNUSED: &str = "no volume in spec.template.spec.volumes uses it";
+const SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
 
 fn without_data(source: &Value) -> Option<String> {
     let mut fields = USER_DATA.split('|').chain(NETWORK_DATA.split('|'));
@@ -171,6 +217,58 @@ fn has_firmware(vmi: &Value) -> bool {
     copy_at(vmi, "/spec/domain/firmware/bootloader/efi/secureBoot") == false
         || (smm.is_object() && copy_at(&smm, "/enabled") != false)
         || is_object_at(vmi, "/spec/domain/launchSecurity/tdx")
+}
+
+/// What only a VM with CPUs of its own may have.
+fn without_dedicated_cpus(cpu: &Value) -> Option<(&'static str, String)> {
+    let is_set = |field: &&str| {
+        let field = cpu.get(*field);
+        field.is_some_and(|field| field.is_object() || *field == true)
+    };
+    let field = ["isolateEmulatorThread", "numa", "realtime"];
+    let field = field.into_iter().find(is_set)?;
+    let message = "it needs dedicatedCpuPlacement: true";
+    (!is_true_at(cpu, "/dedicatedCpuPlacement")).then(|| (field, message.to_owned()))
+}
+
+fn capacity_unlike_type(disk: &Value) -> Option<(&'static str, String)> {
+    let message = match (text_at(disk, "/type"), is_empty(disk.get("capacity"))) {
+        ("Disk", false) => {
+            "a disk that exists has its size; leave it out, or set type: DiskOrCreate"
+        }
+        ("DiskOrCreate", true) => "missing; the disk is made with this size, such as 10Gi",
+        _ => return None,
+    };
+    Some(("capacity", message.to_owned()))
+}
+
+fn is_lun_of_file(vmi: &Value, disk: &Value) -> bool {
+    let volume = find_named(vmi, "/spec/volumes", text_at(disk, "/name"));
+    is_object_at(disk, "/lun")
+        && volume.is_some_and(|volume| {
+            let claims = ["persistentVolumeClaim", "dataVolume"];
+            claims.iter().all(|claim| is_empty(volume.get(claim)))
+        })
+}
+
+/// Whether no volume of the VM uses the DataVolume that would be made from this template.
+fn is_without_volume(vm: &Value, template: &Value) -> bool {
+    let name = text_at(template, "/metadata/name");
+    let names = ["/dataVolume/name", "/persistentVolumeClaim/claimName"];
+    let mut volumes = list_at(vm, "/spec/template/spec/volumes").iter();
+    !name.is_empty() && !volumes.any(|it| names.iter().any(|at| text_at(it, at) == name))
+}
+
+fn wrong_port(port: &Value) -> Option<String> {
+    let is_port = |port: &i64| (1..=65535).contains(port);
+    (!port.as_i64().is_some_and(|port| is_port(&port)))
+        .then(|| format!("{port}; expected 1 to 65535"))
+}
+
+fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
+    let text = annotations.get(SIDECARS)?.as_str()?;
+    let error = serde_json::from_str::<Vec<Object>>(text).err()?;
+    Some((SIDECARS, format!("not a JSON list of sidecars: {error}")))
 }
 
 fn has_volume_of(vmi: &Value, source: &str) -> bool {
