@@ -202,6 +202,7 @@ impl Cmd for Service {
             response: Some(success()),
             exit_code: output.exit_code,
             std_out: output.stdout,
+            std_err: output.stderr,
         })
     }
     async fn guest_ping(

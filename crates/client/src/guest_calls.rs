@@ -9,7 +9,9 @@ use serde_json::Value;
 use crate::{
     CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT, accepted, message, request, with_timeout,
 };
-use api::proto::cmd::v1::{EmptyRequest, ExecRequest, FreezeRequest, GuestPingRequest, Response};
+use api::proto::cmd::v1::{
+    EmptyRequest, ExecRequest, ExecResponse, FreezeRequest, GuestPingRequest, Response,
+};
 use domain::guest_agent::{Filesystem, GuestDocument};
 
 /// virt-handler's timeout of a freeze.
@@ -41,15 +43,14 @@ impl Client {
         Ok(list.unwrap_or_default())
     }
 
-    /// Runs a command in the guest. Returns its exit status and its output.
+    /// Runs a command in the guest, and waits until it has ended.
     ///
     /// # Errors
     /// The command cannot be run or does not end in time. A nonzero exit status is not an error.
-    pub async fn exec(&self, command: ExecRequest) -> Result<(i32, String), CallError> {
+    pub async fn exec(&self, command: ExecRequest) -> Result<ExecResponse, CallError> {
         let timeout = timeout(command.timeout_seconds);
         let request = with_timeout(command, timeout);
-        let answer = message("Exec", self.cmd().exec(request).await)?;
-        Ok((answer.exit_code, answer.std_out))
+        message("Exec", self.cmd().exec(request).await)
     }
 
     /// Checks that the guest agent answers.

@@ -87,7 +87,8 @@ async fn probe(options: Options) -> Result<ExitCode, CallError> {
         args: options.arguments,
         timeout_seconds: options.timeout,
     };
-    let (code, stdout) = client.exec(command).await?;
+    let done = client.exec(command).await?;
+    let (code, stdout) = (done.exit_code, done.std_out);
     if !stdout.is_empty() {
         println!("{stdout}");
     }

@@ -37,8 +37,11 @@ pub struct GuestCommand {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestOutput {
     pub exit_code: i32,
-    /// The command's standard output.
+    /// What the command wrote to standard output.
     pub stdout: String,
+    /// And to standard error.
+    // D-agent-14 (docs/differences.md).
+    pub stderr: String,
 }
 
 /// Sends commands to the agent.
@@ -128,10 +131,14 @@ fn intervals(timeout: Duration) -> impl Iterator<Item = Duration> {
 
 // D-agent-7 (docs/differences.md).
 fn output(command: String, status: ExecStatus) -> Result<GuestOutput, LauncherError> {
-    let data = status.out_data.unwrap_or_default();
-    let stdout = BASE64_STANDARD
-        .decode(data)
-        .map_err(|source| AgentError::Output { command, source })?;
+    let text = |data: Option<String>| match BASE64_STANDARD.decode(data.unwrap_or_default()) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(source) => Err(AgentError::Output {
+            command: command.clone(),
+            source,
+        }),
+    };
+    let (stdout, stderr) = (text(status.out_data)?, text(status.err_data)?);
     let killed = status.signal.map(|signal| signal.saturating_add(SIGNALLED));
     let code = status.exit_code.or(killed).unwrap_or_default();
     Ok(GuestOutput {
@@ -141,7 +148,8 @@ fn output(command: String, status: ExecStatus) -> Result<GuestOutput, LauncherEr
             reason = "the lower 32 bits are the code"
         )]
         exit_code: code as i32,
-        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stdout,
+        stderr,
     })
 }
 
@@ -157,8 +165,12 @@ mod tests {
 
     #[test]
     fn output_and_exit_status_are_the_guests() {
-        let done = ended(r#"{"exited":true,"exitcode":3,"out-data":"aGkK"}"#).unwrap();
-        assert_eq!((done.exit_code, done.stdout.as_str()), (3, "hi\n"));
+        let done = ended(r#"{"exited":true,"exitcode":3,"out-data":"aGkK","err-data":"bm8K"}"#);
+        let done = done.unwrap();
+        assert_eq!(
+            (done.exit_code, &*done.stdout, &*done.stderr),
+            (3, "hi\n", "no\n")
+        );
         assert_eq!(
             ended(r#"{"exited":true,"exitcode":0}"#).unwrap(),
             GuestOutput::default()

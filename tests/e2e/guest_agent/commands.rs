@@ -312,11 +312,11 @@ async fn the_pods_tools_reach_the_guest() {
             "--",
             "/bin/sh",
             "-c",
-            "printf out; exit 9",
+            "printf out; printf err >&2; exit 9",
         ],
     )
     .await;
-    assert_eq!((exec.0, exec.1.as_str()), (9, "out"), "{}", exec.2);
+    assert_eq!(exec, (9, "out".to_owned(), "err".to_owned()));
 
     guest.run("touch /run/no-agent; killall qemu-ga").await;
     assert_eq!(probed(&["--guestAgentPing"]).await.0, 2);

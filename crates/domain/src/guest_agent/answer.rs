@@ -90,6 +90,9 @@ pub struct ExecStatus {
     /// Its output, as base64.
     #[serde(default)]
     pub out_data: Option<String>,
+    /// What it wrote to standard error, as base64.
+    #[serde(default)]
+    pub err_data: Option<String>,
     /// Whether the agent has kept only the beginning of that.
     #[serde(default)]
     pub out_truncated: Option<bool>,

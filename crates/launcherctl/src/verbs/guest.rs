@@ -1,6 +1,7 @@
 //! `guest …`: the guest agent's information and commands, as virtctl has them
 //! in a cluster.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 
 use super::target::VmArgs;
 use crate::error::{CtlError, fail};
-use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
+use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
 use client::running::check_runs;
@@ -26,12 +27,12 @@ const PING_INTERVAL: Duration = Duration::from_millis(500);
 pub enum GuestVerb {
     /// Print what the guest agent knows: operating system, host name, agent, users, file systems
     Info(VmArgs),
-    /// Run a command in the guest; its standard output and exit status are the command's
+    /// Run a command in the guest; its output, errors and exit status are the command's
     ///
     /// The call is KubeVirt's. It has no standard input, so what is piped to launcherctl does not
-    /// reach the command; and it gives back standard output only: put 2>&1 into a shell's command
-    /// to see standard error too. Its output is text: a byte that is not UTF-8 comes back as
-    /// U+FFFD, so let base64 print other files.
+    /// reach the command, and both streams come once the command has ended. They are text: a byte
+    /// that is not UTF-8 comes back as U+FFFD, so let base64 print other files. KubeVirt's own
+    /// launcher gives back standard output only.
     Exec(ExecArgs),
     /// Check that the guest agent answers
     Ping(GuestPingArgs),
@@ -133,17 +134,16 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
         args: words.collect(),
         timeout_seconds: args.timeout,
     };
-    let (code, stdout) = client.exec(request).await?;
+    let done = client.exec(request).await?;
+    let (code, stdout, stderr) = (done.exit_code, done.std_out, done.std_err);
     match format {
-        Format::Json => print_json(&json!({"exitCode": code, "stdout": stdout})),
+        Format::Json => {
+            print_json(&json!({"exitCode": code, "stdout": stdout, "stderr": stderr}));
+        }
         _ => {
-            // Unchanged: it need not end with a newline. A reader that has left needs no more.
+            // Unchanged: they need not end with a newline. A reader that has left needs no more.
             let _ = print_bytes(stdout.as_bytes());
-            if code != 0 && stdout.is_empty() {
-                say(format!(
-                    "exit status {code}; standard error is not given back: sh -c 'CMD 2>&1' shows it"
-                ));
-            }
+            let _ = std::io::stderr().write_all(stderr.as_bytes());
         }
     }
     Ok(exit_code(code))
