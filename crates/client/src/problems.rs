@@ -168,7 +168,8 @@ fn not_there(facts: &Facts) -> Option<Problem> {
                 Some(remedy) => format!("{}; {logs}", first_line(remedy)),
                 None => logs.to_owned(),
             };
-            Problem::new("the VM has failed", first_line(reason), &next)
+            let reason = split_remedy(reason).0.replace("\n", " ");
+            Problem::new("the VM has failed", reason, &next)
         }
         Condition::Lost(Some(pid)) => Problem::new(
             "the VM is lost",

@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use jiff::Timestamp;
+
 use os::grpc::ConnectError;
 
 /// Separates an error from its remedy.
@@ -145,7 +147,7 @@ pub fn asked(call: &str) -> &'static str {
 /// The launcher's message without libvirt's frame, and with the remedy if known.
 #[must_use]
 pub fn plain(message: &str) -> String {
-    let text = without_own_sidecar(&without_device(&without_frames(message)));
+    let text = without_own_sidecar(&without_device(&without_times(&without_frames(message))));
     match remedy(&text) {
         Some(remedy) => with_remedy(&text, remedy),
         None => text,
@@ -156,6 +158,13 @@ pub fn plain(message: &str) -> String {
 #[must_use]
 pub fn is_cancelled(failure: &str) -> bool {
     failure.ends_with(ABORTED)
+}
+
+/// QEMU begins its messages with the time.
+fn without_times(message: &str) -> String {
+    let words = message.split_inclusive(' ');
+    let is_time = |word: &&str| word.trim_end().parse::<Timestamp>().is_ok();
+    words.filter(|word| !is_time(word)).collect()
 }
 
 /// QEMU names a device that it refuses by all of its options, as JSON.
@@ -218,13 +227,16 @@ fn without_frames(message: &str) -> String {
         let Some((_, inner)) = frame.split_once(MESSAGE) else {
             break;
         };
-        let Some((inner, after)) = inner.split_once("')") else {
+        // The message may have `')` inside, and another frame may follow.
+        let end = next_frame(inner).map_or(inner.len(), |(before, _)| before.len());
+        let end = inner.get(..end).and_then(|inner| inner.rfind("')"));
+        let Some((inner, after)) = end.and_then(|end| inner.split_at_checked(end)) else {
             break;
         };
         text.push_str(before);
         text.push_str("libvirt: ");
         text.push_str(inner.trim_end());
-        rest = after;
+        rest = after.trim_start_matches("')");
     }
     text.push_str(rest);
     text
@@ -308,6 +320,11 @@ mod tests {
         assert_eq!(
             plain(message),
             "libvirt: internal error: socket is closed, then libvirt: no"
+        );
+        let message = "LibvirtError(Code=1, Domain=10, Message='internal error: QEMU unexpectedly closed the monitor (vm='default_two'): 2026-11-25T19:28:02.628475Z qemu-system-x86_64: -device {\"id\":\"ua-root\"}: Failed to get lock\nIs another process using the image [/x]?')";
+        assert_eq!(
+            plain(message),
+            "libvirt: internal error: QEMU unexpectedly closed the monitor (vm='default_two'): qemu-system-x86_64: Failed to get lock\nIs another process using the image [/x]?"
         );
         // Cut off, as in a log.
         assert_eq!(plain("LibvirtError(Code=1, x"), "LibvirtError(Code=1, x");

@@ -1,5 +1,6 @@
 //! Processes in `/proc`.
 
+use std::os::unix::fs::MetadataExt;
 use std::{fs, io};
 
 use rustix::process::Pid;
@@ -58,6 +59,22 @@ pub fn arguments(pid: Pid) -> io::Result<Vec<String>> {
 #[must_use]
 pub fn command_line(pid: Pid) -> String {
     arguments(pid).unwrap_or_default().join(" ")
+}
+
+/// The processes that have the file open; as another user than root, only one's own.
+#[must_use]
+pub fn with_open_file(file: &fs::Metadata) -> Vec<Pid> {
+    let is_file = |descriptor: fs::DirEntry| {
+        let open = fs::metadata(descriptor.path());
+        open.is_ok_and(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let has_file = |process: &fs::DirEntry| {
+        let descriptors = fs::read_dir(process.path().join("fd"));
+        descriptors.into_iter().flatten().flatten().any(is_file)
+    };
+    let pid = |process: fs::DirEntry| Pid::from_raw(process.file_name().to_str()?.parse().ok()?);
+    processes.filter(has_file).filter_map(pid).collect()
 }
 
 /// What a process takes up.

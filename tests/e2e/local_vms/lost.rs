@@ -62,7 +62,7 @@ async fn a_detached_vm_that_fails_leaves_its_reason_and_its_log() {
         rows_until(&laptop, |rows| rows[0]["state"] == "Failed").await;
         let status = done(&home, &["status", "laptop"]).await;
         assert!(
-            status.starts_with("laptop: Failed: ") && status.contains(reason),
+            status.starts_with("laptop: Failed\n") && status.contains(reason),
             "{status}"
         );
         let list = done(&home, &["list"]).await;

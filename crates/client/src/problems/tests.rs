@@ -63,7 +63,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             failed("no disk\nmore"),
-            "the VM has failed: no disk; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            "the VM has failed: no disk more; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(Some(7))),

@@ -8,16 +8,16 @@ use std::{fs, io};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data_volumes;
 use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
+use super::{data_volumes, remains};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
-use crate::json::{copy_at, is_object_at, text_at};
-use crate::manifest::Manifest;
+use crate::json::{copy_at, find_named, is_object_at, is_true_at, text_at};
 use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::drives::is_drive;
+use crate::manifest::{DISKS, Manifest};
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
@@ -58,6 +58,7 @@ pub fn place(
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
             (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
+                check_unused(manifest.value(), name, image)?;
                 let accepts = match is_object_at(volume, "/containerDisk") {
                     true => Accepts::RawOrQcow2,
                     false => Accepts::Raw,
@@ -128,6 +129,22 @@ fn check_disk(manifest: &Manifest, disk: &NamedPath) -> Result<(), TextError> {
     }
     let names = known_names(name, names);
     fail!("--disk {name}: the VMI has no volume {name:?}; it has {names}");
+}
+
+/// Refuses the image of a claim that another guest writes to, which QEMU's lock would refuse once
+/// the VM starts.
+fn check_unused(vmi: &Value, name: &str, image: &Path) -> Result<(), CtlError> {
+    let disk = find_named(vmi, DISKS, name);
+    if !disk.is_some_and(|disk| is_true_at(disk, "/shareable"))
+        && let Ok(metadata) = image.metadata()
+        && let Some((pid, guest)) = remains::guest_with_file(&metadata)
+    {
+        fail!(
+            "{}: the guest {guest} has it open (QEMU is process {pid}); end that VM, or give this one a copy",
+            image.display()
+        );
+    }
+    Ok(())
 }
 
 /// Where virt-handler would have mounted the volume; `None` for volumes that the launcher makes.
@@ -233,6 +250,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
 
     fn manifest() -> Manifest {
         Manifest::parse(
@@ -261,6 +279,45 @@ mod tests {
             dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img")
                 .exists()
         );
+    }
+
+    #[test]
+    fn an_image_of_another_guest_is_refused_by_the_guests_name() {
+        let root = tempfile::tempdir().unwrap();
+        let image = root.path().join("data.img");
+        fs::write(&image, [0; 512]).unwrap();
+        let disks = [format!("data={}", image.display()).parse().unwrap()];
+        let errors = || {
+            let errors = place(
+                &manifest(),
+                &VmDir::at(root.path().join("vm")),
+                &disks,
+                |_| {},
+            );
+            errors
+                .iter()
+                .map(CtlError::chain)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert!(!errors().contains("data.img"), "{}", errors());
+        let mut qemu = std::process::Command::new("sh");
+        let qemu =
+            qemu.arg0("qemu-system-x86_64")
+                .args(["-c", "read line; :", "guest=default_one,x"]);
+        let image = fs::File::open(&image).unwrap();
+        let mut qemu = qemu
+            .stdin(std::process::Stdio::piped())
+            .stdout(image)
+            .spawn()
+            .unwrap();
+        let expected = format!(
+            "the guest default_one has it open (QEMU is process {})",
+            qemu.id()
+        );
+        assert!(errors().contains(&expected), "{}", errors());
+        drop(qemu.stdin.take());
+        qemu.wait().unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What remains of a VM whose supervisor was killed: its launcher, QEMU and other processes that
 //! name its directory; its files and its name.
 
+use std::fs::Metadata;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,11 +39,25 @@ pub async fn terminate(root: &Path) -> bool {
 
 /// PID of the QEMU with the VM's guest, with or without a launcher.
 pub fn guest(root: &Path) -> Option<i32> {
-    let has_guest = |process: &Process| {
-        let arguments = process.arguments().unwrap_or_default();
-        is_program(&arguments, &["qemu"]) && arguments.iter().any(|it| it.starts_with("guest="))
-    };
-    find(root).iter().find(|it| has_guest(it)).map(Process::pid)
+    let has_guest = |process: &Process| guest_name(&process.arguments().ok()?);
+    let mut found = find(root).into_iter();
+    found.find(|it| has_guest(it).is_some()).map(|it| it.pid())
+}
+
+/// PID and guest's name of a QEMU that has the file open.
+pub fn guest_with_file(file: &Metadata) -> Option<(i32, String)> {
+    let mut found = os::procfs::with_open_file(file).into_iter();
+    found.find_map(|pid| {
+        let guest = guest_name(&os::procfs::arguments(pid).ok()?)?;
+        Some((pid.as_raw_nonzero().get(), guest))
+    })
+}
+
+/// The name of a QEMU's guest; `None` for other programs, and a QEMU that reads capabilities.
+fn guest_name(arguments: &[String]) -> Option<String> {
+    let mut names = arguments.iter().filter_map(|it| it.strip_prefix("guest="));
+    let name = names.next()?.split(',').next()?;
+    is_program(arguments, &["qemu"]).then(|| name.to_owned())
 }
 
 /// What a failed or lost VM has left under its name. It is kept until the next VM of that name is

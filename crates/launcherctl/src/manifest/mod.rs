@@ -40,7 +40,7 @@ use context::context_of_pod;
 use paths::pointer;
 use type_error::type_problem;
 
-const DISKS: &str = "/spec/domain/devices/disks";
+pub const DISKS: &str = "/spec/domain/devices/disks";
 const VOLUMES: &str = "/spec/volumes";
 const STATUS: &str = "/status/volumeStatus";
 

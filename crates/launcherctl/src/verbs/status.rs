@@ -74,15 +74,11 @@ fn row(name: &str, value: impl Display) -> String {
 
 fn page(status: &VmStatus, log: &[String]) -> Vec<String> {
     let has_failed = status.state == FAILED;
-    let mut reason = status.reason.iter().flat_map(|reason| reason.lines());
-    let shown = match reason.next() {
-        Some(first) if has_failed => format!(": {first}"),
-        Some(first) => format!(" ({first})"),
-        None => String::new(),
-    };
+    // A failed VM's reason is its problem.
+    let reason = status.reason.iter().filter(|_| !has_failed);
+    let reason = reason.map(|reason| format!(" ({reason})"));
     let (name, state) = (or_dash(&status.name), or_dash(&status.state));
-    let mut lines = vec![format!("{name}: {state}{shown}")];
-    lines.extend(reason.map(|more| format!("  {}", more.trim_start())));
+    let mut lines = vec![format!("{name}: {state}{}", reason.collect::<String>())];
     let problems = status.problems.iter().map(Problem::line);
     lines.extend(problems.map(|line| row("problem", line)));
     lines.push(row("namespace", or_dash(&status.namespace)));
@@ -164,10 +160,11 @@ mod tests {
 
     #[test]
     fn a_failed_vm_has_its_reason_and_the_end_of_its_log() {
-        let value = json!({"name": "web", "state": FAILED, "reason": "the guest has crashed\nmore", "log": "/tmp/l"});
+        let problem = json!({"what": "the VM has failed", "cause": "no disk", "next": "add one"});
+        let value = json!({"name": "web", "state": FAILED, "reason": "no disk", "log": "/tmp/l", "problems": [problem]});
         let page = page(&status(value), &["error   no disk".to_owned()]).join("\n");
         assert!(
-            page.starts_with("web: Failed: the guest has crashed\n  more\n"),
+            page.starts_with("web: Failed\n  problem    the VM has failed: no disk; add one\n"),
             "{page}"
         );
         let log = "/tmp/l, which ends with\n    error   no disk";
