@@ -106,9 +106,14 @@ impl<'a> Migration<'a> {
                 }
             },
         };
+        let has_ended = self.target.client.ping().await.is_err();
         self.end_target().await;
         let guest = self.guest_in_source().await;
-        fail!("the VM is not migrated, and {guest}: {reason}");
+        let of_target = match has_ended {
+            true => "; the target's launcher has ended, or was killed",
+            false => "",
+        };
+        fail!("the VM is not migrated, and {guest}: {reason}{of_target}");
     }
 
     /// Runs from the first call to the end of the migration, or of the source's launcher: the

@@ -33,6 +33,8 @@ use crate::view::output::Format;
 use api::pod_paths::{PodPaths, cbt_dir};
 use os::signals::EndSignals;
 
+/// The log of a target that got no VM, in the source's directory, where `debug` finds it.
+const TARGET_LOG: &str = "/migration-target.log";
 /// Limit for the supervisor to end a launcher that gets no VM.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -84,8 +86,11 @@ pub async fn receive(
         Err(error) => {
             end(supervisor, control).await;
             orphan_qemu.terminate().await;
+            let log = incoming.source.path(TARGET_LOG);
+            let kept = fs::copy(dir.log_file(), &log).is_ok();
             vm_dir::remove(&dir, &[]);
-            return Err(error);
+            let detail = kept.then(|| format!("the target's log: {}", log.display()));
+            return Err(error.with_details(detail.into_iter().collect()));
         }
     }
     let detach_at = incoming.detach.then_some(Phase::GuestArrived);
