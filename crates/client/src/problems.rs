@@ -406,30 +406,23 @@ fn console_blank(facts: &Facts) -> Option<Problem> {
     let is_blank = facts.console.as_deref() == Some("") && nothing_to_boot(facts).is_none();
     // One that has arrived by a migration wrote it elsewhere.
     let is_late = facts.has_run_for(SILENCE.as_secs().cast_signed()) && !has_arrived(&facts.domain);
-    let is_emulated = facts.domain.spec.is_emulated();
-    (is_blank && is_late).then(|| blank_console(&facts.name, is_emulated))
-}
-
-/// Nothing has appeared on a serial console for [`SILENCE`].
-#[must_use]
-pub fn blank_console(name: &str, is_emulated: bool) -> Problem {
-    let slow = match is_emulated {
+    let slow = match facts.domain.spec.is_emulated() {
         true => "without KVM a start takes minutes; or ",
         false => "",
     };
-    let name = if name.is_empty() {
-        String::new()
-    } else {
-        format!(" --name {name}")
+    let name = match &*facts.name {
+        "" => String::new(),
+        name => format!(" --name {name}"),
     };
-    Problem::new(
+    let problem = Problem::new(
         "the serial console stays blank",
         format!(
             "nothing has appeared on it for {} s: {slow}the guest writes to its screen only (Linux needs console=ttyS0)",
             SILENCE.as_secs()
         ),
         &format!("launcherctl screenshot{name} screen.png shows the screen"),
-    )
+    );
+    (is_blank && is_late).then_some(problem)
 }
 
 fn emulated(facts: &Facts) -> Option<Problem> {

@@ -23,7 +23,7 @@ pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
 /// A frequent cause: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 19] = [
+const REMEDIES: [(&str, &str); 21] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -48,6 +48,14 @@ const REMEDIES: [(&str, &str); 19] = [
     (
         "the CPU is incompatible with host CPU",
         "this machine lacks features of the CPU model: leave out spec.domain.cpu.model, or run with --emulate",
+    ),
+    (
+        "CPU mode 'host-passthrough'",
+        "an emulated guest cannot have this machine's CPU: leave out spec.domain.cpu.model, or run without --emulate where KVM works",
+    ),
+    (
+        "does not support machine type",
+        "this machine's QEMU is not the one that the type is of: leave out spec.domain.machine, or give q35",
     ),
     (
         "Failed to get \"write\" lock",

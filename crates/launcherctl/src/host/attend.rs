@@ -9,11 +9,12 @@ use super::console_hub::{self, Output};
 use super::control::{Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{self, LauncherProcess, Vm};
+use super::status;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use client::Until;
-use client::problems::{Facts, SILENCE, blank_console, stop_of};
+use client::problems::{Facts, SILENCE, stop_of};
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 
 /// An internal error of a guest under KVM this soon after its start is KVM's.
@@ -32,9 +33,10 @@ pub(super) async fn attend(
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.send(Update::Console(output.is_some()));
     let mut until = Until::new(args.start.until.as_deref());
-    let mut silence = pin!(tokio::time::sleep(SILENCE));
+    // Later than the problem begins, in whole seconds.
+    let mut silence = pin!(tokio::time::sleep(SILENCE + Duration::from_secs(1)));
     let mut is_silent = !args.incoming && output.is_some();
-    let (started, mut is_emulated) = (Instant::now(), false);
+    let started = Instant::now();
     let mut noted = None;
     let timeout = args.start.limit();
     let mut deadline = pin!(tokio::time::sleep(timeout));
@@ -49,7 +51,6 @@ pub(super) async fn attend(
             },
             event = launcher.next_event() => {
                 if let Some(event) = event?.filter(|_| !args.incoming) {
-                    is_emulated |= event.is_emulated();
                     let symptom = problem(&event, vm.name(), started.elapsed())?;
                     if let Some(text) = &symptom && symptom != noted {
                         progress.note(text);
@@ -64,7 +65,8 @@ pub(super) async fn attend(
             },
             () = &mut silence, if is_silent => {
                 is_silent = false;
-                progress.note(&blank_console(vm.name(), is_emulated).line());
+                let status = status::collect(vm.name(), vm.dir).await;
+                status.problems.first().into_iter().for_each(|worst| progress.note(&worst.line()));
             },
             () = stop.requested() => {
                 let why = "the guest was stopped before the text of --until appeared";

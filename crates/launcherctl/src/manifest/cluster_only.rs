@@ -6,12 +6,13 @@ use super::error::FieldError;
 use super::network::needs_cluster;
 use super::paths::pointer;
 use super::{Manifest, STATUS, VOLUMES, list_at};
-use crate::json::{copy_at, is_true_at, names_at, remove_named, set, text_at};
+use crate::json::{copy_at, is_object_at, is_true_at, names_at, remove_named, set, text_at};
 
 const DEVICES: [&str; 2] = [
     "spec.domain.devices.gpus",
     "spec.domain.devices.hostDevices",
 ];
+const INTERFACES: &str = "spec.domain.devices.interfaces";
 /// Served by virtiofsd, which a cluster runs in containers of its own.
 const FILESYSTEMS: &str = "spec.domain.devices.filesystems";
 /// Volumes that only a cluster fills, and their source.
@@ -34,11 +35,23 @@ pub const KERNEL_BOOT_NAME: &str = "kernel-boot";
 
 /// The devices that a conversion without a node lacks.
 pub fn missing_devices(vmi: &Value) -> impl Iterator<Item = FieldError> {
-    DEVICES.iter().filter_map(|field| {
-        let names = names_at(vmi, &pointer(field)).join(", ");
-        let message = format!("left out, as only a cluster's node gives devices: {names}");
-        (!names.is_empty()).then(|| FieldError::new(*field, message))
-    })
+    DEVICES
+        .iter()
+        .filter_map(|field| left_out(field, &names_at(vmi, &pointer(field))))
+}
+
+/// The SR-IOV interfaces that a conversion without a node lacks.
+pub fn missing_interfaces(vmi: &Value) -> Option<FieldError> {
+    let interfaces = list_at(vmi, &pointer(INTERFACES)).iter();
+    let missing = interfaces.filter(|interface| is_object_at(interface, "/sriov"));
+    let names: Vec<String> = missing.map(|it| text_at(it, "/name").to_owned()).collect();
+    left_out(INTERFACES, &names)
+}
+
+fn left_out(field: &str, names: &[String]) -> Option<FieldError> {
+    let text = names.join(", ");
+    let message = format!("left out, as only a cluster's node gives devices: {text}");
+    (!names.is_empty()).then(|| FieldError::new(field, message))
 }
 
 /// What `run` leaves out, and what it needs instead of a cluster.
@@ -74,11 +87,9 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
                 }),
         );
     }
-    let interfaces = list_at(vmi, "/spec/domain/devices/interfaces")
-        .iter()
-        .enumerate();
+    let interfaces = list_at(vmi, &pointer(INTERFACES)).iter().enumerate();
     found.extend(interfaces.filter_map(|(index, interface)| {
-        let field = format!("spec.domain.devices.interfaces[{index}]");
+        let field = format!("{INTERFACES}[{index}]");
         let name = text_at(interface, "/name");
         let message = format!("left out by run, as only a cluster has its network: {name}");
         needs_cluster(vmi, interface).then(|| FieldError::new(field, message))

@@ -76,11 +76,6 @@ impl LauncherEvent {
         }
     }
 
-    /// Whether the guest runs without KVM.
-    pub fn is_emulated(&self) -> bool {
-        self.domain().is_some_and(|it| it.spec.is_emulated())
-    }
-
     /// Whether this is the last event: libvirt no longer knows the domain.
     pub fn is_final(&self) -> bool {
         let domain = self.domain();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::error::CtlError;
 use crate::files::{InFile, read_text};
-use crate::manifest::cluster_only::missing_devices;
+use crate::manifest::cluster_only::{missing_devices, missing_interfaces};
 use crate::manifest::context::context_of_pod;
 use crate::manifest::{self, in_manifest};
 use crate::view::output::{Format, answer_document, say};
@@ -55,7 +55,7 @@ pub fn read(
             serde_json::from_str(&read_text(file)?).map_err(|error| InFile::new(file, error))?
         }
         None => {
-            let missing = missing_devices(&value);
+            let missing = missing_devices(&value).chain(missing_interfaces(&value));
             missing.for_each(|device| say(format!("note: {device}")));
             context_of_pod(&vmi)
         }
