@@ -164,12 +164,7 @@ fn not_there(facts: &Facts) -> Option<Problem> {
         ),
         Condition::Failed(reason) => {
             let logs = "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them";
-            let next = match split_remedy(reason).1 {
-                Some(remedy) => format!("{}; {logs}", first_line(remedy)),
-                None => logs.to_owned(),
-            };
-            let reason = split_remedy(reason).0.replace("\n", " ");
-            Problem::new("the VM has failed", reason, &next)
+            with_own_remedy("the VM has failed", reason, logs)
         }
         Condition::Lost(Some(pid)) => Problem::new(
             "the VM is lost",
@@ -184,6 +179,16 @@ fn not_there(facts: &Facts) -> Option<Problem> {
         Condition::Answers | Condition::Silent => return None,
     };
     Some(problem.since(facts.failed_at))
+}
+
+/// A problem whose reason may have a remedy of its own, which comes first.
+fn with_own_remedy(what: &str, reason: &str, next: &str) -> Problem {
+    let (cause, remedy) = split_remedy(reason);
+    let next = match remedy {
+        Some(remedy) => format!("{}; {next}", first_line(remedy)),
+        None => next.to_owned(),
+    };
+    Problem::new(what, cause.replace('\n', " "), &next)
 }
 
 fn first_line(text: &str) -> &str {
@@ -375,11 +380,9 @@ fn migration(facts: &Facts) -> Option<Problem> {
             "launcherctl migration{vm} --follow shows how far it is",
         )
     } else if migration.failed && !refusal::is_cancelled(&migration.failure_reason) {
-        Problem::new(
-            "the last migration has failed",
-            plain(&migration.failure_reason),
-            "launcherctl migration{vm} shows how it went",
-        )
+        let report = "launcherctl migration{vm} shows how it went";
+        let reason = plain(&migration.failure_reason);
+        with_own_remedy("the last migration has failed", &reason, report)
     } else {
         return None;
     };

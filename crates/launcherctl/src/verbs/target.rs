@@ -18,7 +18,7 @@ use crate::json::text_at;
 use crate::manifest::{self, Manifest, in_manifest};
 use crate::view::output::{Line, say};
 use client::Client;
-use client::running::no_domain;
+use client::running::{check_runs, no_domain};
 use domain::Domain;
 
 /// Why the launcher to call is not known.
@@ -139,6 +139,9 @@ impl RunningVm {
     pub async fn find(target: &Target) -> Result<Self, CtlError> {
         let (dir, client) = target.connect().await?;
         let domain = client.domain().await?.ok_or_else(no_domain)?;
+        if let Err(not_running) = check_runs(Some(&domain)) {
+            say(format!("note: {not_running}"));
+        }
         Ok(Self {
             dir,
             name: domain.meta.name,

@@ -362,8 +362,11 @@ async fn check_not_mounted(
     let filesystems = client.filesystems().await.unwrap_or_default();
     let mut disks = filesystems.iter().flat_map(|filesystem| &filesystem.disks);
     match mounted_at(&filesystems, serial) {
-        None if serial.is_empty() || !disks.any(|disk| !disk.serial.is_empty()) => say(format!(
-            "note: whether {name} is mounted cannot be seen: the guest agent's report does not name it by a serial (addvolume --serial gives it one; the agent finds it by udev)"
+        None if serial.is_empty() => say(format!(
+            "note: whether {name} is mounted cannot be seen, as it has no serial (addvolume --serial gives it one)"
+        )),
+        None if !disks.any(|disk| !disk.serial.is_empty()) => say(format!(
+            "note: whether {name} is mounted cannot be seen, as the guest agent reports no serials: it does not answer, or the guest has no udev"
         )),
         None => {}
         Some(directory) => fail!(

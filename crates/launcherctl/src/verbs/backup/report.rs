@@ -66,7 +66,8 @@ fn frozen(record: &Record) -> String {
 /// The command that makes a raw disk of a backup.
 fn restore(directory: &Path, file: &RecordFile) -> String {
     let image = quoted(&directory.join(&file.file).display().to_string());
-    let disk = quoted(&format!("{}.img", file.volume));
+    // qemu-img overwrites a file without asking.
+    let disk = quoted(&format!("{}-restored.img", file.volume));
     format!("qemu-img convert -O raw {image} {disk}")
 }
 

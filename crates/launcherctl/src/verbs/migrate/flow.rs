@@ -60,7 +60,11 @@ impl<'a> Migration<'a> {
         check_match(source, target)?;
         let domain = source.guest().await?;
         let is_paused = domain.status.status == LifeCycle::Paused;
-        let mut vmi = vmi::migrating(sent, &target.setup.pod_name, is_paused);
+        let moved = match target.is_pod() {
+            true => sent.clone(),
+            false => vmi::with_shared_host_disks(sent),
+        };
+        let mut vmi = vmi::migrating(&moved, &target.setup.pod_name, is_paused);
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
         // Only our launcher has a plan.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::json::set;
 use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample};
-use client::refusal;
+use client::refusal::{self, REMEDY_MARK};
 use terminal::human_size;
 
 /// How a migration ends.
@@ -42,6 +42,7 @@ impl Record {
         }
         if !ended.failure.is_empty() {
             let reason = refusal::plain(&ended.failure);
+            let reason = reason.replace(REMEDY_MARK, "; ");
             return format!("the migration failed after {seconds:.1} s: {reason}");
         }
         let sent = ended.data_processed.map(human_size);

@@ -9,6 +9,17 @@ use crate::manifest::config_data::GENERATED;
 use crate::manifest::random_uuid;
 use domain::Domain;
 
+/// The VMI between two launchers of one machine: both have the files of its host disks.
+pub fn with_shared_host_disks(vmi: &Value) -> Value {
+    let mut vmi = vmi.clone();
+    for volume in list_mut(&mut vmi, "/spec/volumes") {
+        if is_object_at(volume, "/hostDisk") {
+            set(volume, "/hostDisk/shared", json!(true));
+        }
+    }
+    vmi
+}
+
 /// The VMI migrating to the pod of this name.
 pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool) -> Value {
     let mut vmi = vmi.clone();
@@ -84,6 +95,10 @@ mod tests {
         let shared = json!({"name": "nfs", "hostDisk": {"path": "/d", "shared": true}});
         let both = json!([claim, shared]);
         assert_eq!(method(both), "LiveMigration");
+        let own = json!([{"name": "disk", "hostDisk": {"path": "/d"}}]);
+        assert_eq!(method(own.clone()), "BlockMigration");
+        let here = with_shared_host_disks(&json!({"spec": {"volumes": own}}));
+        assert_eq!(method(here["spec"]["volumes"].clone()), "LiveMigration");
         let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "x"}});
         assert_eq!(method(json!([claim, seed])), "BlockMigration");
         assert_eq!(
