@@ -14,6 +14,9 @@ pub enum RunError {
     /// The launcher ended under its guest.
     #[error("the launcher {}", how_it_ended(.0))]
     EndedOnItsOwn(ExitStatus),
+    /// `--timeout` is over; what has not happened within it.
+    #[error("{0} within {seconds} s; --timeout gives it more", seconds = .1.as_secs())]
+    Late(String, Duration),
     /// The text of `--until` did not appear.
     #[error("{0:?} has not appeared on the console after {seconds} s", seconds = .1.as_secs())]
     NotUp(String, Duration),

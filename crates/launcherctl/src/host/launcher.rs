@@ -1,6 +1,6 @@
 //! The launcher of a VM of `run`, from its first call to its exit.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::process::Child;
@@ -125,30 +125,29 @@ impl<'a> LauncherProcess<'a> {
         Ok(())
     }
 
-    /// Sends the VMI, and repeats it within `limit` while the launcher is still starting the guest.
+    /// Sends the VMI, and waits until the guest runs.
     ///
     /// # Errors
     /// The launcher refuses it, exits, or does not start the guest in time.
     pub async fn sync(&mut self, limit: Duration) -> Result<(), CtlError> {
-        let begun = Instant::now();
-        loop {
-            let options = VirtualMachineOptions::default();
-            let Err(refused) = self.client()?.sync(self.vm.vmi, options).await else {
-                return Ok(());
-            };
-            // When a launcher dies, its connection ends first.
-            if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
-                let status = status.map_err(RuntimeError)?;
-                return Err(RunError::EndedOnItsOwn(status).into());
-            }
-            if !refused.is_in_progress() {
-                return Err(refused.into());
-            }
-            if begun.elapsed() >= limit {
-                let seconds = limit.as_secs();
-                fail!("the guest has not started within {seconds} s; --timeout gives it more");
-            }
+        let (client, options) = (self.client()?, VirtualMachineOptions::default());
+        let Err(refused) = client.sync_within(self.vm.vmi, options, limit).await else {
+            return Ok(());
+        };
+        let hook = client.debug().await.unwrap_or_default().called_hook;
+        // When a launcher dies, its connection ends first.
+        if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
+            let status = status.map_err(RuntimeError)?;
+            return Err(RunError::EndedOnItsOwn(status).into());
         }
+        if !refused.is_in_progress() {
+            return Err(refused.into());
+        }
+        let late = match &*hook {
+            "" => "the guest has not started".to_owned(),
+            hook => format!("{hook} has not answered"),
+        };
+        Err(RunError::Late(late, limit).into())
     }
 
     /// Waits for the next event; `None` if the launcher has exited after its guest.

@@ -100,6 +100,8 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
 fn says_more(last: &str, error: &CtlError) -> bool {
     match (error.of(), error.of()) {
         (Some(CallError::Refused { message, .. }), _) => !last.contains(&*plain(message)),
+        // It was ended for that.
+        (_, Some(RunError::Late(..))) => false,
         // A killed launcher logs nothing about it: its last error is about something else.
         (_, Some(RunError::EndedBeforeReady(status) | RunError::EndedOnItsOwn(status))) => {
             status.signal().is_none()

@@ -12,18 +12,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use tokio::process::Command;
 
 use super::processes::{is_executable, tool};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
-use crate::json::text_at;
+use crate::manifest::hook_sidecars::{ConfigMapScript, HOOK_PROGRAMS};
 use api::pod_paths::{CONFIG_MAP_DIR, file_name};
 use hooks::Version;
 
-/// The hook programs that the shim calls.
-const HOOK_PROGRAMS: [&str; 2] = ["onDefineDomain", "preCloudInitIso"];
 /// Their directories in an image's tree, or in a directory that has only them.
 const PROGRAM_DIRS: [&str; 5] = ["", "usr/local/bin", "usr/bin", "bin", "usr/sbin"];
 /// Stands for the socket's directory in an argument.
@@ -97,27 +94,27 @@ impl SidecarProgram {
     }
 
     /// Of a sidecar whose script a ConfigMap has, the VMI's sidecar `number`.
-    ///
-    /// # Errors
-    /// The ConfigMap's name or key is missing, or the shim would not call the script.
-    pub fn of_config_map(number: usize, config_map: &Value) -> Result<Self, TextError> {
-        let [name, key, path] = ["/name", "/key", "/hookPath"].map(|at| text_at(config_map, at));
-        let mut hooks = HOOK_PROGRAMS.into_iter();
-        let (Some(hook), false) = (
-            hooks.find(|hook| *hook == file_name(path)),
-            name.is_empty() || key.is_empty(),
-        ) else {
-            fail!(
-                "hook sidecar {number} has the ConfigMap {name:?} with the key {key:?} and the hookPath {path:?}; it needs all three, and the path's last part is onDefineDomain or preCloudInitIso"
-            );
-        };
-        let script = config_map_dir(number);
-        let script = Path::new(script.trim_start_matches('/')).join(key);
-        Ok(Self {
-            kind: Kind::Script(script, hook),
+    pub fn of_config_map(number: usize, script: &ConfigMapScript) -> Self {
+        let ConfigMapScript {
+            name,
+            key,
+            hook_path,
+        } = script;
+        let hook = HOOK_PROGRAMS
+            .into_iter()
+            .find(|hook| *hook == file_name(hook_path));
+        let directory = config_map_dir(number);
+        let file = Path::new(directory.trim_start_matches('/')).join(key);
+        Self {
+            kind: Kind::Script(file, hook.unwrap_or(HOOK_PROGRAMS[0])),
             version: Version::V1alpha3,
-            config_map: Some((name.to_owned(), key.to_owned())),
-        })
+            config_map: Some((name.clone(), key.clone())),
+        }
+    }
+
+    /// Whether a shim calls it; else it serves gRPC itself.
+    pub fn has_shim(&self) -> bool {
+        !matches!(self.kind, Kind::Server { .. })
     }
 
     /// From one argument, split at spaces.
@@ -180,13 +177,18 @@ fn search_path(first: &Path) -> OsString {
 
 fn hook_programs(dir: &Path) -> Result<PathBuf, TextError> {
     for candidate in PROGRAM_DIRS.map(|below| dir.join(below)) {
-        let mut programs = HOOK_PROGRAMS.iter().map(|name| candidate.join(name));
-        if programs.any(|program| is_executable(&program)) {
+        let programs = HOOK_PROGRAMS.map(|name| candidate.join(name));
+        let there: Vec<_> = programs.iter().filter(|program| program.exists()).collect();
+        if let Some(program) = there.iter().find(|program| !is_executable(program)) {
+            let file = program.display();
+            fail!("{file}: not an executable file; chmod +x makes it one");
+        }
+        if !there.is_empty() {
             return Ok(candidate);
         }
     }
     fail!(
-        "{} has neither onDefineDomain nor preCloudInitIso (executable, in it or in its usr/bin or usr/local/bin); a sidecar that serves gRPC itself is given as a program with {{}} for the directory of its socket",
+        "{} has neither onDefineDomain nor preCloudInitIso, in it or in its usr/bin or usr/local/bin; a sidecar that serves gRPC itself is given as a program with {{}} for the directory of its socket",
         dir.display()
     )
 }

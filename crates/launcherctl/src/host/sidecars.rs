@@ -8,8 +8,10 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use rustix::process::Pid;
 use serde_json::Value;
 use tokio::process::Child;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::processes::terminate;
@@ -17,14 +19,13 @@ use super::registry::VmDir;
 use super::sidecar_program::SidecarProgram;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
-use crate::json::{copy_at, is_object_at, list_at, text_at};
+use crate::manifest::hook_sidecars::{self, ANNOTATION, HookSidecar};
 use crate::view::output::counted;
 use api::pod_paths::HOOKS_DIR;
-use hooks::Version;
+use os::process::Process;
 
-/// The annotation that asks for sidecars, as a JSON list.
-const ANNOTATION: &str = "hooks.kubevirt.io/hookSidecars";
-const ANNOTATION_POINTER: &str = "/metadata/annotations/hooks.kubevirt.io~1hookSidecars";
+/// How much of the end of a sidecar's log an error may have.
+const MAX_SHOWN_BYTES: u64 = 500;
 /// Limit for a sidecar to exit when asked.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -54,13 +55,12 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
             .map(|text| SidecarProgram::parse(text, false))
             .collect();
     }
-    let is_script = |sidecar: &Value| is_object_at(sidecar, "/configMap");
-    let images = wanted.iter().filter(|sidecar| !is_script(sidecar)).count();
+    let images = wanted.iter().filter(|it| it.config_map.is_none()).count();
     let count = given.len();
     if count != images && count != wanted.len() {
-        let described = wanted.iter().map(|sidecar| match is_script(sidecar) {
-            true => format!("ConfigMap {}", text_at(sidecar, "/configMap/name")),
-            false => format!("image {}", text_at(sidecar, "/image")),
+        let described = wanted.iter().map(|sidecar| match &sidecar.config_map {
+            Some(script) => format!("ConfigMap {}", script.name),
+            None => format!("image {}", sidecar.image),
         });
         fail!(
             "the VMI has {} ({}), and --sidecar gives {count}; only a cluster runs images: give a program or an image's directory for each image with --sidecar (a ConfigMap's script needs none), or leave all out with --no-sidecars",
@@ -68,13 +68,14 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
             described.collect::<Vec<_>>().join(", ")
         );
     }
-    let program = |(number, sidecar): (usize, &Value)| {
-        let text = given.next_if(|_| count > images || !is_script(sidecar));
-        let mut program = match text {
-            Some(text) => SidecarProgram::parse(text, false)?,
-            None => SidecarProgram::of_config_map(number, &copy_at(sidecar, "/configMap"))?,
+    let program = |(number, sidecar): (usize, &HookSidecar)| {
+        let script = sidecar.config_map.as_ref();
+        let text = given.next_if(|_| count > images || script.is_none());
+        let mut program = match (text, script) {
+            (None, Some(script)) => SidecarProgram::of_config_map(number, script),
+            (text, _) => SidecarProgram::parse(text.map_or("", String::as_str), false)?,
         };
-        program.version = shim_version(sidecar).unwrap_or(program.version);
+        program.version = sidecar.version().unwrap_or(program.version);
         Ok(program)
     };
     wanted.iter().enumerate().map(program).collect()
@@ -85,23 +86,9 @@ pub fn are_wanted(vmi: &Value) -> bool {
     wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
 }
 
-fn wanted(vmi: &Value) -> Result<Vec<Value>, TextError> {
-    match text_at(vmi, ANNOTATION_POINTER) {
-        "" => Ok(Vec::new()),
-        text => serde_json::from_str(text).map_err(|source| {
-            text_error!("metadata.annotations[{ANNOTATION}]: not a JSON list").caused_by(source)
-        }),
-    }
-}
-
-/// The shim's version from the annotation's arguments.
-fn shim_version(sidecar: &Value) -> Option<Version> {
-    let mut words = list_at(sidecar, "/args").iter().filter_map(Value::as_str);
-    let version = words.find_map(|word| word.strip_prefix("--version"))?;
-    Version::from_name(match version {
-        "" => words.next()?,
-        joined => joined.strip_prefix('=')?,
-    })
+fn wanted(vmi: &Value) -> Result<Vec<HookSidecar>, TextError> {
+    hook_sidecars::of_annotation(hook_sidecars::annotation(vmi))
+        .map_err(|problem| text_error!("metadata.annotations[{ANNOTATION}]: {problem}"))
 }
 
 /// Starts a VM's sidecars, each with its own directory for its socket. `sidecar-N.log` in the VM's
@@ -134,6 +121,34 @@ pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Vec<Child>, Ctl
         children.push(child);
     }
     Ok(children)
+}
+
+/// Waits for the first one that ends, which no sidecar does before its VM. Returns the error, with
+/// the end of its log.
+pub async fn ended(sidecars: &mut [Child], dir: &VmDir) -> TextError {
+    let mut ends = JoinSet::new();
+    for (number, child) in sidecars.iter().enumerate() {
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if let Some(process) = pid.and_then(|pid| Process::open(pid).ok()) {
+            ends.spawn(async move {
+                process.ended().await;
+                number
+            });
+        }
+    }
+    let Some(Ok(number)) = ends.join_next().await else {
+        return std::future::pending().await;
+    };
+    let status = sidecars.get_mut(number).map(Child::try_wait);
+    let status = status.and_then(|status| status.ok()?).unwrap_or_default();
+    let log = dir.path(&format!("/sidecar-{number}.log"));
+    let end = os::tail::read(&log, MAX_SHOWN_BYTES).unwrap_or_default();
+    let end = String::from_utf8_lossy(&end);
+    let last = end.trim_end().lines().next_back().unwrap_or_default();
+    text_error!(
+        "hook sidecar {number} ended before it was called ({status}): {last}; {} has what it printed",
+        log.display()
+    )
 }
 
 /// Ends those that have not ended with their VM.
@@ -173,16 +188,29 @@ mod tests {
         assert_eq!(programs(&two, &without).unwrap(), []);
         assert_eq!(programs(&json!({}), &SidecarArgs::default()).unwrap(), []);
         let invalid = programs(&vmi("x"), &SidecarArgs::default()).unwrap_err();
-        assert_eq!(
-            invalid.to_string(),
-            "metadata.annotations[hooks.kubevirt.io/hookSidecars]: not a JSON list"
+        let text = "metadata.annotations[hooks.kubevirt.io/hookSidecars]: not a JSON list of hook sidecars: ";
+        assert!(invalid.to_string().starts_with(text), "{invalid}");
+    }
+
+    #[tokio::test]
+    async fn a_sidecar_that_ends_is_named_with_what_it_said_last() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().to_owned());
+        let args = SidecarArgs {
+            programs: vec!["/bin/cat /nonexistent {}".to_owned()],
+            ..SidecarArgs::default()
+        };
+        let mut sidecars = start(&programs(&json!({}), &args).unwrap(), &dir).unwrap();
+        let error = ended(&mut sidecars, &dir).await.to_string();
+        assert!(
+            error.contains("ended before it was called (exit status: 1)"),
+            "{error}"
         );
     }
 
     #[test]
     fn a_script_of_a_config_map_needs_no_program_but_may_have_one() {
-        let script =
-            r#"{"configMap": {"name": "a", "key": "b.sh", "hookPath": "/usr/bin/onDefineDomain"}}"#;
+        let script = r#"{"args": ["--version", "v1alpha2"], "configMap": {"name": "a", "key": "b.sh", "hookPath": "/usr/bin/onDefineDomain"}}"#;
         let both = vmi(&format!(r#"[{script}, {{"image": "a/smbios"}}]"#));
         let scripts = |given: &[&str]| {
             let programs = SidecarArgs {
@@ -204,28 +232,5 @@ mod tests {
                 .unwrap_err()
                 .contains("(ConfigMap a, image a/smbios)")
         );
-        let other = vmi(&script
-            .replace("onDefineDomain", "start.sh")
-            .replace("{\"c", "[{\"c")
-            .replace("}}", "}}]"));
-        let refused = super::programs(&other, &SidecarArgs::default()).unwrap_err();
-        assert!(
-            refused.to_string().contains("/usr/bin/start.sh"),
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn the_shims_version_is_that_of_the_annotation() {
-        let version = |args: Value| shim_version(&json!({"args": args}));
-        assert_eq!(
-            version(json!(["--version", "v1alpha2"])),
-            Some(Version::V1alpha2)
-        );
-        assert_eq!(
-            version(json!(["--version=v1alpha1"])),
-            Some(Version::V1alpha1)
-        );
-        assert_eq!(version(json!(["--other"])), None);
     }
 }

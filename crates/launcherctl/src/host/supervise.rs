@@ -157,9 +157,9 @@ struct Hooks {
 
 /// Runs the VM until it has ended. Returns the last update.
 async fn run(vm: Vm<'_>, hooks: &Hooks, stop: &mut StopRequests) -> Result<Update, CtlError> {
-    let (mut launcher, sidecars) = launch(vm, hooks)?;
+    let (mut launcher, mut sidecars) = launch(vm, hooks)?;
     let started = tokio::select! {
-        started = start(vm, &mut launcher) => started,
+        started = start(vm, &mut launcher, &mut sidecars) => started,
         () = stop.requested() => Ok(false),
     };
     match started {
@@ -208,8 +208,22 @@ fn launch<'a>(vm: Vm<'a>, hooks: &Hooks) -> Result<(LauncherProcess<'a>, Vec<Chi
 
 /// Waits until the guest runs, started from the VMI or received by a migration. `false` if a
 /// migration does not arrive.
-async fn start(vm: Vm<'_>, launcher: &mut LauncherProcess<'_>) -> Result<bool, CtlError> {
-    launcher.connect().await?;
+async fn start(
+    vm: Vm<'_>,
+    launcher: &mut LauncherProcess<'_>,
+    sidecars: &mut [Child],
+) -> Result<bool, CtlError> {
+    let limit = vm.args.start.limit();
+    tokio::select! {
+        connected = tokio::time::timeout(limit, launcher.connect()) => match connected {
+            Ok(connected) => connected?,
+            Err(_) => {
+                let late = "the launcher, which waits for hook sidecars, is not ready".to_owned();
+                return Err(RunError::Late(late, limit).into());
+            }
+        },
+        ended = sidecars::ended(sidecars, vm.dir) => return Err(ended.into()),
+    }
     if vm.args.incoming {
         vm.progress.phase(Phase::TargetReady);
         let came = launcher.wait_for_guest().await?;
@@ -219,7 +233,7 @@ async fn start(vm: Vm<'_>, launcher: &mut LauncherProcess<'_>) -> Result<bool, C
         return Ok(came);
     }
     vm.progress.phase(Phase::LauncherReady);
-    launcher.sync(vm.args.start.limit()).await?;
+    launcher.sync(limit).await?;
     vm.progress.phase(Phase::DomainRunning);
     Ok(true)
 }

@@ -12,6 +12,7 @@ mod documents;
 pub mod drives;
 mod error;
 mod fields;
+pub mod hook_sidecars;
 mod kind;
 mod lines;
 mod network;

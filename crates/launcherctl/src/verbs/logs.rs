@@ -107,6 +107,22 @@ pub fn readable(text: &str) -> Vec<String> {
     text.lines().map(entry).collect()
 }
 
+/// Fields that each line has, or that name the VM.
+const WITHOUT: [&str; 12] = [
+    "component",
+    "kind",
+    "level",
+    "msg",
+    "name",
+    "namespace",
+    "pos",
+    "reason",
+    "subcomponent",
+    "thread",
+    "timestamp",
+    "uid",
+];
+
 /// A line that is not JSON stays as it is.
 fn entry(line: &str) -> String {
     let Ok(entry) = serde_json::from_str::<Value>(line) else {
@@ -115,10 +131,18 @@ fn entry(line: &str) -> String {
     let time = text_at(&entry, "/timestamp");
     let time = time.split_once('T').map_or(time, |(_, time)| time);
     let (level, message) = (text_at(&entry, "/level"), text_at(&entry, "/msg"));
-    match text_at(&entry, "/reason") {
-        "" => format!("{time} {level:<7} {message}"),
-        reason => format!("{time} {level:<7} {message}: {reason}"),
-    }
+    let reason = match text_at(&entry, "/reason") {
+        "" => String::new(),
+        reason => format!(": {reason}"),
+    };
+    let fields = entry.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| !WITHOUT.contains(&name.as_str()));
+    let fields = fields.map(|(name, value)| match value {
+        Value::String(text) => format!("; {name}: {text}"),
+        other => format!("; {name}: {other}"),
+    });
+    let fields: String = fields.collect();
+    format!("{time} {level:<7} {message}{reason}{fields}")
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ fn start(path: &Path, arguments: &[&str]) -> Result<Group, ProgramError> {
         .kill_on_drop(true);
     let child = command.spawn().map_err(|error| ProgramError::Start {
         path: path.to_path_buf(),
-        reason: refused(&error, arguments),
+        reason: refused(&error, path, arguments),
     })?;
     let leader = pid_of(&child);
     Ok(Group { child, leader })
@@ -174,7 +174,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
     Pid::from_raw(i32::try_from(child.id()?).ok()?)
 }
 
-fn refused(error: &io::Error, arguments: &[&str]) -> String {
+fn refused(error: &io::Error, path: &Path, arguments: &[&str]) -> String {
     let longest = arguments
         .iter()
         .map(|argument| argument.len())
@@ -185,7 +185,21 @@ fn refused(error: &io::Error, arguments: &[&str]) -> String {
             format!("{error}: an argument has {longest} bytes, Linux takes 131071")
         }
         io::ErrorKind::NotFound => {
-            format!("{error}: is the interpreter of its first line installed?")
+            // Of a script that is not there, the error names the path.
+            let script = std::fs::read(path).unwrap_or_default();
+            let line = script
+                .split(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or_default();
+            match line.ends_with(b"\r") {
+                true => format!(
+                    "{error}: its lines end with CR LF, and Linux takes the CR for a part of the interpreter's name: sed -i 's/\\r$//' mends it"
+                ),
+                false => format!(
+                    "{error}: is the interpreter of its first line installed? {}",
+                    String::from_utf8_lossy(line)
+                ),
+            }
         }
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
             format!("{error}: a script starts with a line like #!/bin/sh")

@@ -12,6 +12,7 @@ use super::text::{
     is_serial, is_subdomain, is_uuid, may_be_cloud_init,
 };
 use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
+use crate::manifest::hook_sidecars::{ANNOTATION, of_annotation, unknown_field};
 use crate::manifest::type_error::wrong_type;
 
 type Object = Map<String, Value>;
@@ -193,7 +194,6 @@ const READ_ONLY_SATA: &str =
 const NO_LUN: &str = "only a persistentVolumeClaim or dataVolume can be a lun; write disk";
 const ONE_SEED: &str = "a VM has one such volume, and {other} is it";
 const UNUSED: &str = "no volume in spec.template.spec.volumes uses it";
-const SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
 
 fn without_data(source: &Value) -> Option<String> {
     let mut fields = USER_DATA.split('|').chain(NETWORK_DATA.split('|'));
@@ -266,9 +266,9 @@ fn wrong_port(port: &Value) -> Option<String> {
 }
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
-    let text = annotations.get(SIDECARS)?.as_str()?;
-    let error = serde_json::from_str::<Vec<Object>>(text).err()?;
-    Some((SIDECARS, format!("not a JSON list of sidecars: {error}")))
+    let text = annotations.get(ANNOTATION)?.as_str()?;
+    let problem = of_annotation(text).err().or_else(|| unknown_field(text))?;
+    Some((ANNOTATION, problem))
 }
 
 fn has_volume_of(vmi: &Value, source: &str) -> bool {

@@ -56,14 +56,19 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
 
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     // A report left by an ended launcher is out of date.
-    let (dir, _) = target.connect().await?;
+    let (dir, client) = target.connect().await?;
+    let called = client.debug().await.unwrap_or_default().called_hook;
     let file = dir.path(HOOKS_REPORT);
     let report: Report = match std::fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
-    answer(format, &json!(report), || table(&report))
+    answer(format, &json!(report), || {
+        let called = Some(called).filter(|hook| !hook.is_empty());
+        let called = called.map(|hook| format!("{hook} is called now"));
+        table(&report).into_iter().chain(called)
+    })
 }
 
 /// Makes a directory for the sidecar's socket or the shim's links, which is removed on drop.

@@ -38,7 +38,7 @@ pub struct TryArgs {
     /// The sidecar is a plugin's: it serves LauncherHookService; a program needs {}
     #[arg(long)]
     plugin: bool,
-    /// Show what a program that is started prints
+    /// Show what the shim of a script prints, too
     #[arg(short, long)]
     verbose: bool,
 }
@@ -57,7 +57,8 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     if !is_socket(running) {
         let sidecar = SidecarProgram::parse(&args.sidecar, args.plugin)?;
         let command = program.insert(sidecar.command(&socket_dir, links.path())?);
-        show(command, args.verbose);
+        // A shim's log is for its developers; an error has what its script prints.
+        show(command, args.verbose || !sidecar.has_shim());
     }
     let vmi_json = Bytes::from(value.to_string());
     let domain_xml = convert::domain(&vmi, &context)?.to_xml();

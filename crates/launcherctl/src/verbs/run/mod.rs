@@ -177,14 +177,15 @@ fn prepare(
         crate::host::vm_dir::remove_overlays(dir);
     }
     let mut errors = Vec::new();
-    let sidecars = sidecars.map_err(|error| errors.push(error));
-    let sidecars = sidecars.unwrap_or_default();
-    errors.extend(crate::host::config_data::place(
-        manifest,
-        &args.config_data,
-        &sidecars,
-        dir,
-    ));
+    match sidecars {
+        Ok(sidecars) => errors.extend(crate::host::config_data::place(
+            manifest,
+            &args.config_data,
+            &sidecars,
+            dir,
+        )),
+        Err(error) => errors.push(error),
+    }
     let note = |text: &str| screen.note(text);
     errors.extend(crate::host::images::place(manifest, dir, &args.disks, note));
     // A missing file does not hide the others.

@@ -1,0 +1,209 @@
+//! The annotation that asks for hook sidecars, as virt-controller and the sidecar-shim read it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::json::list_at;
+use api::pod_paths::file_name;
+use hooks::Version;
+
+pub const ANNOTATION: &str = "hooks.kubevirt.io/hookSidecars";
+/// The hook programs that the shim calls.
+pub const HOOK_PROGRAMS: [&str; 2] = ["onDefineDomain", "preCloudInitIso"];
+/// Where the shim of a container looks for them.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const FIELDS: [&str; 6] = [
+    "image",
+    "imagePullPolicy",
+    "command",
+    "args",
+    "configMap",
+    "pvc",
+];
+
+/// A sidecar that a VMI asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct HookSidecar {
+    pub image: String,
+    args: Vec<String>,
+    pub config_map: Option<ConfigMapScript>,
+    pvc: Option<Value>,
+}
+
+/// Which key of a ConfigMap has its script, and where the script is in the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConfigMapScript {
+    pub name: String,
+    pub key: String,
+    pub hook_path: String,
+}
+
+/// Reads the annotation's text.
+///
+/// # Errors
+/// The problem: no such list, or a sidecar that could not work.
+pub fn of_annotation(text: &str) -> Result<Vec<HookSidecar>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let list: Vec<HookSidecar> = serde_json::from_str(text)
+        .map_err(|error| format!("not a JSON list of hook sidecars: {error}"))?;
+    let mut problems = list.iter().enumerate();
+    match problems.find_map(|(number, it)| Some((number, it.problem()?))) {
+        Some((number, problem)) => Err(format!("hook sidecar {number}: {problem}")),
+        None => Ok(list),
+    }
+}
+
+/// A field of the annotation's list that a cluster drops.
+pub fn unknown_field(text: &str) -> Option<String> {
+    let list: Value = serde_json::from_str(text).ok()?;
+    let fields = list_at(&list, "").iter().filter_map(Value::as_object);
+    let mut names = fields.flat_map(|sidecar| sidecar.keys());
+    let unknown = names.find(|name| !FIELDS.contains(&name.as_str()))?;
+    Some(format!(
+        "unknown field {unknown:?}; expected {}",
+        FIELDS.join(", ")
+    ))
+}
+
+/// The text of a VMI's annotation; empty if it has none.
+pub fn annotation(vmi: &Value) -> &str {
+    let annotation = vmi
+        .pointer("/metadata/annotations")
+        .and_then(|it| it.get(ANNOTATION));
+    annotation.and_then(Value::as_str).unwrap_or_default()
+}
+
+impl HookSidecar {
+    /// The shim's version from the arguments.
+    pub fn version(&self) -> Option<Version> {
+        Version::from_name(self.version_name()?)
+    }
+
+    fn version_name(&self) -> Option<&str> {
+        let mut words = self.args.iter();
+        let joined = words.find_map(|word| word.strip_prefix("--version"))?;
+        Some(match joined.strip_prefix('=') {
+            Some(name) => name,
+            None => words.next().map_or("", String::as_str),
+        })
+    }
+
+    fn problem(&self) -> Option<String> {
+        let versions = "v1alpha1, v1alpha2 or v1alpha3";
+        match self.version_name() {
+            Some(name) if self.version().is_none() => {
+                return Some(format!(
+                    "args: --version {name:?} is not known; expected {versions}"
+                ));
+            }
+            None if self.config_map.is_some() => {
+                return Some(format!(
+                    "args: the shim that calls the script demands --version {versions}"
+                ));
+            }
+            _ => {}
+        }
+        if self.image.is_empty() && self.pvc.is_none() && self.config_map.is_none() {
+            return Some("it has neither image nor configMap".to_owned());
+        }
+        self.config_map.as_ref().and_then(ConfigMapScript::problem)
+    }
+}
+
+impl ConfigMapScript {
+    fn problem(&self) -> Option<String> {
+        let path = &self.hook_path;
+        let directory = path.strip_suffix(file_name(path)).unwrap_or_default();
+        let mut directories = SEARCH_PATH.split(':').map(|it| format!("{it}/"));
+        let is_found =
+            HOOK_PROGRAMS.contains(&file_name(path)) && directories.any(|it| it == directory);
+        (self.name.is_empty() || self.key.is_empty() || !is_found).then(|| {
+            format!("configMap: it needs name, key and hookPath, such as /usr/bin/onDefineDomain: the shim calls onDefineDomain and preCloudInitIso in {SEARCH_PATH}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sidecar_that_could_not_work_is_refused() {
+        let script = |args: &str, path: &str| {
+            format!(
+                r#"[{{"args": {args}, "configMap": {{"name": "a", "key": "b", "hookPath": "{path}"}}}}]"#
+            )
+        };
+        let (version, path) = (r#"["--version", "v1alpha2"]"#, "/usr/bin/onDefineDomain");
+        for (text, problem) in [
+            (script(version, path), ""),
+            (r#"[{"image": "a", "args": ["--other"]}]"#.to_owned(), ""),
+            ("{}".to_owned(), "not a JSON list of hook sidecars: "),
+            (
+                r#"[{"image": "a", "args": "--version v1alpha2"}]"#.to_owned(),
+                "not a JSON list of hook sidecars: ",
+            ),
+            (
+                "[{}]".to_owned(),
+                "hook sidecar 0: it has neither image nor configMap",
+            ),
+            (
+                r#"[{"image": "a"}, {"image": "a", "args": ["--version=v1"]}]"#.to_owned(),
+                "hook sidecar 1: args: --version \"v1\" is not known",
+            ),
+            (
+                r#"[{"image": "a", "args": ["--version"]}]"#.to_owned(),
+                "hook sidecar 0: args: --version \"\" is not known",
+            ),
+            (
+                script("[]", path),
+                "hook sidecar 0: args: the shim that calls the script demands --version",
+            ),
+            (
+                script(version, "onDefineDomain"),
+                "hook sidecar 0: configMap: it needs",
+            ),
+            (
+                script(version, "/opt/onDefineDomain"),
+                "hook sidecar 0: configMap: it needs",
+            ),
+            (
+                script(version, "/usr/bin/start.sh"),
+                "hook sidecar 0: configMap: it needs",
+            ),
+        ] {
+            let found = of_annotation(&text).err().unwrap_or_default();
+            assert!(
+                found.starts_with(problem) && found.is_empty() == problem.is_empty(),
+                "{text}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_shims_version_is_that_of_the_arguments() {
+        for (args, version) in [
+            (&["--version", "v1alpha2"][..], Some(Version::V1alpha2)),
+            (&["--version=v1alpha1"], Some(Version::V1alpha1)),
+            (&["--other"], None),
+        ] {
+            let args = args.iter().map(|word| (*word).to_owned()).collect();
+            let sidecar = HookSidecar {
+                args,
+                ..HookSidecar::default()
+            };
+            assert_eq!(sidecar.version(), version);
+        }
+    }
+
+    #[test]
+    fn a_field_that_a_cluster_drops_is_named() {
+        assert_eq!(unknown_field(r#"[{"image": "a", "args": []}]"#), None);
+        let found = unknown_field(r#"[{"imag": "a"}]"#).unwrap_or_default();
+        assert!(found.starts_with("unknown field \"imag\""), "{found}");
+    }
+}
