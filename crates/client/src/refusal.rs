@@ -23,7 +23,7 @@ pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
 /// A frequent cause: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 21] = [
+const REMEDIES: [(&str, &str); 22] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -31,6 +31,10 @@ const REMEDIES: [(&str, &str); 21] = [
     (
         "Domain not found",
         "the guest has not started yet, or has ended: launcherctl status and launcherctl logs say more",
+    ),
+    (
+        "domain is not running",
+        "the guest is paused, or has ended: launcherctl status says why",
     ),
     ("QEMU guest agent is not connected", NO_AGENT),
     (

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 
 use crate::files::FileError;
-use client::refusal::{split_remedy, with_remedy};
+use client::refusal::{remedy, split_remedy, with_remedy};
 use os::logging::chain;
 
 #[derive(Debug)]
@@ -81,9 +81,11 @@ impl CtlError {
 
     /// The error with its causes and remedy.
     pub fn text(&self) -> String {
-        match &self.remedy {
-            Some(remedy) => with_remedy(&self.chain(), remedy),
-            None => self.chain(),
+        let text = self.chain();
+        let known = remedy(&text).filter(|_| split_remedy(&text).1.is_none());
+        match self.remedy.as_deref().or(known) {
+            Some(remedy) => with_remedy(&text, remedy),
+            None => text,
         }
     }
 

@@ -241,7 +241,7 @@ impl Judge<'_> {
             ["spec", "networks", _]
             | ["spec", "domain", "devices", "interfaces", _]
             | ["spec", "domain", "devices", "interfaces", _, "state"] => None,
-            ["spec", "domain", "devices", "interfaces", ..]
+            ["spec", "domain", "devices", "interfaces", _, _, ..]
             | [
                 "spec",
                 "hostname" | "subdomain" | "dnsPolicy" | "dnsConfig",
@@ -404,11 +404,19 @@ mod tests {
         started["spec"]["hostname"] = json!("a");
         let mut wanted = started.clone();
         wanted["spec"]["domain"]["devices"]["interfaces"][0]["state"] = json!("down");
+        let context = Context {
+            hypervisor_device_available: true,
+            ..Context::default()
+        };
         let found = |wanted: &Value| {
-            let found = restart_fields(&started, wanted, &Context::default());
+            let found = restart_fields(&started, wanted, &context);
             found.into_iter().map(|it| it.field).collect::<Vec<_>>()
         };
         assert_eq!(found(&wanted), [""; 0]);
+        let (mut empty, none) = (vmi(), vmi());
+        empty["spec"]["domain"]["devices"]["interfaces"] = json!([]);
+        let of_no_list = restart_fields(&empty, &none, &context);
+        assert!(of_no_list.is_empty(), "{of_no_list:?}");
         wanted["spec"]["domain"]["devices"]["interfaces"][0]["model"] = json!("e1000");
         wanted["spec"]["hostname"] = json!("b");
         wanted["spec"]["readinessProbe"] = json!({"guestAgentPing": {}});

@@ -34,7 +34,9 @@ pub(super) async fn attend(
     progress.send(Update::Console(output.is_some()));
     let mut until = Until::new(args.start.until.as_deref());
     // Later than the problem begins, in whole seconds.
-    let mut silence = pin!(tokio::time::sleep(SILENCE + Duration::from_secs(1)));
+    let mut silence = pin!(tokio::time::sleep(
+        SILENCE.saturating_add(Duration::from_secs(1))
+    ));
     let mut is_silent = !args.incoming && output.is_some();
     let started = Instant::now();
     let mut noted = None;

@@ -31,7 +31,9 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.stopped_launcher = dir.stopped_launcher().await;
     }
     let supervisor = ControlClient::current(dir).await;
-    facts.is_ended_by_nobody = supervisor.is_some_and(|current| !current.is_ending());
+    // In a pod virt-handler ends it.
+    facts.is_ended_by_nobody =
+        dir.is_of_run() && supervisor.is_none_or(|current| !current.is_ending());
     facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
     let console = os::tail::read(&console_log_file(dir), MAX_CONSOLE_BYTES);

@@ -238,9 +238,9 @@ impl<'a> LauncherProcess<'a> {
         }
         if !self.is_down {
             let grace = grace(self.vm.vmi);
-            self.note_obstacle(grace).await;
+            let is_known = self.note_obstacle(grace).await;
             let kill_reason = tokio::select! {
-                ended = timeout(grace, self.shut_down_guest()) => match ended {
+                ended = timeout(grace, self.shut_down_guest(is_known)) => match ended {
                     Ok(ended) => { ended?; None }
                     Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
@@ -271,11 +271,12 @@ impl<'a> LauncherProcess<'a> {
     }
 
     /// A stopped launcher passes no shutdown request on, and a paused guest sees it once it is
-    /// resumed.
-    async fn note_obstacle(&self, grace: Duration) {
+    /// resumed. Returns whether there is such an obstacle.
+    async fn note_obstacle(&self, grace: Duration) -> bool {
         if let Some(pid) = self.vm.dir.stopped_launcher().await {
             let stopped = Stopped("the launcher", pid).to_string();
-            return self.vm.progress.note(&stopped);
+            self.vm.progress.note(&stopped);
+            return true;
         }
         if GuestState::of(self.domain().await.as_ref()) == GuestState::Paused {
             let name = self.vm.name();
@@ -283,11 +284,14 @@ impl<'a> LauncherProcess<'a> {
                 "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now, and it is forced off after {} s",
                 grace.as_secs()
             ));
+            return true;
         }
+        false
     }
 
-    async fn shut_down_guest(&mut self) -> Result<(), CtlError> {
-        let (mut was_asked, mut was_refused) = (false, false);
+    /// `is_known`: why it may be refused.
+    async fn shut_down_guest(&mut self, is_known: bool) -> Result<(), CtlError> {
+        let (mut was_asked, mut was_refused) = (false, is_known);
         loop {
             let delay = match self.act(Action::Shutdown).await {
                 Ok(()) => {

@@ -15,6 +15,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -213,7 +214,11 @@ async fn start(
     launcher: &mut LauncherProcess<'_>,
     sidecars: &mut [Child],
 ) -> Result<bool, CtlError> {
-    let limit = vm.args.start.limit();
+    // migrate has its own limit.
+    let limit = match vm.args.incoming {
+        true => Duration::MAX,
+        false => vm.args.start.limit(),
+    };
     tokio::select! {
         connected = tokio::time::timeout(limit, launcher.connect()) => match connected {
             Ok(connected) => connected?,

@@ -9,9 +9,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::target::VmArgs;
+use super::target::{VmArgs, check_qemu};
 use crate::error::{CtlError, fail};
-use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json};
+use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
 use client::refusal::NO_AGENT;
 use client::running::check_runs;
@@ -70,11 +70,18 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
         GuestVerb::Info(args) => {
             let (_, client) = args.target().connect().await?;
             let info = agent_info(&client).await?;
+            if let Err(error) = ping(&client).await {
+                say(format!(
+                    "note: this is what the agent said last: {}",
+                    error.chain()
+                ));
+            }
             answer(format, &json!(info), || summary(&info))
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
-            let (_, client) = args.vm.target().connect().await?;
+            let (dir, client) = args.vm.target().connect().await?;
+            check_qemu(&dir)?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
             while let Err(error) = ping(&client).await {
                 if Instant::now() >= end {
@@ -126,7 +133,8 @@ async fn ping(client: &Client) -> Result<(), CtlError> {
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client) = args.vm.target().connect().await?;
+    let (dir, client) = args.vm.target().connect().await?;
+    check_qemu(&dir)?;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
         domain_name: running_domain(&client).await?,

@@ -7,11 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::target::{Target, vm_name};
+use super::target::{Target, check_qemu, vm_name};
 use crate::error::{CtlError, TextError, fail};
-use crate::host::error::Stopped;
 use crate::host::registry::VmDir;
-use crate::host::remains;
 use crate::host::status::{collect, last_vmi};
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -19,7 +17,6 @@ use client::running::{NotRunning, check_runs, no_domain};
 use client::{GuestState, is_migrating};
 use domain::Domain;
 use domain::status::StateChangeReason;
-use os::procfs::is_stopped;
 
 /// A guest whose disk still fails is paused again within this time.
 const RESUME_CHECK_DELAY: Duration = Duration::from_secs(1);
@@ -36,12 +33,8 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
     let Some(vmi) = vmi else {
         return without_guest(action, format);
     };
-    let qemu = dir
-        .is_of_run()
-        .then(|| remains::guest(dir.root()))
-        .flatten();
-    if let Some(pid) = qemu.filter(|pid| action != Action::Kill && is_stopped(*pid)) {
-        return Err(Stopped("QEMU", pid).into());
+    if action != Action::Kill {
+        check_qemu(&dir)?;
     }
     // A libvirt that does not answer must not prevent killing a guest.
     let domain = client.domain().await.ok();

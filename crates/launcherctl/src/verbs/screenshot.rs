@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::target::Target;
+use super::target::{Target, check_qemu};
 use crate::error::CtlError;
 use crate::files::FileError;
 use crate::new_file::check_overwrite;
@@ -32,7 +32,8 @@ pub struct ScreenshotArgs {
 /// guest without a screen, or the file cannot be written.
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
-    let (_, client) = args.target.connect().await?;
+    let (dir, client) = args.target.connect().await?;
+    check_qemu(&dir)?;
     let (mime, picture) = client.screenshot().await?;
     if args.file == Path::new("-") {
         print_bytes(&picture)?;

@@ -14,11 +14,12 @@ use tokio::time::timeout;
 use super::screen::Screen;
 use super::shutdown::shut_down;
 use super::target::{Target, TargetError, check_root, vm_names};
-use crate::error::{CtlError, fail, text_error};
+use crate::error::{CtlError, fail};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::host::remains::{self, forget};
+use crate::json::text_at;
 use crate::verbs::run::attach::SupervisorError;
 use crate::view::output::{Format, print};
 use api::Action;
@@ -88,24 +89,30 @@ fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
 fn named(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
     if let Some(root) = &args.target.root {
         check_root(root)?;
-        let found = registry::find_in(root)?;
-        return Ok(vec![found.ok_or_else(|| not_of_run(root))?]);
+        let vm = match registry::find_in(root)? {
+            Some(vm) => vm,
+            None => unlisted(root)?,
+        };
+        return Ok(vec![vm]);
     }
     let names = args.vms.iter().chain(&args.target.name);
     let find = |name: &String| Ok((name.clone(), registry::find(name)?));
     names.map(find).collect()
 }
 
-/// Why there is nothing to stop in this directory.
-fn not_of_run(root: &Path) -> CtlError {
-    if !VmDir::at(root.to_owned()).is_running() {
-        return TargetError::NoVmIn(root.to_owned()).into();
+/// A VM of `run` whose name is gone with the user's runtime directory.
+fn unlisted(root: &Path) -> Result<(String, VmDir), CtlError> {
+    let dir = VmDir::at(root.to_owned());
+    if let Ok(vmi) = dir.load_vmi() {
+        return Ok((text_at(&vmi, "/metadata/name").to_owned(), dir));
+    }
+    if !dir.is_running() {
+        return Err(TargetError::NoVmIn(root.to_owned()).into());
     }
     let root = root.display();
-    text_error!(
+    fail!(
         "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --root {root} shuts its guest down, launcherctl launcher kill --root {root} forces it off"
-    )
-    .into()
+    );
 }
 
 async fn stop_one(
@@ -116,7 +123,7 @@ async fn stop_one(
 ) -> Result<String, CtlError> {
     let screen = Screen::new(format);
     // A supervisor that ends normally removes the name.
-    let has_ended = || registry::find(name).is_err();
+    let has_ended = || registry::find(name).is_err() && !dir.is_of_run();
     let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await else {
         if has_ended() {
             return Ok(ENDED.to_owned());
@@ -128,7 +135,8 @@ async fn stop_one(
     let answers = timeout(ANSWER_TIMEOUT, control.next()).await.is_ok();
     if !answers && !force {
         fail!(
-            "the process that supervises {name} does not answer; launcherctl stop {name} --force kills it, its launcher and its guest"
+            "the process that supervises {name} ({}) does not answer; kill -CONT lets it go on if it was stopped, launcherctl stop {name} --force kills it, its launcher and its guest",
+            pid.unwrap_or_default()
         );
     }
     let request = if force { Request::Force } else { Request::Stop };

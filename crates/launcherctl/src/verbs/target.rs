@@ -14,12 +14,14 @@ use crate::files::{FileError, display_name, read_text};
 use crate::host::error::Stopped;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, RegistryError, VmDir};
+use crate::host::remains;
 use crate::json::text_at;
 use crate::manifest::{self, Manifest, in_manifest};
 use crate::view::output::{Line, say};
 use client::Client;
 use client::running::{check_runs, no_domain};
 use domain::Domain;
+use os::procfs::is_stopped;
 
 /// Why the launcher to call is not known.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +165,19 @@ pub async fn connect(dir: &VmDir) -> Result<Client, CtlError> {
         let why = why_not_running(text_at(&vmi, "/metadata/name"), dir);
         why.map_or_else(|| error.into(), CtlError::from)
     })
+}
+
+/// A QEMU that is stopped answers nothing, and libvirt waits for it. In a pod PIDs differ from those
+/// outside, so that it is not looked for.
+///
+/// # Errors
+/// It is.
+pub fn check_qemu(dir: &VmDir) -> Result<(), Stopped> {
+    let qemu = dir.is_of_run().then(|| remains::guest(dir.root()));
+    match qemu.flatten().filter(|pid| is_stopped(*pid)) {
+        Some(pid) => Err(Stopped("QEMU", pid)),
+        None => Ok(()),
+    }
 }
 
 /// The VMI last sent: stored by `run`, else from the launcher, as in a pod. `None` if neither has

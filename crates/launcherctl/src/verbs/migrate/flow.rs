@@ -97,6 +97,13 @@ impl<'a> Migration<'a> {
             Err(error) => error.chain(),
             Ok((_, record)) => match &record.ended {
                 Some((_, ended)) if !ended.failure.is_empty() => refusal::plain(&ended.failure),
+                // The guest died with the launcher, unless it had left before.
+                None if self.source.client.ping().await.is_err()
+                    && !self.target.reports(RESUME_TIMEOUT, has_arrived).await
+                    && self.target.domain().await.is_none() =>
+                {
+                    "the source's launcher was killed, and its guest with it".to_owned()
+                }
                 // As virt-handler does.
                 _ if self.target.reports(ARRIVAL_TIMEOUT, has_arrived).await => {
                     return Ok(self.finish(record).await);
