@@ -210,24 +210,11 @@ impl Client {
     /// # Errors
     /// The launcher refuses it.
     pub async fn sync(&self, vmi: &Value, options: VirtualMachineOptions) -> Result<(), CallError> {
-        self.sync_within(vmi, options, CHANGE_TIMEOUT).await
-    }
-
-    /// Like [`Self::sync`], for a start, whose hooks may take long.
-    ///
-    /// # Errors
-    /// Those of [`Self::sync`].
-    pub async fn sync_within(
-        &self,
-        vmi: &Value,
-        options: VirtualMachineOptions,
-        limit: Duration,
-    ) -> Result<(), CallError> {
         let call = "SyncVirtualMachine";
         let request = request(vmi).with_options(&options);
         let answer = self
             .cmd()
-            .sync_virtual_machine(with_timeout(request, limit))
+            .sync_virtual_machine(with_timeout(request, CHANGE_TIMEOUT))
             .await;
         accepted(call, message(call, answer)?)
     }

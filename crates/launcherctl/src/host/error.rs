@@ -14,6 +14,9 @@ pub enum RunError {
     /// The launcher ended under its guest.
     #[error("the launcher {}", how_it_ended(.0))]
     EndedOnItsOwn(ExitStatus),
+    /// A sync has failed after its call was over.
+    #[error("the launcher does not bring the VM to its VMI: {0}")]
+    NotStarted(String),
     /// `--timeout` is over; what has not happened within it.
     #[error("{0} within {seconds} s; --timeout gives it more", seconds = .1.as_secs())]
     Late(String, Duration),

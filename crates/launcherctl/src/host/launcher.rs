@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::control::{Phase, Progress, StopRequests};
 use super::error::{RunError, Stopped};
+use super::launcher_log::failed_sync;
 use super::processes::terminate;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
@@ -130,24 +131,37 @@ impl<'a> LauncherProcess<'a> {
     /// # Errors
     /// The launcher refuses it, exits, or does not start the guest in time.
     pub async fn sync(&mut self, limit: Duration) -> Result<(), CtlError> {
-        let (client, options) = (self.client()?, VirtualMachineOptions::default());
-        let Err(refused) = client.sync_within(self.vm.vmi, options, limit).await else {
-            return Ok(());
-        };
-        let hook = client.debug().await.unwrap_or_default().called_hook;
-        // When a launcher dies, its connection ends first.
-        if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
-            let status = status.map_err(RuntimeError)?;
-            return Err(RunError::EndedOnItsOwn(status).into());
+        if let Ok(synced) = timeout(limit, self.sync_to_end()).await {
+            return synced;
         }
-        if !refused.is_in_progress() {
-            return Err(refused.into());
-        }
-        let late = match &*hook {
+        let answer = self.client()?.debug().await.unwrap_or_default();
+        let late = match &*answer.called_hook {
             "" => "the guest has not started".to_owned(),
             hook => format!("{hook} has not answered"),
         };
         Err(RunError::Late(late, limit).into())
+    }
+
+    /// Repeats the call while the launcher is still starting the guest.
+    async fn sync_to_end(&mut self) -> Result<(), CtlError> {
+        loop {
+            let options = VirtualMachineOptions::default();
+            let Err(refused) = self.client()?.sync(self.vm.vmi, options).await else {
+                return Ok(());
+            };
+            // When a launcher dies, its connection ends first.
+            if let Ok(status) = timeout(KILL_RETRY_DELAY, self.child.wait()).await {
+                let status = status.map_err(RuntimeError)?;
+                return Err(RunError::EndedOnItsOwn(status).into());
+            }
+            if !refused.is_in_progress() {
+                return Err(refused.into());
+            }
+            // The call that it is the answer to is over, and the next one would try again.
+            if let Some(reason) = failed_sync(&self.vm.dir.log_file()) {
+                return Err(RunError::NotStarted(reason).into());
+            }
+        }
     }
 
     /// Waits for the next event; `None` if the launcher has exited after its guest.
