@@ -118,7 +118,7 @@ fn restored(backup: &Value) -> Vec<u8> {
         .current_dir(dir.path())
         .status();
     assert!(status.unwrap().success(), "{command}");
-    let image = format!("{}.img", file["volume"].as_str().unwrap());
+    let image = format!("{}-restored.img", file["volume"].as_str().unwrap());
     std::fs::read(dir.path().join(image)).unwrap()
 }
 

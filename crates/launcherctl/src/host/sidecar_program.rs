@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a directory, such as an image's tree, with `onDefineDomain` or `preCloudInitIso` | `sidecar-shim`, which calls them |
 //! | `PROGRAM ARGUMENTS…` with `{}` in an argument | the program, which serves gRPC on a socket in the directory `{}` |
-//! | another program or script | `sidecar-shim`, which calls it as `onDefineDomain` |
+//! | another program or script | `sidecar-shim`, which calls it as the hook of its name, else as `onDefineDomain` |
 //! | nothing, for a sidecar with a ConfigMap | `sidecar-shim`, which calls the ConfigMap's script |
 
 use std::ffi::OsString;
@@ -90,7 +90,9 @@ impl SidecarProgram {
             let file = path.display();
             fail!("{file}: not an executable file; chmod +x makes it one");
         }
-        of(Kind::Script(path, HOOK_PROGRAMS[0]))
+        let mut hooks = HOOK_PROGRAMS.into_iter();
+        let hook = hooks.find(|hook| *hook == file_name(first));
+        of(Kind::Script(path, hook.unwrap_or(HOOK_PROGRAMS[0])))
     }
 
     /// Of a sidecar whose script a ConfigMap has, the VMI's sidecar `number`.

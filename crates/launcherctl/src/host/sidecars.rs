@@ -32,9 +32,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Options of `run` for hook sidecars.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct SidecarArgs {
-    /// Take this for the next hook sidecar of the VMI: a script for onDefineDomain, a directory or
-    /// image tree with onDefineDomain or preCloudInitIso, or "PROGRAM {}" that serves gRPC on a
-    /// socket in the directory {}
+    /// Take this for the next hook sidecar of the VMI: a script (for onDefineDomain, unless it is
+    /// named preCloudInitIso), a directory or image tree with onDefineDomain or preCloudInitIso, or
+    /// "PROGRAM {}" that serves gRPC on a socket in the directory {}
     #[arg(long = "sidecar", value_name = "PROGRAM|DIR")]
     programs: Vec<String>,
     /// Run the VM without the hook sidecars that its VMI asks for

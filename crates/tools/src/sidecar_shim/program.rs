@@ -24,6 +24,9 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 /// How much of the end of standard error the error contains.
 const MAX_ERROR_BYTES: usize = 1 << 10;
+/// And of its beginning, if that is cut off: the cause may stand there, before what it repeats of
+/// its arguments.
+const MAX_BEGINNING_BYTES: usize = 200;
 
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -243,10 +246,11 @@ async fn log(errors: Option<impl AsyncRead + Unpin>, hook: &str, last: &mut Stri
         last.push('\n');
         last.push_str(line);
         let surplus = last.len().saturating_sub(MAX_ERROR_BYTES);
-        let cut = (surplus..)
-            .find(|&at| last.is_char_boundary(at))
-            .unwrap_or_default();
-        last.drain(..cut);
+        if surplus > 0 {
+            let beginning = last.floor_char_boundary(MAX_BEGINNING_BYTES);
+            let end = last.ceil_char_boundary(surplus.saturating_add(beginning));
+            last.replace_range(beginning..end.max(beginning), " … ");
+        }
     };
     lines::for_each(errors, each).await;
 }

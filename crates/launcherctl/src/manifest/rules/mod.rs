@@ -407,6 +407,9 @@ mod tests {
     fn sidecars_are_a_json_list() {
         let vmi = |list: &str| json!({"metadata": {"annotations": {"hooks.kubevirt.io/hookSidecars": list}}});
         assert_eq!(violations(&vmi(r#"[{"image": "a"}]"#)).count(), 0);
+        let vm = vmi("[]");
+        let mut of_vm = violations_of_vm(&vm).map(|it| it.field);
+        assert!(of_vm.any(|it| it == "metadata.annotations.hooks.kubevirt.io/hookSidecars"));
         let broken = vmi(r#"[{"image": "a"}"#);
         let found: Vec<_> = violations(&broken).map(|it| it.field).collect();
         assert_eq!(

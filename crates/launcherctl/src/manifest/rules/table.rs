@@ -164,6 +164,7 @@ pub(super) const VM: Rules = &[
     ("spec.dataVolumeTemplates", Wrong(wrong_type::<Vec<Value>>)),
     ("spec.dataVolumeTemplates[]", If(|_, _| true, DATA_VOLUME)),
     ("spec.dataVolumeTemplates[]", If(is_without_volume, &[("", Wrong(|_| Some(UNUSED.to_owned())))])),
+    ("metadata.annotations", Below(misplaced_sidecars)),
     ("metadata.labels|annotations", Wrong(wrong_type::<Object>)),
     ("metadata.labels|annotations.*", Wrong(wrong_type::<String>)),
 ];
@@ -269,6 +270,13 @@ fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
     let text = annotations.get(ANNOTATION)?.as_str()?;
     let problem = of_annotation(text).err().or_else(|| unknown_field(text))?;
     Some((ANNOTATION, problem))
+}
+
+fn misplaced_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
+    annotations.get(ANNOTATION)?;
+    let message =
+        "nobody reads it here: a VirtualMachine has it in spec.template.metadata.annotations";
+    Some((ANNOTATION, message.to_owned()))
 }
 
 fn has_volume_of(vmi: &Value, source: &str) -> bool {
