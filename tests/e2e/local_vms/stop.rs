@@ -91,7 +91,10 @@ async fn a_second_stop_waits_and_only_force_forces() {
             .unwrap()
     };
     let mut first = stop();
-    read_until(first.stderr.as_mut().unwrap(), "shuts down only once it is resumed");
+    read_until(
+        first.stderr.as_mut().unwrap(),
+        "shuts down only once it is resumed",
+    );
     let mut waiting = [first, stop()];
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(waiting[1].try_wait().unwrap().is_none());

@@ -14,10 +14,10 @@ pub enum RunError {
     /// The launcher ended under its guest.
     #[error("the launcher {}", how_it_ended(.0))]
     EndedOnItsOwn(ExitStatus),
-    /// A sync has failed after its call was over.
+    /// A sync has failed after its call had timed out; with the reason from the launcher's log.
     #[error("the launcher does not bring the VM to its VMI: {0}")]
     NotStarted(String),
-    /// `--timeout` is over; what has not happened within it.
+    /// What has not happened before `--timeout` was over.
     #[error("{0} within {seconds} s; --timeout gives it more", seconds = .1.as_secs())]
     Late(String, Duration),
     /// The text of `--until` did not appear.

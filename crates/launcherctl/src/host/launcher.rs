@@ -157,7 +157,8 @@ impl<'a> LauncherProcess<'a> {
             if !refused.is_in_progress() {
                 return Err(refused.into());
             }
-            // The call that it is the answer to is over, and the next one would try again.
+            // The call of a sync that has failed is over, so only the log has the reason. Another
+            // call would start the guest again.
             if let Some(reason) = failed_sync(&self.vm.dir.log_file()) {
                 return Err(RunError::NotStarted(reason).into());
             }
@@ -303,7 +304,7 @@ impl<'a> LauncherProcess<'a> {
         false
     }
 
-    /// `is_known`: why it may be refused.
+    /// `is_known`: the user knows why the guest may refuse it.
     async fn shut_down_guest(&mut self, is_known: bool) -> Result<(), CtlError> {
         let (mut was_asked, mut was_refused) = (false, is_known);
         loop {

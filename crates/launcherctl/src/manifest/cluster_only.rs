@@ -80,7 +80,7 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
         let filled = FILLED_BY_CLUSTER.iter();
         found.extend(
             filled
-                .filter(|(kind, _)| !copy_at(volume, &format!("/{kind}")).is_null())
+                .filter(|(kind, _)| is_object_at(volume, &format!("/{kind}")))
                 .map(|(kind, what)| {
                     let field = format!("spec.volumes[{index}].{kind}");
                     FieldError::new(field, format!("run refuses it: only a cluster has {what}"))

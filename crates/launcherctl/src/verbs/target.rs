@@ -167,11 +167,11 @@ pub async fn connect(dir: &VmDir) -> Result<Client, CtlError> {
     })
 }
 
-/// A QEMU that is stopped answers nothing, and libvirt waits for it. In a pod PIDs differ from those
-/// outside, so that it is not looked for.
+/// Refuses to wait for a QEMU whose process is stopped, which answers nothing. Does not look for one
+/// in a pod, where PIDs differ from those outside.
 ///
 /// # Errors
-/// It is.
+/// QEMU is stopped.
 pub fn check_qemu(dir: &VmDir) -> Result<(), Stopped> {
     let qemu = dir.is_of_run().then(|| remains::guest(dir.root()));
     match qemu.flatten().filter(|pid| is_stopped(*pid)) {

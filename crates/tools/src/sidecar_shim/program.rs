@@ -24,8 +24,8 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 /// How much of the end of standard error the error contains.
 const MAX_ERROR_BYTES: usize = 1 << 10;
-/// And of its beginning, if that is cut off: the cause may stand there, before what it repeats of
-/// its arguments.
+/// How much of the beginning of a longer standard error it contains: a usage error names the cause
+/// first, and then repeats the script's long arguments.
 const MAX_BEGINNING_BYTES: usize = 200;
 
 /// Why a program gave no answer.

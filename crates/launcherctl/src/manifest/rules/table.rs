@@ -261,9 +261,9 @@ fn is_without_volume(vm: &Value, template: &Value) -> bool {
 }
 
 fn wrong_port(port: &Value) -> Option<String> {
-    let is_port = |port: &i64| (1..=65535).contains(port);
-    (!port.as_i64().is_some_and(|port| is_port(&port)))
-        .then(|| format!("{port}; expected 1 to 65535"))
+    let number = port.as_i64();
+    let is_port = number.is_some_and(|number| (1..=65535).contains(&number));
+    (!is_port).then(|| format!("{port}; expected 1 to 65535"))
 }
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
