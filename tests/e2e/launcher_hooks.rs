@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use api::proto::hooks::plugins::launcher_hook_service_server::{
     LauncherHookService, LauncherHookServiceServer,
@@ -22,8 +23,8 @@ use tonic::{Request, Response, Status};
 
 use crate::faults::{Held, kill, kill_daemon, launch};
 use crate::harness::{
-    Guest, MigrationProxies, Pod, Vmi, begin, cancel, failed, has_moved, in_pod, migratable_pod,
-    migrate, output_of, run, target_pod,
+    Guest, MigrationProxies, Pod, TEST_TIMEOUT, Vmi, begin, cancel, failed, has_moved, in_pod,
+    migratable_pod, migrate, output_of, run, target_pod,
 };
 use crate::monitor::launcher;
 use crate::plugins::sync;
@@ -93,9 +94,7 @@ impl Plugin {
         };
         // Its tasks and connections end with the runtime.
         let server = std::thread::spawn(|| run(serve));
-        while !pod.path("/var/run/kubevirt-plugin/p/hook.sock").exists() {
-            std::thread::yield_now();
-        }
+        until_made(&pod.path("/var/run/kubevirt-plugin/p/hook.sock"));
         Self {
             hooks,
             server: Some((stop, server)),
@@ -579,6 +578,15 @@ fn the_launcher_is_killed_while_a_plugin_decides_on_a_migration() {
     });
 }
 
+/// Waits for a plugin's socket.
+fn until_made(socket: &Path) {
+    let end = Instant::now() + TEST_TIMEOUT;
+    while !socket.exists() {
+        assert!(Instant::now() < end, "{} is not made", socket.display());
+        std::thread::yield_now();
+    }
+}
+
 /// A process of an example; it ends with the test.
 struct Example(std::process::Child);
 
@@ -586,9 +594,7 @@ impl Example {
     fn start(pod: &Pod, plugin: &str, command: &mut Command) -> Self {
         let socket = pod.path(&format!("/var/run/kubevirt-plugin/{plugin}/hook.sock"));
         let child = command.arg(socket.parent().unwrap()).spawn().unwrap();
-        while !socket.exists() {
-            std::thread::yield_now();
-        }
+        until_made(&socket);
         std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
         Self(child)
     }

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::backup::{TARGET, Tracked, content};
 use crate::full_disk::SmallFs;
-use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod, short_dir};
+use crate::harness::{Guest, Pod, Vmi, guest_image, in_pod, short_dir, until};
 use crate::launcherctl::{Running, done, end_of, launcherctl, refused, signal};
 
 const MIB: u64 = 1 << 20;
@@ -360,11 +360,8 @@ async fn the_memory_of_a_run_is_dumped_whole_or_not_at_all() {
     let mut command = launcherctl(&home);
     let cut = home.join("cut.elf");
     command.arg("memory-dump").arg(&cut);
-    signal(qemu_of(&home), "STOP");
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    while partial_files(&home).is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    until("the dump has begun", || !partial_files(&home).is_empty()).await;
     signal(qemu_of(&home), "KILL");
     let output = end_of(child).await;
     assert!(!output.status.success());

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use super::migration::SOCKET_DIR;
-use super::{Pod, Vmi, give_to_qemu, run};
+use super::{Pod, Vmi, give_to_qemu, run, until};
 
 /// The calls of libvirt's protocol that a source makes on its target (`remote_protocol.x`).
 const PREPARE: u32 = 303;
@@ -162,9 +162,10 @@ impl MigrationProxies {
 
     /// Waits until so many bytes have gone through.
     pub async fn until_copied(&self, bytes: u64) {
-        while self.copied() < bytes {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until("the migration has copied so much", || {
+            self.copied() >= bytes
+        })
+        .await;
     }
 }
 
