@@ -241,6 +241,7 @@ async fn a_console_that_stays_empty_and_a_timeout_are_explained() {
         "there is no bootable disk (since ",
         "disk rootdisk has no boot sector; run it with an image of an operating system (--disk)",
         "\"login:\" has not appeared within 25 s; the guest is asked to shut down, and forced off after 5 s",
+        "\"login:\" has not appeared on the console after 25 s: there is no bootable disk (since ",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -1,6 +1,7 @@
 //! What is wrong with a VM, why, and what to do next: rules over what is known of it, explained for
 //! people.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -88,7 +89,10 @@ pub struct Facts {
     pub metrics: String,
     /// Whether KVM is to be used if it works.
     pub wants_kvm: bool,
-    /// PIDs of a launcher and a QEMU whose process is stopped (SIGSTOP).
+    /// The user's files of volumes.
+    pub files: BTreeMap<String, String>,
+    /// PIDs of a supervisor, a launcher and a QEMU whose process is stopped (SIGSTOP).
+    pub stopped_supervisor: Option<i32>,
     pub stopped_launcher: Option<i32>,
     pub stopped_qemu: Option<i32>,
     /// The end of the serial console's log; `None` without a console.
@@ -102,9 +106,10 @@ pub struct Facts {
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 16] = [
     not_there,
     without_supervisor,
+    stopped_supervisor,
     silent,
     hook_awaited,
     stopped_qemu,
@@ -125,6 +130,22 @@ const RULES: [Rule; 15] = [
 pub fn problems(facts: &Facts) -> Vec<Problem> {
     let found = RULES.iter().filter_map(|rule| rule(facts));
     found.map(|problem| facts.with_name(problem)).collect()
+}
+
+/// Why a guest does not come up.
+#[must_use]
+pub fn why_not_up(facts: &Facts) -> Option<Problem> {
+    let rules: [Rule; 7] = [
+        silent,
+        stopped_qemu,
+        guest_stopped,
+        memory_short,
+        nothing_to_boot,
+        console_blank,
+        emulated,
+    ];
+    let problem = rules.iter().find_map(|rule| rule(facts))?;
+    Some(facts.with_name(problem))
 }
 
 /// Why the guest does not go on by itself: it is paused, or has crashed.
@@ -203,6 +224,10 @@ fn without_supervisor(facts: &Facts) -> Option<Problem> {
     ))
 }
 
+fn stopped_supervisor(facts: &Facts) -> Option<Problem> {
+    stopped("the supervisor", facts.stopped_supervisor)
+}
+
 fn silent(facts: &Facts) -> Option<Problem> {
     let logs = "launcherctl logs{vm} shows its last steps, launcherctl debug{vm} has libvirt's and QEMU's logs";
     match facts.launcher.problems.first() {
@@ -263,7 +288,7 @@ fn guest_stopped(facts: &Facts) -> Option<Problem> {
         (_, reason) if GuestState::of(Some(&facts.domain)) == GuestState::Paused => {
             let (cause, next) = pause_cause(reason);
             let failed = facts.launcher.failed_disks.iter();
-            let failed = failed.map(|failed| failed_disk(failed, &facts.domain));
+            let failed = failed.map(|failed| failed_disk(failed, facts));
             let failed = failed.collect::<Vec<_>>().join(", ");
             let cause = if failed.is_empty() { cause } else { &failed };
             Problem::new("the guest is paused", cause, next)
@@ -301,12 +326,13 @@ pub(crate) fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
 }
 
 /// Which disk has failed, with its device and file.
-fn failed_disk(failed: &FailedDisk, domain: &Domain) -> String {
+fn failed_disk(failed: &FailedDisk, facts: &Facts) -> String {
     let volume = &failed.volume;
-    let mut disks = domain.spec.devices.disks.iter();
+    let mut disks = facts.domain.spec.devices.disks.iter();
     let disk = disks.find(|disk| disk.volume() == volume);
     let device = disk.map_or("?", |disk| &disk.target.device);
-    let file = disk.and_then(|disk| disk.source.backend_path());
+    let of_user = facts.files.get(volume).map(String::as_str);
+    let file = of_user.or_else(|| disk.and_then(|disk| disk.source.backend_path()));
     let file = file.unwrap_or("its file");
     match failed.has_no_space {
         true => format!("no space is left for disk {volume} ({device}), {file}"),

@@ -43,7 +43,8 @@ fn metadata(of_kubevirt: Value) -> Facts {
     facts("Running", "Unknown", spec)
 }
 
-fn full_disk() -> Facts {
+/// A full file system below a disk; `file`: the user's name of its image, if known.
+fn full_disk(file: Option<&str>) -> Facts {
     let disk = json!({"Source": {"File": "/d/data.img"}, "Target": {"Device": "vda"},
         "Alias": {"Name": "data", "UserDefined": true}});
     let mut facts = facts("Paused", "IOError", json!({"Devices": {"Disks": [disk]}}));
@@ -51,6 +52,8 @@ fn full_disk() -> Facts {
         volume: "data".to_owned(),
         has_no_space: true,
     }];
+    let file = file.map(|file| ("data".to_owned(), file.to_owned()));
+    facts.files = file.into_iter().collect();
     facts
 }
 
@@ -76,6 +79,10 @@ fn rows() -> Vec<(Facts, &'static str)> {
         (
             with(|facts| facts.unsupervised = Some("its supervisor was killed")),
             "the VM has no supervisor: its supervisor was killed; launcherctl stop web shuts it down",
+        ),
+        (
+            with(|facts| facts.stopped_supervisor = Some(7)),
+            "the supervisor does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
         ),
         (
             with(|facts| facts.condition = Condition::Silent),
@@ -108,7 +115,11 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "QEMU does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
         ),
         (
-            full_disk(),
+            full_disk(Some("/home/me/data.img")),
+            "the guest is paused (since 2026-01-02T03:04:05Z): no space is left for disk data (vda), /home/me/data.img; make space if the file system of its image is full (df), then launcherctl unpause web",
+        ),
+        (
+            full_disk(None),
             "the guest is paused (since 2026-01-02T03:04:05Z): no space is left for disk data (vda), /d/data.img; make space if the file system of its image is full (df), then launcherctl unpause web",
         ),
         (

@@ -14,7 +14,7 @@ use crate::error::{CtlError, fail};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use client::Until;
-use client::problems::{Facts, SILENCE, stop_of};
+use client::problems::{self, Facts, Problem, SILENCE, stop_of};
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 
 /// An internal error of a guest under KVM this soon after its start is KVM's.
@@ -67,8 +67,9 @@ pub(super) async fn attend(
             },
             () = &mut silence, if is_silent => {
                 is_silent = false;
-                let status = status::collect(vm.name(), vm.dir).await;
-                status.problems.first().into_iter().for_each(|worst| progress.note(&worst.line()));
+                if let Some(problem) = why_not_up(vm).await {
+                    progress.note(&problem.line());
+                }
             },
             () = stop.requested() => {
                 let why = "the guest was stopped before the text of --until appeared";
@@ -84,10 +85,17 @@ pub(super) async fn attend(
                     timeout.as_secs(),
                     launcher::grace(vm.vmi).as_secs()
                 ));
-                return Err(RunError::NotUp(text, timeout).into());
+                let why = why_not_up(vm).await.map(|problem| problem.line());
+                return Err(RunError::NotUp(text, timeout, why).into());
             }
         }
     }
+}
+
+/// Why the guest does not come up, if that is known.
+async fn why_not_up(vm: Vm<'_>) -> Option<Problem> {
+    let (_, facts) = status::collect_facts(vm.name(), vm.dir).await;
+    problems::why_not_up(&facts)
 }
 
 /// What an event of the VM `name`, `after` the guest's start, shows of a problem.

@@ -20,9 +20,10 @@ pub enum RunError {
     /// What has not happened before `--timeout` was over.
     #[error("{0} within {seconds} s; --timeout gives it more", seconds = .1.as_secs())]
     Late(String, Duration),
-    /// The text of `--until` did not appear.
-    #[error("{0:?} has not appeared on the console after {seconds} s", seconds = .1.as_secs())]
-    NotUp(String, Duration),
+    /// The text of `--until` did not appear, and why, if that is known.
+    #[error("{0:?} has not appeared on the console after {seconds} s{why}",
+        seconds = .1.as_secs(), why = .2.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
+    NotUp(String, Duration, Option<String>),
 }
 
 fn how_it_ended(status: &ExitStatus) -> String {

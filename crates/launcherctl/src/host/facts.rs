@@ -27,6 +27,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.launcher = client.debug().await.unwrap_or_default();
         facts.metrics = client.metrics().await.unwrap_or_default();
     }
+    facts.stopped_supervisor = dir.stopped_supervisor().await;
     if facts.condition == Condition::Silent {
         facts.stopped_launcher = dir.stopped_launcher().await;
     }
@@ -34,7 +35,10 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     // In a pod virt-handler ends it.
     facts.is_ended_by_nobody =
         dir.is_of_run() && supervisor.is_none_or(|current| !current.is_ending());
-    facts.wants_kvm = SuperviseArgs::load(dir).is_ok_and(|args| !args.start.emulate);
+    if let Ok(args) = SuperviseArgs::load(dir) {
+        facts.wants_kvm = !args.start.emulate;
+        facts.files = args.files;
+    }
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
     let console = os::tail::read(&console_log_file(dir), MAX_CONSOLE_BYTES);
     let console = console.or_else(|_| os::tail::read(&of_qemu, MAX_CONSOLE_BYTES));

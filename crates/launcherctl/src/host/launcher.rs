@@ -31,6 +31,8 @@ const DEFAULT_GRACE_SECONDS: u64 = 30;
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for the launcher to force its guest off and exit: a Kill has 20 s.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(25);
+/// Limit for the launcher to report a guest that runs.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit for the launcher to exit when its start is aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Delay between attempts to kill the guest of a launcher whose start is aborted.
@@ -69,6 +71,8 @@ pub(super) struct LauncherProcess<'a> {
     child: Child,
     client: Option<Client>,
     events: Receiver<LauncherEvent>,
+    /// An event that was received early, for [`Self::next_event`].
+    kept: Option<LauncherEvent>,
     /// Whether the guest has ended.
     pub is_down: bool,
     /// QEMU ended without a shutdown, or the guest's kernel panicked.
@@ -85,6 +89,7 @@ impl<'a> LauncherProcess<'a> {
             child,
             client: None,
             events,
+            kept: None,
             is_down: false,
             has_crashed: false,
             has_panicked: false,
@@ -165,11 +170,35 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
+    /// Waits for the event of a guest that runs. The launcher's warnings on the start come before
+    /// it, and a terminal that leaves after the start is to show them.
+    ///
+    /// # Errors
+    /// The launcher exited under its guest.
+    pub async fn until_reported(&mut self) -> Result<(), CtlError> {
+        let has_guest = |event: &LauncherEvent| GuestState::of(event.domain()).has_process();
+        let reported = async {
+            loop {
+                let event = self.next_event().await?;
+                if self.is_down || event.as_ref().is_none_or(has_guest) {
+                    return Ok::<_, CtlError>(event);
+                }
+            }
+        };
+        if let Ok(event) = timeout(REPORT_TIMEOUT, reported).await {
+            self.kept = event?;
+        }
+        Ok(())
+    }
+
     /// Waits for the next event; `None` if the launcher has exited after its guest.
     ///
     /// # Errors
     /// The launcher exited under its guest.
     pub async fn next_event(&mut self) -> Result<Option<LauncherEvent>, CtlError> {
+        if let Some(event) = self.kept.take() {
+            return Ok(Some(event));
+        }
         tokio::select! {
             Some(event) = self.events.recv() => {
                 self.vm.progress.event(&event);

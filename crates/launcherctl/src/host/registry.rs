@@ -109,8 +109,12 @@ impl VmDir {
 
     /// PID of a launcher whose process a signal or a debugger has stopped: no call is answered.
     pub async fn stopped_launcher(&self) -> Option<i32> {
-        let pid = serving_process(&self.cmd_socket()).await;
-        pid.filter(|pid| is_stopped(*pid))
+        stopped_server(&self.cmd_socket()).await
+    }
+
+    /// Like [`Self::stopped_launcher`], of the VM's supervisor.
+    pub async fn stopped_supervisor(&self) -> Option<i32> {
+        stopped_server(&self.path(CONTROL_SOCKET)).await
     }
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.
@@ -218,6 +222,12 @@ impl VmDir {
     pub fn is_of_run(&self) -> bool {
         self.path(VMI_FILE).exists()
     }
+}
+
+/// PID of the process that listens on a socket, if it is stopped.
+async fn stopped_server(socket: &Path) -> Option<i32> {
+    let pid = serving_process(socket).await;
+    pid.filter(|pid| is_stopped(*pid))
 }
 
 /// Adds the VM under its name.

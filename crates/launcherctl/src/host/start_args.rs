@@ -1,6 +1,7 @@
 //! The options with which a VM is started: of `run`, and of its supervisor, to which `run` passes
 //! its own on.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +40,9 @@ pub struct SuperviseArgs {
     pub stop_when_up: bool,
     /// The VM comes by a migration.
     pub incoming: bool,
+    /// The user's files of volumes: their names in the VM's directory say little.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
     pub start: StartArgs,
 }
 

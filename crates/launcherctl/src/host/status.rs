@@ -82,6 +82,13 @@ const REMOVAL_TIME: Duration = Duration::from_millis(300);
 
 /// Collects the status of the VM in `dir`, without parts that do not answer, and its problems.
 pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
+    let (mut status, facts) = collect_facts(name, dir).await;
+    status.problems = problems(&facts);
+    status
+}
+
+/// Like [`collect`], with what the rules for problems look at in their place.
+pub async fn collect_facts(name: &str, dir: &VmDir) -> (VmStatus, Facts) {
     let (mut status, mut domain) = collect_now(name, dir).await;
     if status.state == LOST {
         // A supervisor that has just ended normally does not answer while it removes the VM.
@@ -91,8 +98,7 @@ pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
     let mut facts = status.facts(domain);
     facts.failed_at = failure::time(dir);
     facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
-    status.problems = problems(&facts);
-    status
+    (status, facts)
 }
 
 impl VmStatus {

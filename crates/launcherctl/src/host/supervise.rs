@@ -240,6 +240,7 @@ async fn start(
     }
     vm.progress.phase(Phase::LauncherReady);
     launcher.sync(limit).await?;
+    launcher.until_reported().await?;
     vm.progress.phase(Phase::DomainRunning);
     Ok(true)
 }

@@ -142,7 +142,8 @@ fn exit_code(end: &End, args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
             fail!("the guest's console was closed before {text:?} appeared on it")
         }
         (End::TimedOut, text) => {
-            Err(RunError::NotUp(text.unwrap_or_default(), Duration::from_secs(args.timeout)).into())
+            let limit = Duration::from_secs(args.timeout);
+            Err(RunError::NotUp(text.unwrap_or_default(), limit, None).into())
         }
     }
 }

@@ -201,14 +201,14 @@ async fn stop_unsupervised(
     let what = if was_shut_down {
         "has ended; it had no supervisor"
     } else if found {
-        "was lost; what was left of it is ended and removed"
+        "is forced off, without its supervisor"
     } else if has_failed {
         return Ok(match log.filter(|log| log.exists()) {
             Some(log) => format!("had failed; its log stays: {}", log.display()),
             None => "had failed; its logs are removed".to_owned(),
         });
     } else {
-        "was lost; its files are removed"
+        "did not run; its files are removed"
     };
     Ok(what.to_owned())
 }

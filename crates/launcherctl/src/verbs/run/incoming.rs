@@ -111,12 +111,15 @@ fn prepare(
     dir.store_vmi(manifest.value())?;
     let supervise = SuperviseArgs {
         incoming: true,
+        files: SuperviseArgs::load(incoming.source)
+            .unwrap_or_default()
+            .files,
         start: StartArgs {
             emulate: incoming.emulate,
             launcher: incoming.launcher.clone(),
             ..StartArgs::default()
         },
-        ..SuperviseArgs::default()
+        stop_when_up: false,
     };
     supervise.store(dir)?;
     super::start_supervisor(dir)

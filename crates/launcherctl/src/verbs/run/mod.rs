@@ -196,9 +196,14 @@ fn prepare(
         // A directory of --root may have an earlier VM's.
         None => Network::remove(dir),
     }
+    let files = args.disks.iter().filter_map(|NamedPath { name, path }| {
+        let file = path.canonicalize().ok()?;
+        Some((name.clone(), file.to_str()?.to_owned()))
+    });
     let supervise = SuperviseArgs {
         stop_when_up: !args.detach && !is_terminal(),
         incoming: false,
+        files: files.collect(),
         start: args.start.clone(),
     };
     Ok(supervise.store(dir)?)
