@@ -179,6 +179,20 @@ async fn a_sidecar_changes_the_domain_of_run() {
 }
 
 #[tokio::test]
+async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
+    let vm = LocalVm::new(Vmi::new("ignored"));
+    let sidecar = vm.home.join("sidecar");
+    let script = "#!/bin/sh\necho \"$4\" | sed 's#</domain>#<forest trees=\"2\"/></domain>#'\n";
+    std::fs::write(&sidecar, script).unwrap();
+    std::fs::set_permissions(&sidecar, PermissionsExt::from_mode(0o755)).unwrap();
+    let program = sidecar.to_str().unwrap();
+    let output = end_of(vm.run(&["--emulate", "--detach", "--sidecar", program])).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    vm.done(&["stop", "--force"]).await;
+    assert!(said.contains("ignores them: forest\n"), "{said}");
+}
+
+#[tokio::test]
 async fn a_guest_that_is_paused_is_explained() {
     let vm = LocalVm::new(Vmi::new("stopped"));
     let mut running = Running(vm.run(&["--emulate"]));
