@@ -68,7 +68,13 @@ async fn a_stopped_qemu(laptop: &Laptop, home: &Path) {
     // Not after the launcher's time limit, and the guest is not paused later.
     let stopped =
         format!("QEMU (process {qemu}) was stopped by a signal or a debugger; kill -CONT");
-    refuses(home, &["pause"], stopped).await;
+    refuses(home, &["pause"], &stopped).await;
+    let console = launcherctl(home)
+        .arg("console")
+        .stdin(Stdio::null())
+        .output();
+    let said = String::from_utf8(console.unwrap().stderr).unwrap();
+    assert!(said.contains(&stopped), "{said}");
     signal("CONT", &[qemu]);
     let status = done(home, &["status"]).await;
     assert!(!status.contains("problem"), "{status}");

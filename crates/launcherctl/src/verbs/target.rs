@@ -144,6 +144,9 @@ impl RunningVm {
         if let Err(not_running) = check_runs(Some(&domain)) {
             say(format!("note: {not_running}"));
         }
+        if let Err(stopped) = check_qemu(&dir) {
+            say(format!("note: {stopped}"));
+        }
         Ok(Self {
             dir,
             name: domain.meta.name,
