@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Manifest;
+use super::error::FieldError;
+use super::rules::wrong_binding;
 use crate::json::{copy_at, find_named, is_object_at, list_at, set, text_at};
 
 const INTERFACES: &str = "/spec/domain/devices/interfaces";
@@ -50,6 +52,20 @@ impl Manifest {
         set(&mut self.vmi, INTERFACES, kept.into());
         set(&mut self.vmi, NETWORKS, networks.into());
         (cards, left_out)
+    }
+
+    /// Refuses an interface without a valid binding, which is no cluster's either.
+    ///
+    /// # Errors
+    /// The first one, and what is wrong with it.
+    pub fn check_bindings(&self) -> Result<(), FieldError> {
+        for (index, interface) in list_at(&self.vmi, INTERFACES).iter().enumerate() {
+            if let Some(message) = wrong_binding(interface) {
+                let field = format!("spec.domain.devices.interfaces[{index}]");
+                return Err(FieldError::new(field, message));
+            }
+        }
+        Ok(())
     }
 
     /// The names of the plugin's interfaces whose link should be down, which the plugin does not

@@ -264,6 +264,11 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
             found.push(violation);
         }
     }
+    // A volume without a source is there all the same.
+    for volume in found.iter().filter(|it| is_volume(&it.field)) {
+        let source = format!("{}/emptyDisk", pointer(&volume.field));
+        set(&mut vmi, &source, json!({"capacity": "1Gi"}));
+    }
     while let Err(error) = defaults::of_admission(&mut vmi) {
         let mended = match &*error.field {
             "metadata.name" => json!("check"),
@@ -283,6 +288,11 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
         add_unless_related(&mut found, refusal);
     }
     found
+}
+
+/// Whether the path is that of a volume, and not of a field in it.
+fn is_volume(field: &str) -> bool {
+    field.starts_with("spec.volumes[") && field.ends_with(']')
 }
 
 /// Adds a problem that is no possible consequence of an earlier one.

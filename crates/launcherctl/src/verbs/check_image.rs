@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::files::read_text;
 use crate::host::libvirt_capabilities::LibvirtCapabilities;
 use crate::json::text_at;
@@ -50,6 +50,9 @@ pub fn check(files: &[PathBuf], format: Format) -> Result<ExitCode, CtlError> {
     for file in files {
         let text = read_text(file)?;
         vms.extend(all_vms(&text).map_err(in_manifest(file))?);
+    }
+    if vms.is_empty() {
+        fail!("there is no virtual machine in what was given, so nothing was checked");
     }
     let image = LibvirtCapabilities::read()?;
     let vms = vms.into_iter().map(|(vm, vmi)| report(&image, &vm, vmi));

@@ -51,6 +51,24 @@ spec:
 }
 
 #[test]
+fn a_volume_with_a_misspelt_source_is_not_missing() {
+    let found = found(
+        "kind: VirtualMachineInstance
+metadata: {name: a}
+spec:
+  domain:
+    memory: {guest: 64Mi}
+    devices: {disks: [{name: root, disk: {bus: virtio}}]}
+  volumes:
+  - {name: root, containerdisk: {image: x}}
+",
+    );
+    assert_eq!(found.len(), 2, "{found:#?}");
+    let of_volume = |line: &String| line.starts_with("8: spec.volumes[0]");
+    assert!(found.iter().all(of_volume), "{found:#?}");
+}
+
+#[test]
 fn many_problems_are_counted_and_the_first_are_shown() {
     let vmi = |name: &str, inside: String| {
         format!(

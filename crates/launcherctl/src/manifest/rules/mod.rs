@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::error::FieldError;
 pub use memory::{too_little_memory, wrong_quantity};
-pub use table::unsupported_machine;
+pub use table::{unsupported_machine, wrong_binding};
 
 /// The rules broken by a VMI as its user wrote it, without defaults.
 pub fn violations(vmi: &Value) -> impl Iterator<Item = FieldError> {
@@ -118,6 +118,53 @@ mod tests {
         ] {
             assert_eq!(of_volume(source), [format!("spec.volumes[0].{field}")]);
         }
+    }
+
+    #[test]
+    fn an_interface_has_a_binding_that_kubevirt_has() {
+        let of = |interface: Value| {
+            violations(
+                &json!({"spec": {"domain": {"devices": {"interfaces": [interface]}},
+                "networks": [{"name": "a", "pod": {}}]}}),
+            )
+            .map(|it| it.message)
+            .collect::<Vec<_>>()
+            .join("; ")
+        };
+        assert_eq!(of(json!({"name": "a", "bridge": {}})), "");
+        let found = of(json!({"name": "a", "slirp": {}}));
+        assert!(found.starts_with("KubeVirt no longer has the binding slirp; write masquerade"));
+        assert!(of(json!({"name": "a"})).starts_with("it has none of bridge, masquerade"));
+        let found = of(json!({"name": "a", "bridge": {}, "sriov": {}}));
+        assert_eq!(found, "it has several (bridge, sriov); choose one");
+    }
+
+    #[test]
+    fn downward_metrics_need_a_virtio_disk() {
+        let of = |disks: Value| {
+            refused(json!({"domain": {"devices": {"disks": disks}},
+                "volumes": [{"name": "a", "downwardMetrics": {}}]}))
+        };
+        assert_eq!(of(json!([])), ["spec.volumes[0]"]);
+        let found = of(json!([{"name": "a", "disk": {"bus": "sata"}}]));
+        assert_eq!(found, ["spec.volumes[0]"]);
+        assert_eq!(
+            of(json!([{"name": "a", "disk": {"bus": "virtio"}}])),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_template_of_a_data_volume_has_a_name_of_its_own() {
+        let of = |templates: Value| {
+            let vm = json!({"spec": {"runStrategy": "Always", "dataVolumeTemplates": templates}});
+            violations_of_vm(&vm).map(|it| it.field).collect::<Vec<_>>()
+        };
+        let at = |rest: &str| format!("spec.dataVolumeTemplates[{rest}");
+        assert_eq!(of(json!([{}])), [at("0].metadata")]);
+        let named = || json!({"metadata": {"name": "b"}});
+        let found = of(json!([named(), named()]));
+        assert!(found.contains(&at("1].metadata.name")), "{found:?}");
     }
 
     #[test]

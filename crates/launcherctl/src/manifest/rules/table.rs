@@ -47,6 +47,7 @@ pub(super) const VMI: Rules = &[
     ("spec.evictionStrategy", OneOf("None|LiveMigrate|LiveMigrateIfPossible|External")),
     ("spec.domain.ioThreadsPolicy", OneOf("shared|auto|supplementalPool")),
     ("spec.dnsPolicy", OneOf("ClusterFirst|ClusterFirstWithHostNet|Default|None")),
+    ("spec.terminationGracePeriodSeconds", Wrong(negative)),
     ("spec.readinessProbe|livenessProbe", ExactlyOne("httpGet|tcpSocket|exec|guestAgentPing")),
     ("spec.domain.firmware.bootloader", AtMostOne("efi|bios")),
     ("spec.domain.firmware.uuid", Text(is_uuid, UUID)),
@@ -72,6 +73,7 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.memory.guest", Wrong(too_little_memory)),
     ("spec.domain.resources.requests.memory", Wrong(too_little_memory)),
     ("spec.volumes[]", ExactlyOne(VOLUME_SOURCES)),
+    ("spec.volumes[]", If(is_downward_metrics_off_virtio, &[("", Wrong(|_| Some(NOT_VIRTIO.to_owned())))])),
     ("spec.volumes[].persistentVolumeClaim", Has("claimName")),
     ("spec.volumes[].ephemeral", Has("persistentVolumeClaim")),
     ("spec.volumes[].ephemeral.persistentVolumeClaim", Has("claimName")),
@@ -105,7 +107,7 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.devices.disks[].cache", OneOf("none|writethrough|writeback")),
     ("spec.domain.devices.disks[].io", OneOf("native|threads")),
     ("spec.domain.devices.disks[].serial", Text(is_serial, SERIAL)),
-    ("spec.domain.devices.interfaces[]", ExactlyOne("bridge|masquerade|sriov|passtBinding|binding")),
+    ("spec.domain.devices.interfaces[]", Wrong(wrong_binding)),
     ("spec.domain.devices.interfaces[].macAddress", Text(is_mac, MAC)),
     ("spec.domain.devices.interfaces[].model",
         OneOf("virtio|e1000|e1000e|igb|ne2k_pci|pcnet|rtl8139")),
@@ -163,6 +165,8 @@ pub(super) const VM: Rules = &[
     ("spec.runStrategy", Wrong(wrong_run_strategy)),
     ("spec.dataVolumeTemplates", Wrong(wrong_type::<Vec<Value>>)),
     ("spec.dataVolumeTemplates[]", If(|_, _| true, DATA_VOLUME)),
+    ("spec.dataVolumeTemplates[]", Has("metadata")),
+    ("spec.dataVolumeTemplates[].metadata", Unique("name", NAME_TAKEN)),
     ("spec.dataVolumeTemplates[]", If(is_without_volume, &[("", Wrong(|_| Some(UNUSED.to_owned())))])),
     ("metadata.annotations", Below(misplaced_sidecars)),
     ("metadata.labels|annotations", Wrong(wrong_type::<Object>)),
@@ -195,6 +199,43 @@ const READ_ONLY_SATA: &str =
 const NO_LUN: &str = "only a persistentVolumeClaim or dataVolume can be a lun; write disk";
 const ONE_SEED: &str = "a VM has one such volume, and {other} is it";
 const UNUSED: &str = "no volume in spec.template.spec.volumes uses it";
+const NOT_VIRTIO: &str =
+    "it needs an entry in spec.domain.devices.disks with its name and disk: {bus: virtio}";
+const BINDINGS: &str = "bridge|masquerade|sriov|passtBinding|binding";
+/// KubeVirt no longer takes these.
+const FORMER_BINDINGS: [&str; 3] = ["slirp", "macvtap", "passt"];
+
+/// Why an interface has no valid binding.
+pub fn wrong_binding(interface: &Value) -> Option<String> {
+    let former = FORMER_BINDINGS
+        .iter()
+        .find(|it| interface.get(**it).is_some());
+    let set = BINDINGS
+        .split('|')
+        .filter(|it| !is_empty(interface.get(*it)));
+    let set: Vec<_> = set.collect();
+    let list = BINDINGS.replace('|', ", ");
+    match (former, set.len()) {
+        (Some(former), _) => Some(format!(
+            "KubeVirt no longer has the binding {former}; write masquerade: {{}}, or one of {list}"
+        )),
+        (None, 0) => Some(format!("it has none of {list}")),
+        (None, 1) => None,
+        (None, _) => Some(format!("it has several ({}); choose one", set.join(", "))),
+    }
+}
+
+fn negative(number: &Value) -> Option<String> {
+    let is_negative = number.as_i64().is_some_and(|number| number < 0);
+    is_negative.then(|| format!("{number}; it cannot be negative"))
+}
+
+/// The guest reads its metrics from a virtio disk; libvirt refuses it on another bus.
+fn is_downward_metrics_off_virtio(vmi: &Value, volume: &Value) -> bool {
+    let disk = find_named(vmi, "/spec/domain/devices/disks", text_at(volume, "/name"));
+    is_object_at(volume, "/downwardMetrics")
+        && disk.is_none_or(|disk| text_at(disk, "/disk/bus") != "virtio")
+}
 
 fn without_data(source: &Value) -> Option<String> {
     let mut fields = USER_DATA.split('|').chain(NETWORK_DATA.split('|'));

@@ -37,7 +37,7 @@ use crate::host::remains::{Earlier, forget};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::manifest::config_data::NamedPath;
-use crate::manifest::{Manifest, host_architecture, in_conversion};
+use crate::manifest::{Manifest, ManifestError, host_architecture, in_conversion, in_manifest};
 use crate::view::output::Format;
 use attach::{Attachment, Outcome, SupervisorError};
 pub use incoming::{Incoming, receive};
@@ -81,6 +81,8 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     manifest.forget_status();
     let screen = Screen::new(format);
     check_emulator(manifest.text("/spec/architecture"))?;
+    let bindings = manifest.check_bindings().map_err(ManifestError::Field);
+    bindings.map_err(in_manifest(&args.manifest))?;
     let mut notes = manifest.leave_out_node_parts();
     let (network, of_network) = Network::of(&mut manifest, &args.network)?;
     notes.extend(of_network);
