@@ -40,6 +40,7 @@ pub fn ignored_parts(written: &str, kept: &str) -> Result<IgnoredParts, ReadErro
     add_parts(&kept, "", &mut known);
     let mut missing = BTreeSet::new();
     find_missing(&written, "", &known, &mut missing);
+    missing.extend(written.undeclared().into_iter().map(str::to_owned));
     let devices = written.child("devices");
     let has_host_devices = devices.is_some_and(|devices| devices.child("hostdev").is_some());
     let is_of_host_devices = |part: &String| {
@@ -158,8 +159,15 @@ mod tests {
     }
 
     #[test]
+    fn an_element_with_an_undeclared_prefix_is_missing() {
+        let element = "<qemu:commandline><qemu:arg value='-s'/></qemu:commandline>";
+        let (_, others) = missing(element, "");
+        assert_eq!(others, ["qemu:commandline"]);
+    }
+
+    #[test]
     fn what_libvirt_writes_otherwise_is_not_missing() {
-        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/><system><entry name='uuid'/></system></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
+        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/><system><entry name='uuid'/></system></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline xmlns:q='u'><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
         let kept = "<features><hyperv/></features><maxMemory>1</maxMemory><devices><disk><source file='f'/></disk></devices>";
         assert_eq!(missing(written, kept), (vec![], vec![]));
     }

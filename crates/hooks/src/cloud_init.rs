@@ -15,6 +15,31 @@ use domain::excerpt;
 /// has about ten values for each device.
 pub const MAX_VALUES: usize = 1 << 16;
 
+const TEXT: &str = "a string";
+const LIST: &str = "a list";
+const OBJECT: &str = "an object";
+/// KubeVirt's Go struct `CloudInitData`, with the types of its fields.
+const FIELDS: [(&str, &str); 7] = [
+    ("DataSource", TEXT),
+    ("NoCloudMetaData", OBJECT),
+    ("ConfigDriveMetaData", OBJECT),
+    ("UserData", TEXT),
+    ("NetworkData", TEXT),
+    ("DevicesData", LIST),
+    ("VolumeName", TEXT),
+];
+/// The texts in both kinds of metadata.
+const TEXTS_OF_METADATA: [&str; 8] = [
+    "instance-type",
+    "instance-id",
+    "local-hostname",
+    "instance_type",
+    "instance_id",
+    "local_hostname",
+    "hostname",
+    "uuid",
+];
+
 /// The data in both forms, as JSON.
 #[derive(Debug, Clone, Default)]
 pub struct CloudInitForms {
@@ -38,9 +63,21 @@ pub enum CloudInitError {
     /// A field of the answer has more values than [`MAX_VALUES`].
     #[error("{field} has more than {MAX_VALUES} values")]
     TooManyValues { field: &'static str },
-    /// Neither form has enough for an image.
-    #[error("neither cloudInitData nor cloudInitNoCloudSource has user data and metadata")]
-    Incomplete,
+    /// A field of the answer has another type than in KubeVirt's Go struct.
+    #[error("cloudInitData: {field} is {found}, not {wanted}")]
+    FieldType {
+        field: String,
+        found: &'static str,
+        wanted: &'static str,
+    },
+    /// No answer at all.
+    #[error("the answer is empty; a sidecar that changes nothing returns the data it was given")]
+    Nothing,
+    /// Not enough for an image.
+    #[error(
+        "cloudInitData has no {missing}; a sidecar returns all of the data it was given, with its changes"
+    )]
+    Incomplete { missing: &'static str },
     /// The older form is present and empty.
     #[error("cloudInitNoCloudSource has neither userData nor networkData")]
     Empty,
@@ -63,9 +100,13 @@ pub fn encode(data: &Value) -> CloudInitForms {
 
 pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudInitError> {
     let data = parse("cloudInitData", &answer.cloud_init_data);
+    let data = data.and_then(|data| data.map(known_fields).transpose());
     let unused = match data {
-        Ok(Some(data)) if is_complete(&data) => return Ok(data),
-        Ok(_) => CloudInitError::Incomplete,
+        Ok(Some(data)) => match missing(&data) {
+            None => return Ok(data),
+            Some(missing) => CloudInitError::Incomplete { missing },
+        },
+        Ok(None) => CloudInitError::Nothing,
         Err(error) => error,
     };
     let no_cloud = parse("cloudInitNoCloudSource", &answer.cloud_init_no_cloud_source)?;
@@ -163,10 +204,56 @@ fn has_more_values(json: &[u8], limit: usize) -> bool {
         .is_some()
 }
 
-/// Whether the data is enough for a cloud-init image.
-fn is_complete(data: &Value) -> bool {
+/// Which part of a cloud-init image the data lacks.
+fn missing(data: &Value) -> Option<&'static str> {
     let has = |name: &str| data.get(name).is_some_and(|value| !value.is_null());
-    !text_of(data, "UserData").is_empty() && (has("NoCloudMetaData") || has("ConfigDriveMetaData"))
+    if text_of(data, "UserData").is_empty() {
+        return Some("UserData");
+    }
+    let metadata = "NoCloudMetaData or ConfigDriveMetaData";
+    (!has("NoCloudMetaData") && !has("ConfigDriveMetaData")).then_some(metadata)
+}
+
+/// The fields that KubeVirt's Go struct has, by its names: Go reads a name in any case, and leaves
+/// other names out.
+fn known_fields(data: Value) -> Result<Value, CloudInitError> {
+    let Value::Object(fields) = data else {
+        return Ok(data);
+    };
+    let mut known = Map::new();
+    for (name, value) in fields {
+        let mut names = FIELDS.iter();
+        if let Some((name, wanted)) = names.find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
+            check_type(name, &value, wanted)?;
+            for (inner, value) in value.as_object().into_iter().flatten() {
+                if TEXTS_OF_METADATA.contains(&inner.as_str()) {
+                    check_type(&format!("{name}.{inner}"), value, TEXT)?;
+                }
+            }
+            known.insert((*name).to_owned(), value);
+        }
+    }
+    Ok(Value::Object(known))
+}
+
+fn check_type(field: &str, value: &Value, wanted: &'static str) -> Result<(), CloudInitError> {
+    let found = match value {
+        Value::Null => return Ok(()),
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => TEXT,
+        Value::Array(_) => LIST,
+        Value::Object(_) => OBJECT,
+    };
+    let field = field.to_owned();
+    match found == wanted {
+        true => Ok(()),
+        false => Err(CloudInitError::FieldType {
+            field,
+            found,
+            wanted,
+        }),
+    }
 }
 
 fn text_of<'v>(data: &'v Value, name: &str) -> &'v str {
@@ -234,22 +321,61 @@ mod tests {
     }
 
     #[test]
+    fn names_are_read_in_any_case_and_unknown_ones_are_left_out() {
+        let mut data = before();
+        data["userData"] = json!("#new");
+        data["Foo"] = json!(1);
+        let got = answer(&data.to_string(), "").unwrap();
+        let mut expected = before();
+        expected["UserData"] = json!("#new");
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_named() {
+        for (pointer, value, expected) in [
+            (
+                "/NoCloudMetaData/instance-id",
+                json!(5),
+                "NoCloudMetaData.instance-id is a number, not a string",
+            ),
+            (
+                "/VolumeName",
+                json!([]),
+                "VolumeName is a list, not a string",
+            ),
+            (
+                "/UserData",
+                json!({}),
+                "UserData is an object, not a string",
+            ),
+        ] {
+            let mut data = before();
+            *data.pointer_mut(pointer).unwrap() = value;
+            let error = answer(&data.to_string(), "").unwrap_err().to_string();
+            assert_eq!(error, format!("cloudInitData: {expected}"));
+        }
+    }
+
+    #[test]
     fn values_are_counted_before_they_are_read() {
-        let with = |data: &str| {
+        let with = |name: &str, data: &str| {
+            let metadata = r#""NoCloudMetaData":{}"#;
             answer(
-                &format!(r##"{{"UserData":"#new","NoCloudMetaData":{data}}}"##),
+                &format!(r##"{{"UserData":"#new",{metadata},"{name}":{data}}}"##),
                 "",
             )
         };
-        assert!(with(&format!("[{}0]", "0,".repeat(60_000))).is_ok());
-        let error = with(&format!("[{}0]", "0,".repeat(MAX_VALUES))).unwrap_err();
+        assert!(with("DevicesData", &format!("[{}0]", "0,".repeat(60_000))).is_ok());
+        let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
+        let error = with("DevicesData", &many).unwrap_err();
         assert!(
             error.to_string().ends_with("more than 65536 values"),
             "{error}"
         );
         // Inside a string, nothing counts as a value, whatever is escaped.
         let text = r#"[{,:\"[{,:\\"#.repeat(MAX_VALUES / 4);
-        assert!(with(&format!("\"{text}\"")).is_ok());
+        assert!(with("NetworkData", &format!("\"{text}\"")).is_ok());
     }
 
     #[test]
@@ -263,7 +389,13 @@ mod tests {
     #[test]
     fn an_answer_without_data_is_refused() {
         for (data, no_cloud, expected) in [
-            ("", "", "neither cloudInitData"),
+            ("", "", "the answer is empty"),
+            ("{}", "", "cloudInitData has no UserData; "),
+            (
+                r#"{"UserData":"a"}"#,
+                "",
+                "cloudInitData has no NoCloudMetaData or ",
+            ),
             ("", "{}", "neither userData"),
             ("{", "", "cloudInitData: EOF while parsing"),
             ("", "[]", "cloudInitNoCloudSource is not a JSON object"),

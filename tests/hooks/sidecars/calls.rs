@@ -304,6 +304,15 @@ async fn a_dry_run_needs_no_launcher() {
         1,
         "appending is not idempotent"
     );
+    assert_eq!(tried.undeclared, [""; 0]);
+    let prefixed = DryRunInput {
+        domain_xml: XML.replace("</domain>", "<qemu:commandline/></domain>"),
+        ..input()
+    };
+    let tried = dry_run(&pod.dir().join("s"), prefixed, later())
+        .await
+        .unwrap();
+    assert_eq!(tried.undeclared, ["qemu:commandline"]);
     let error = dry_run(&pod.dir().join("none"), input(), later())
         .await
         .unwrap_err();

@@ -74,7 +74,15 @@ pub struct Call<'a> {
 impl Call<'_> {
     pub async fn check(&self, check: Check) -> Result<(), Failure> {
         match check {
-            Check::OnDefineDomain => self.define(self.domain_xml, self.vmi_json).await.map(drop),
+            Check::OnDefineDomain => {
+                let (_, after) = self.define(self.domain_xml, self.vmi_json).await?;
+                match after.tree.undeclared().first() {
+                    None => Ok(()),
+                    Some(element) => Err(Failure::Undeclared {
+                        element: (*element).to_owned(),
+                    }),
+                }
+            }
             Check::Idempotence => self.idempotence().await,
             Check::UnknownElements => self.unknown_elements().await,
             Check::LargeInput => {

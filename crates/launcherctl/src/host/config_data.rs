@@ -10,10 +10,11 @@ use serde_json::Value;
 use super::registry::VmDir;
 use super::sidecar_program::{SidecarProgram, config_map_dir};
 use crate::error::{CtlError, TextError, fail, text_error};
-use crate::json::{is_object_at, is_true_at, list_at, text_at};
+use crate::json::{copy_at, is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::Manifest;
 use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
 use crate::manifest::config_data::{Files, Kind, NamedPath, of_document, of_path, write};
+use crate::manifest::hook_sidecars::ANNOTATION;
 use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
@@ -82,7 +83,7 @@ pub fn place(
             Err(error) => errors.push(error),
         }
     }
-    errors.extend(unused(args, &references));
+    errors.extend(unused(args, &references, manifest));
     let mut errors: Vec<CtlError> = errors.into_iter().map(CtlError::from).collect();
     for (place, files) in places {
         let written = write(&dir.path(place), &files);
@@ -218,16 +219,28 @@ fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<TextError> {
 }
 
 /// Options that the VMI does not use.
-fn unused(args: &ConfigDataArgs, references: &[Reference<'_>]) -> Vec<TextError> {
+fn unused(
+    args: &ConfigDataArgs,
+    references: &[Reference<'_>],
+    manifest: &Manifest,
+) -> Vec<TextError> {
+    let annotations = copy_at(manifest.value(), "/metadata/annotations");
+    let sidecars = annotations.get(ANNOTATION).and_then(Value::as_str);
+    let has_sidecar = |name: &str| sidecars.is_some_and(|list| list.contains(name));
     let mut errors = Vec::new();
     for (kind, NamedPath { name, .. }) in args.given() {
         let used = references.iter().filter(|it| it.kind == kind);
         let used: BTreeSet<&str> = used.map(|it| it.name).collect();
         if !used.contains(name.as_str()) {
             let (option, names) = (kind.option(), known_names(name, used));
-            errors.push(text_error!(
-                "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
-            ));
+            errors.push(match has_sidecar(name) {
+                true => text_error!(
+                    "--{option} {name}: --sidecar takes the place of the VMI's sidecar that has its script in it; give one of both"
+                ),
+                false => text_error!(
+                    "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
+                ),
+            });
         }
     }
     errors

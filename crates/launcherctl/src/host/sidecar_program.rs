@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use super::processes::{is_executable, tool};
+use super::processes::{find_on_path, is_executable, tool};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::hook_sidecars::{ConfigMapScript, HOOK_PROGRAMS};
@@ -71,7 +71,12 @@ impl SidecarProgram {
             return of(Kind::Server { program, arguments });
         }
         let path = Path::new(first);
-        let path = path.canonicalize().map_err(FileError::on("find", path))?;
+        let path = match path.canonicalize() {
+            Err(_) if !arguments.is_empty() && find_on_path(first).is_some() => fail!(
+                "{first} needs {{}} in an argument, for the directory of its socket, if it is a program that serves gRPC itself; a script is given by its path, without arguments"
+            ),
+            found => found.map_err(FileError::on("find", path))?,
+        };
         if is_plugin {
             fail!(
                 "{first}: a plugin serves gRPC itself, so its program needs {{}} in an argument: it stands for the directory in which the plugin makes its socket"

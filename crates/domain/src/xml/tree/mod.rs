@@ -8,6 +8,8 @@
 
 mod parse;
 
+use std::collections::HashSet;
+
 use super::ReadError;
 use super::escape::escape;
 
@@ -108,6 +110,32 @@ impl Element {
             .map(|(_, value)| value.as_str())
     }
 
+    /// The names of elements in it whose prefix is not declared on them or around them (`xmlns:`).
+    /// libvirt ignores them.
+    #[must_use]
+    pub fn undeclared(&self) -> Vec<&str> {
+        let (mut declared, mut found) = (HashSet::new(), Vec::new());
+        self.find_undeclared(&mut declared, &mut found);
+        found
+    }
+
+    fn find_undeclared<'a>(&'a self, declared: &mut HashSet<&'a str>, found: &mut Vec<&'a str>) {
+        let names = self.attributes.iter().map(|(name, _)| name);
+        let prefixes = names.filter_map(|name| name.strip_prefix("xmlns:"));
+        let new: Vec<_> = prefixes.filter(|it| declared.insert(it)).collect();
+        match self.name.split_once(':') {
+            Some((prefix, _)) if !declared.contains(&prefix) => found.push(&self.name),
+            _ => {
+                for child in self.children() {
+                    child.find_undeclared(declared, found);
+                }
+            }
+        }
+        for prefix in new {
+            declared.remove(prefix);
+        }
+    }
+
     /// The text directly inside, without the white space around it.
     #[must_use]
     pub fn text(&self) -> String {
@@ -180,6 +208,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::xml::{MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+
+    #[test]
+    fn a_prefix_is_declared_on_the_element_or_around_it() {
+        let text =
+            "<domain xmlns:a='u'><a:x/><b:y><c:z/></b:y><d xmlns:e='u'><e:f/></d><e:g/></domain>";
+        let tree = Element::parse(text).unwrap();
+        assert_eq!(tree.undeclared(), ["b:y", "e:g"]);
+    }
 
     #[test]
     fn attributes_text_entities_and_cdata_are_read() {

@@ -69,9 +69,11 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         domain_xml,
         plugin,
     };
+    let (slowest, limits) = (Duration::from_millis(args.slowest), Limits::default());
     let limits = Limits {
-        slowest: Duration::from_millis(args.slowest),
-        ..Limits::default()
+        slowest,
+        call: limits.call.max(slowest),
+        ..limits
     };
     let checks = waiting("the checks of the sidecar", None, check(subject, limits));
     let conformance = until_signal(checks).await?;

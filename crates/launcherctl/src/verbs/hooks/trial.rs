@@ -100,7 +100,8 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     print(format, &tried.to_json(), || summary(&tried, why_not_called));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
-    Ok(ExitCode::from(u8::from(!tried.is_idempotent())))
+    let is_sound = tried.is_idempotent() && tried.undeclared.is_empty();
+    Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
 fn unusable(error: serde_json::Error) -> TextError {
@@ -142,6 +143,10 @@ fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
         lines.push(
             "  changes nothing: it has neither OnDefineDomain nor PreCloudInitIso".to_owned(),
         );
+    }
+    for element in &tried.undeclared {
+        let prefix = element.split(':').next().unwrap_or_default();
+        lines.push(format!("libvirt ignores {element}: its prefix is not declared; write xmlns:{prefix} on <domain>"));
     }
     if !tried.second_changes.is_empty() {
         lines.push("it is not idempotent; given its own result it changes".to_owned());
