@@ -118,6 +118,8 @@ impl Program {
 #[derive(Debug, Clone, Default)]
 struct Exits {
     count: u32,
+    /// How often it was killed because it did not answer.
+    replaced: u32,
     last: Option<(ExitStatus, String)>,
 }
 
@@ -176,7 +178,8 @@ impl Daemon {
 
     /// Number of restarts.
     pub fn restarts(&self) -> u32 {
-        self.exits.borrow().count
+        let exits = self.exits.borrow();
+        exits.count.saturating_add(exits.replaced)
     }
 
     /// Kills a daemon that does not answer; it is then restarted.
@@ -268,6 +271,9 @@ impl Supervisor {
                     status = running.ended() => status,
                     () = self.replace.notified() => {
                         running.kill().await;
+                        self.report.send_modify(|exits| {
+                            exits.replaced = exits.replaced.saturating_add(1);
+                        });
                         None
                     }
                     () = stop_requested(&mut self.stopping) => return running.end().await,

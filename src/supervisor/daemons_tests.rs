@@ -102,6 +102,18 @@ async fn exits_of_a_daemon_that_has_served_do_not_count_later() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_is_replaced_counts_as_restarted() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(script("exec sleep 600", dir.path())).unwrap();
+    assert_eq!(daemon.restarts(), 0);
+    daemon.replace();
+    let mut exits = daemon.exits.clone();
+    exits.wait_for(|exits| exits.replaced > 0).await.unwrap();
+    assert_eq!(daemon.restarts(), 1);
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn process_that_keeps_the_daemons_stderr_does_not_delay_the_restart() {
     let dir = tempfile::tempdir().unwrap();
     let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; \

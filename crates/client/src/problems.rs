@@ -81,6 +81,9 @@ pub struct Facts {
     pub unsupervised: Option<&'static str>,
     /// Whether `run` has started the VM and no `stop` is under way: nobody then forces it off.
     pub is_ended_by_nobody: bool,
+    /// When the stop that is under way asked the guest to shut down, in seconds since 1970: another
+    /// `shutdown` may have asked it before.
+    pub stop_began: Option<i64>,
     /// Seconds since 1970.
     pub now: i64,
     pub domain: Domain,
@@ -91,9 +94,11 @@ pub struct Facts {
     pub wants_kvm: bool,
     /// The user's files of volumes.
     pub files: BTreeMap<String, String>,
-    /// PIDs of a supervisor, a launcher and a QEMU whose process is stopped (SIGSTOP).
+    /// PIDs of a supervisor, a launcher, a daemon of libvirt's and a QEMU whose process is stopped
+    /// (SIGSTOP).
     pub stopped_supervisor: Option<i32>,
     pub stopped_launcher: Option<i32>,
+    pub stopped_libvirt: Option<i32>,
     pub stopped_qemu: Option<i32>,
     /// The end of the serial console's log; `None` without a console.
     pub console: Option<String>,
@@ -102,6 +107,9 @@ pub struct Facts {
     /// `memory.events` of QEMU's cgroup.
     pub memory_events: String,
 }
+
+/// What follows in a launcher's answer is for who has called it.
+const IN_BACKGROUND: &str = "; it continues in the background";
 
 type Rule = fn(&Facts) -> Option<Problem>;
 
@@ -239,7 +247,13 @@ fn silent(facts: &Facts) -> Option<Problem> {
         )),
         // libvirt waits for it.
         _ if facts.stopped_qemu.is_some() => None,
-        Some(why) => Some(Problem::new("libvirt does not answer", why, logs)),
+        Some(_) if facts.stopped_libvirt.is_some() => stopped("libvirt", facts.stopped_libvirt),
+        Some(why) => {
+            let why = plain(why);
+            let why = split_remedy(&why).0.split(IN_BACKGROUND).next();
+            let why = why.unwrap_or_default().replace('\n', " ");
+            Some(Problem::new("libvirt does not answer", why, logs))
+        }
         None => None,
     }
 }
@@ -369,7 +383,8 @@ fn memory_short(facts: &Facts) -> Option<Problem> {
 fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
     let grace = facts.domain.spec.metadata.kube_virt.grace_period.as_ref()?;
     let asked = grace.deletion_timestamp?.as_second();
-    let end = asked.saturating_add(grace.deletion_grace_period_seconds);
+    let began = facts.stop_began.unwrap_or(asked);
+    let end = began.saturating_add(grace.deletion_grace_period_seconds);
     let left = end.saturating_sub(facts.now).max(0);
     let is_paused = GuestState::of(Some(&facts.domain)) == GuestState::Paused;
     let sees = if is_paused {

@@ -23,7 +23,7 @@ pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
 /// A frequent cause: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 22] = [
+const REMEDIES: [(&str, &str); 23] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -37,6 +37,10 @@ const REMEDIES: [(&str, &str); 22] = [
         "the guest is paused, or has ended: launcherctl status says why",
     ),
     ("QEMU guest agent is not connected", NO_AGENT),
+    (
+        "client socket is closed",
+        "libvirt's daemon, or the other side of the migration, has ended: the guest runs on, so try again",
+    ),
     (
         "Failed to execute child process",
         "the guest has no such program, or it may not be run: give its path in the guest",

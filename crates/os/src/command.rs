@@ -98,11 +98,13 @@ pub fn run<S: AsRef<OsStr>>(
     limits: Limits,
 ) -> Result<Vec<u8>, CommandError> {
     let name = || program.as_ref().display().to_string();
+    // A lower limit that this process has cannot be raised, and stays.
     let memory = match limits.memory {
         0 => String::new(),
-        bytes => format!("ulimit -v {} && ", bytes / 1024),
+        bytes => format!("ulimit -v {} 2>/dev/null; ", bytes / 1024),
     };
-    let script = format!("{memory}ulimit -t {} && exec \"$0\" \"$@\"", limits.cpu);
+    let cpu = limits.cpu;
+    let script = format!("{memory}ulimit -t {cpu} 2>/dev/null; exec \"$0\" \"$@\"");
     let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(script)

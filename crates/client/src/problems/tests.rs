@@ -94,6 +94,20 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| {
+                let why = "reading the domain is still in progress after 4 s; it continues in the background, send it again";
+                facts.launcher.problems = vec![why.to_owned()];
+            }),
+            "libvirt does not answer: reading the domain is still in progress after 4 s; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
+        ),
+        (
+            with(|facts| {
+                facts.launcher.problems = vec!["no connection".to_owned()];
+                facts.stopped_libvirt = Some(7);
+            }),
+            "libvirt does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
+        ),
+        (
+            with(|facts| {
                 facts.condition = Condition::Silent;
                 facts.stopped_launcher = Some(7);
             }),
@@ -174,6 +188,16 @@ fn rows() -> Vec<(Facts, &'static str)> {
                 facts.failed_at = Some(seconds());
             }),
             "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+        ),
+        (
+            Facts {
+                // Later than a shutdown that has asked too.
+                stop_began: Some(seconds() + 20),
+                ..metadata(
+                    json!({"GracePeriod": {"DeletionTimestamp": BEGAN, "DeletionGracePeriodSeconds": 90}}),
+                )
+            },
+            "the guest has not shut down yet (since 2026-01-02T03:04:05Z): it was asked to, and is forced off in 50 s; launcherctl stop web --force forces it off now",
         ),
         (
             Facts {

@@ -11,6 +11,7 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -76,11 +77,19 @@ impl Phase {
 pub struct Current {
     /// The last phase reached.
     pub phase: Option<Phase>,
+    /// When it was reached, in seconds since 1970.
+    pub since: Option<i64>,
     /// Whether its end was requested.
     pub stop_requested: bool,
 }
 
 impl Current {
+    /// When the guest was asked to shut down, if that is the last phase.
+    pub fn asked_to_shut_down(self) -> Option<i64> {
+        self.since
+            .filter(|_| self.phase == Some(Phase::ShutdownRequested))
+    }
+
     /// Whether the VM is ending or its guest has ended.
     pub fn is_ending(self) -> bool {
         use Phase::{GuestDown, LauncherEnded, ShutdownRequested};
@@ -152,14 +161,15 @@ pub enum Request {
 #[derive(Debug, Clone)]
 pub struct Progress {
     clients: broadcast::Sender<Update>,
-    /// Given to later clients first.
-    phase: watch::Sender<Option<Phase>>,
+    /// Given to later clients first, with its time in seconds since 1970.
+    phase: watch::Sender<Option<(Phase, i64)>>,
     started: Instant,
 }
 
 impl Progress {
     pub fn phase(&self, phase: Phase) {
-        self.phase.send_replace(Some(phase));
+        let now = Timestamp::now().as_second();
+        self.phase.send_replace(Some((phase, now)));
         let seconds = self.started.elapsed().as_secs_f64();
         self.send(Update::Phase { phase, seconds });
     }
@@ -252,8 +262,10 @@ impl Control {
         let of_clients = progress.clone();
         let serve = move |stream, is_owner| {
             let updates = of_clients.clients.subscribe();
+            let (phase, since) = of_clients.phase.borrow().unzip();
             let current = Current {
-                phase: *of_clients.phase.borrow(),
+                phase,
+                since,
                 stop_requested: *requests.borrow() >= Some(Request::Stop),
             };
             let client = serve_client(stream, current, updates, requests.clone(), is_owner);
@@ -458,20 +470,18 @@ mod tests {
         let vm = VmDir::at(dir.path().to_owned());
         assert_eq!(ControlClient::current(&vm).await, None);
         let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
-        let expected = |phase, stop_requested| {
-            Some(Current {
-                phase,
-                stop_requested,
-            })
-        };
-        assert_eq!(ControlClient::current(&vm).await, expected(None, false));
+        let current = async || ControlClient::current(&vm).await.unwrap();
+        assert_eq!(current().await, Current::default());
         control.progress.phase(Phase::DomainRunning);
-        let current = ControlClient::current(&vm).await;
-        assert_eq!(current, expected(Some(Phase::DomainRunning), false));
-        assert!(!current.unwrap().is_ending());
+        let running = current().await;
+        assert_eq!(running.phase, Some(Phase::DomainRunning));
+        assert!(!running.is_ending() && running.asked_to_shut_down().is_none());
         owner.request(Request::Stop).await;
         stop.requested().await;
-        assert!(ControlClient::current(&vm).await.unwrap().is_ending());
+        assert!(current().await.is_ending());
+        control.progress.phase(Phase::ShutdownRequested);
+        let asked = current().await.asked_to_shut_down().unwrap();
+        assert!((Timestamp::now().as_second() - asked).abs() < 60);
     }
 
     #[tokio::test]

@@ -5,8 +5,9 @@ use std::io::Read;
 use std::path::Path;
 
 use super::console_log::console_log_file;
-use super::control::ControlClient;
+use super::control::{ControlClient, Current};
 use super::registry::VmDir;
+use super::remains;
 use super::start_args::SuperviseArgs;
 use api::pod_paths::PodPaths;
 use client::Client;
@@ -28,6 +29,9 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.metrics = client.metrics().await.unwrap_or_default();
     }
     facts.stopped_supervisor = dir.stopped_supervisor().await;
+    if dir.is_of_run() && !facts.launcher.problems.is_empty() {
+        facts.stopped_libvirt = remains::stopped_libvirt(dir.root());
+    }
     if facts.condition == Condition::Silent {
         facts.stopped_launcher = dir.stopped_launcher().await;
     }
@@ -35,6 +39,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     // In a pod virt-handler ends it.
     facts.is_ended_by_nobody =
         dir.is_of_run() && supervisor.is_none_or(|current| !current.is_ending());
+    facts.stop_began = supervisor.and_then(Current::asked_to_shut_down);
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
         facts.files = args.files;

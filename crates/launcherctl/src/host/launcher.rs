@@ -37,8 +37,20 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Delay between attempts to kill the guest of a launcher whose start is aborted.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Interval of checking whether a slow start has ended: a failed one causes no event.
+pub const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before the guest is asked again, if the launcher could not ask it.
 const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Whether a start that has outlived its call goes on. False for KubeVirt's launcher, which does not
+/// tell.
+async fn is_starting_slowly(client: &Client) -> bool {
+    match client.debug().await {
+        Ok(launcher) => matches!(launcher.phase.as_str(), "Preparing" | "Starting"),
+        // libvirt is busy with the start.
+        Err(error) => error.is_in_progress(),
+    }
+}
 
 /// The guest's grace period.
 pub fn grace(vmi: &Value) -> Duration {
@@ -162,8 +174,11 @@ impl<'a> LauncherProcess<'a> {
             if !refused.is_in_progress() {
                 return Err(refused.into());
             }
-            // The call of a sync that has failed is over, so only the log has the reason. Another
-            // call would start the guest again.
+            // Another call would start the guest again if this start fails.
+            while is_starting_slowly(self.client()?).await {
+                tokio::time::sleep(START_POLL_INTERVAL).await;
+            }
+            // The call of a sync that has failed is over, so only the log has the reason.
             if let Some(reason) = failed_sync(&self.vm.dir.log_file()) {
                 return Err(RunError::NotStarted(reason).into());
             }

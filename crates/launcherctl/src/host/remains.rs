@@ -53,6 +53,18 @@ pub fn guest_with_file(file: &Metadata) -> Option<(i32, String)> {
     })
 }
 
+/// PID of a daemon of libvirt's whose process is stopped.
+pub fn stopped_libvirt(root: &Path) -> Option<i32> {
+    let is_daemon = |process: &Process| {
+        let arguments = process.arguments().unwrap_or_default();
+        is_program(&arguments, &["libvirtd", "virtqemud", "virtlogd"])
+    };
+    let mut stopped = find(root).into_iter();
+    stopped
+        .find(|process| is_daemon(process) && os::procfs::is_stopped(process.pid()))
+        .map(|process| process.pid())
+}
+
 /// The name of a QEMU's guest; `None` for other programs, and a QEMU that reads capabilities.
 fn guest_name(arguments: &[String]) -> Option<String> {
     let mut names = arguments.iter().filter_map(|it| it.strip_prefix("guest="));
@@ -155,6 +167,16 @@ pub fn remove_sockets(dir: &VmDir) {
     }
 }
 
+/// Its processes, by the beginnings of their programs' names.
+const PROGRAMS: [&str; 6] = [
+    "virt-launcher",
+    "qemu",
+    "passt",
+    "libvirtd",
+    "virtqemud",
+    "virtlogd",
+];
+
 /// The processes with an argument that names the directory, or a path or option below it.
 fn find(root: &Path) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -165,8 +187,7 @@ fn find(root: &Path) -> Vec<Process> {
     let root = root.display().to_string();
     let is_of_vm = |process: &Process| {
         let arguments = process.arguments().unwrap_or_default();
-        is_program(&arguments, &["virt-launcher", "qemu", "passt"])
-            && arguments.iter().any(|it| names(it, &root))
+        is_program(&arguments, &PROGRAMS) && arguments.iter().any(|it| names(it, &root))
     };
     let processes = pids.filter_map(|pid| Process::open(pid).ok());
     processes.filter(is_of_vm).collect()
@@ -209,10 +230,13 @@ mod tests {
     fn only_the_vms_own_programs_are_ended() {
         let is_own = |line: &str| {
             let arguments = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-            is_program(&arguments, &["virt-launcher", "qemu"])
+            is_program(&arguments, &PROGRAMS)
         };
         assert!(is_own("/usr/bin/virt-launcher --root /tmp/vm-1"));
         assert!(is_own("/usr/bin/qemu-system-x86_64"));
+        // A launcher that migrates has them.
+        assert!(is_own("/usr/sbin/libvirtd -f /tmp/vm-1/x.conf"));
+        assert!(is_own("/usr/sbin/virtlogd -p /tmp/vm-1/x.pid"));
         assert!(!is_own("less /tmp/vm-1/launcher.log"));
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::target::{TargetError, VmArgs, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
-use crate::host::launcher::{REQUEST_INTERVAL, grace};
+use crate::host::launcher::{REQUEST_INTERVAL, START_POLL_INTERVAL, grace};
 use crate::json::text_at;
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -24,8 +24,6 @@ use terminal::progress::waiting;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for a VM of `run` to disappear from the list once its guest is down.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of checking whether a start has ended: a failed one causes no event.
-const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Arguments of `shutdown`.
 #[derive(Debug, Args)]

@@ -29,6 +29,7 @@ use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::console::is_terminal;
 use crate::host::registry::VmDir;
+use crate::json::text_at;
 use crate::view::output::{Format, print};
 use client::is_migrating;
 
@@ -80,8 +81,13 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let (source, vmi) = Side::source(&args.source.target()).await?;
     if is_migrating(source.client.domain().await?.as_ref()) {
+        // A pod's needs no name.
+        let name = match source.is_pod() {
+            true => String::new(),
+            false => format!(" {}", text_at(&vmi, "/metadata/name")),
+        };
         fail!(
-            "a migration of this VM is in progress; launcherctl migration --follow shows it to its end"
+            "a migration of this VM is in progress; launcherctl migration{name} --follow shows it to its end"
         );
     }
     if let Some(to) = &args.to {
