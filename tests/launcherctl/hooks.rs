@@ -101,7 +101,7 @@ spec:
         ("echo no >&2; exit 3", "exit status 3"),
         (
             "printf '%s' \"$4\" | sed 's/\"VolumeName\":\"seed\"/\"VolumeName\":[1]/'",
-            "cannot be used",
+            "VolumeName is a list, not a string",
         ),
     ] {
         script(&hook, &format!("#!/bin/sh\n{text}\n"));

@@ -62,6 +62,44 @@ spec:
 }
 
 #[test]
+fn run_refuses_an_interface_whose_binding_no_cluster_has() {
+    let (_dir, file) = manifest(
+        "kind: VirtualMachineInstance
+metadata: {name: slow}
+spec:
+  domain:
+    memory: {guest: 64Mi}
+    devices: {interfaces: [{name: default, slirp: {}}]}
+  networks: [{name: default, pod: {}}]
+",
+    );
+    let said = refused(&format!("run {file}"));
+    has(
+        &said,
+        "interfaces[0]: KubeVirt no longer has the binding slirp; ",
+    );
+}
+
+#[test]
+fn an_option_for_a_sidecar_that_another_one_replaces_is_said() {
+    let annotation = r#"[{"args": ["--version", "v1alpha3"], "configMap": {"name": "hook", "key": "a.sh", "hookPath": "/usr/bin/onDefineDomain"}}]"#;
+    let (dir, file) = manifest(&format!(
+        "kind: VirtualMachineInstance
+metadata:
+  name: sided
+  annotations: {{hooks.kubevirt.io/hookSidecars: '{annotation}'}}
+spec: {{domain: {{memory: {{guest: 64Mi}}, devices: {{}}}}}}
+"
+    ));
+    let sidecar = script(&dir.path().join("a.sh"), "#!/bin/sh\necho \"$4\"\n");
+    let map = dir.path().display();
+    let said = refused(&format!(
+        "run {file} --sidecar {sidecar} --config-map hook={map}"
+    ));
+    has(&said, "--config-map hook: --sidecar takes the place of");
+}
+
+#[test]
 fn a_start_that_is_refused_keeps_what_a_failed_vm_of_that_name_has_left() {
     let home = tempfile::tempdir().unwrap();
     add_failed(home.path(), "web");
