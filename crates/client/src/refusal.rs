@@ -119,7 +119,7 @@ const REMEDIES: [(&str, &str); 23] = [
 #[must_use]
 pub fn asked(call: &str) -> &'static str {
     match call {
-        "SyncVirtualMachine" => "the launcher does not bring the VM to its VMI",
+        "SyncVirtualMachine" => "the VM is not started, or not updated",
         "PauseVirtualMachine" => "the guest is not paused",
         "UnpauseVirtualMachine" => "the guest is not resumed",
         "ResetVirtualMachine" => "the guest is not reset",

@@ -15,7 +15,7 @@ pub enum RunError {
     #[error("the launcher {}", how_it_ended(.0))]
     EndedOnItsOwn(ExitStatus),
     /// A sync has failed after its call had timed out; with the reason from the launcher's log.
-    #[error("the launcher does not bring the VM to its VMI: {0}")]
+    #[error("the VM is not started: {0}")]
     NotStarted(String),
     /// What has not happened before `--timeout` was over.
     #[error("{0} within {seconds} s; --timeout gives it more", seconds = .1.as_secs())]

@@ -12,6 +12,7 @@ use super::error::{RunError, Stopped};
 use super::launcher_log::failed_sync;
 use super::processes::terminate;
 use super::registry::VmDir;
+use super::remains;
 use super::start_args::SuperviseArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::json::text_at;
@@ -329,12 +330,17 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// A stopped launcher passes no shutdown request on, and a paused guest sees it once it is
-    /// resumed. Returns whether there is such an obstacle.
+    /// A stopped launcher passes no shutdown request on, and a stopped QEMU and a paused guest see
+    /// it once they go on. Returns whether there is such an obstacle.
     async fn note_obstacle(&self, grace: Duration) -> bool {
         if let Some(pid) = self.vm.dir.stopped_launcher().await {
             let stopped = Stopped("the launcher", pid).to_string();
             self.vm.progress.note(&stopped);
+            return true;
+        }
+        let qemu = remains::guest(self.vm.dir.root());
+        if let Some(pid) = qemu.filter(|pid| os::procfs::is_stopped(*pid)) {
+            self.vm.progress.note(&Stopped("QEMU", pid).to_string());
             return true;
         }
         if GuestState::of(self.domain().await.as_ref()) == GuestState::Paused {

@@ -140,6 +140,20 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelt_annotation_of_sidecars_is_found() {
+        let of = |name: &str| {
+            let vmi = json!({"metadata": {"annotations": {name: "[]"}}});
+            violations(&vmi).map(|it| it.field).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("hooks.kubevirt.io/hookSidecar"),
+            ["metadata.annotations"]
+        );
+        assert_eq!(of("hooks.kubevirt.io/hookSidecars"), [""; 0]);
+        assert_eq!(of("example.org/hookSidecar"), [""; 0]);
+    }
+
+    #[test]
     fn downward_metrics_need_a_virtio_disk() {
         let of = |disks: Value| {
             refused(json!({"domain": {"devices": {"disks": disks}},

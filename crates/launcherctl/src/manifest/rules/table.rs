@@ -126,6 +126,7 @@ pub(super) const VMI: Rules = &[
     ("spec.accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", Has("users")),
     ("spec.accessCredentials[].userPassword.propagationMethod", ExactlyOne("qemuGuestAgent")),
     ("metadata.annotations", Below(wrong_sidecars)),
+    ("metadata.annotations", Wrong(misspelt_sidecars)),
     ("metadata.labels", Wrong(wrong_type::<Object>)),
     ("metadata.labels.*", Wrong(wrong_type::<String>)),
     ("spec.domain.memory.guest", AtMost("spec.domain.memory.maxGuest")),
@@ -305,6 +306,17 @@ fn wrong_port(port: &Value) -> Option<String> {
     let number = port.as_i64();
     let is_port = number.is_some_and(|number| (1..=65535).contains(&number));
     (!is_port).then(|| format!("{port}; expected 1 to 65535"))
+}
+
+/// An annotation that looks like the one of hook sidecars.
+fn misspelt_sidecars(annotations: &Value) -> Option<String> {
+    const PREFIXES: [&str; 2] = ["hooks.kubevirt.io/", "hook.kubevirt.io/"];
+    let names = annotations.as_object()?.keys();
+    let mut names = names.filter(|name| PREFIXES.iter().any(|it| name.starts_with(it)));
+    let name = names.find(|name| *name != ANNOTATION)?;
+    Some(format!(
+        "{name} is not known, and no sidecar is started for it; did you mean {ANNOTATION}?"
+    ))
 }
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
