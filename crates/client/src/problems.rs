@@ -202,7 +202,7 @@ fn not_there(facts: &Facts) -> Option<Problem> {
         ),
         Condition::Lost(None) => Problem::new(
             "the VM is lost",
-            "its launcher was killed, and its guest does not run",
+            "its launcher was killed or has ended, and its guest does not run",
             "launcherctl stop{vm} removes what is left of it",
         ),
         Condition::Answers | Condition::Silent => return None,

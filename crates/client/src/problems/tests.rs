@@ -74,7 +74,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| facts.condition = Condition::Lost(None)),
-            "the VM is lost: its launcher was killed, and its guest does not run; launcherctl stop web removes what is left of it",
+            "the VM is lost: its launcher was killed or has ended, and its guest does not run; launcherctl stop web removes what is left of it",
         ),
         (
             with(|facts| facts.unsupervised = Some("its supervisor was killed")),

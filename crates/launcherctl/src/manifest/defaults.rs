@@ -138,11 +138,21 @@ fn default_disks(vmi: &mut Value, bus: &str) {
     }
 }
 
-/// Adds what only a cluster gives: the pod network for a VMI that names none, and a launcher that
-/// is not root.
+/// Adds what only a cluster gives: the pod network for a VMI that names none, the interfaces of the
+/// pod on which passt listens, and a launcher that is not root.
 pub fn of_cluster(vmi: &mut Value) {
+    const STATUS_OF_INTERFACES: &str = "/status/interfaces";
     set_default(vmi, "/status/runtimeUser", 107);
     default_interface(vmi);
+    let interfaces = list_at(vmi, "/spec/domain/devices/interfaces").iter();
+    let of_passt = interfaces.filter(|it| is_object_at(it, "/passtBinding"));
+    let names: Vec<_> = of_passt.map(|it| text_at(it, "/name").to_owned()).collect();
+    for name in names {
+        if find_named(vmi, STATUS_OF_INTERFACES, &name).is_none() {
+            let status = json!({"name": name, "podInterfaceName": "eth0"});
+            push(vmi, STATUS_OF_INTERFACES, status);
+        }
+    }
 }
 
 /// A VMI without networks gets the pod network, by a bridge.

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use super::Manifest;
 use super::error::FieldError;
 use super::rules::wrong_binding;
-use crate::json::{copy_at, find_named, is_object_at, list_at, set, text_at};
+use crate::json::{
+    copy_at, find_named, is_object_at, list_at, names_at, push, remove_named, set, text_at,
+};
 
 const INTERFACES: &str = "/spec/domain/devices/interfaces";
 const NETWORKS: &str = "/spec/networks";
@@ -26,6 +28,15 @@ pub struct Card {
     pub mac: String,
     /// Its boot order.
     pub boot_order: Option<u64>,
+}
+
+/// Names of interfaces in which a file differs from a running guest's.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ChangedInterfaces {
+    /// The guest has them, and the file does not.
+    pub lost: Vec<String>,
+    /// The file has them, and the guest does not.
+    pub new: Vec<String>,
 }
 
 impl Manifest {
@@ -86,16 +97,41 @@ impl Manifest {
         }
     }
 
-    /// Takes the network of the previously `sent` VMI, and leaves out what `run` did.
-    pub fn network_as_in(&mut self, sent: &Value) {
+    /// Takes the network of the previously `sent` VMI, and leaves out what `run` did. Returns which
+    /// interfaces only a start would change.
+    pub fn network_as_in(&mut self, sent: &Value) -> ChangedInterfaces {
         self.leave_out_node_parts();
         let interfaces = list_at(sent, INTERFACES);
         let is_plugins = |interface: &Value| is_object_at(interface, "/binding");
         if interfaces.is_empty() {
             self.strip_network();
-        } else if interfaces.iter().any(is_plugins) {
-            self.use_plugin_network();
         }
+        if !interfaces.iter().any(is_plugins) {
+            return ChangedInterfaces::default();
+        }
+        self.use_plugin_network();
+        let (before, after) = (names_at(sent, INTERFACES), names_at(&self.vmi, INTERFACES));
+        let without = |names: &[String], others: &[String]| {
+            let left = names.iter().filter(|name| !others.contains(name));
+            left.cloned().collect::<Vec<_>>()
+        };
+        let changed = ChangedInterfaces {
+            lost: without(&before, &after),
+            new: without(&after, &before),
+        };
+        for list in [INTERFACES, NETWORKS] {
+            for name in &changed.new {
+                remove_named(&mut self.vmi, list, name);
+            }
+            for item in changed
+                .lost
+                .iter()
+                .filter_map(|it| find_named(sent, list, it))
+            {
+                push(&mut self.vmi, list, item.clone());
+            }
+        }
+        changed
     }
 }
 
@@ -200,6 +236,28 @@ mod tests {
             vmi("autoattachPodInterface: false").use_plugin_network().0,
             []
         );
+    }
+
+    #[test]
+    fn an_update_keeps_the_interfaces_of_the_start_and_names_the_others() {
+        let mut sent = manifest("interfaces: [{name: default, bridge: {}}]");
+        sent.use_plugin_network();
+        let mut update = manifest("autoattachPodInterface: false");
+        let changed = update.network_as_in(sent.value());
+        assert_eq!(
+            (changed.lost, changed.new),
+            (vec!["default".to_owned()], vec![])
+        );
+        assert_eq!(
+            copy_at(update.value(), INTERFACES),
+            copy_at(sent.value(), INTERFACES)
+        );
+        let mut update = manifest("interfaces: [{name: default, bridge: {}}]");
+        let interfaces = json!([{"name": "default", "bridge": {}}, {"name": "b", "bridge": {}}]);
+        set(&mut update.vmi, INTERFACES, interfaces);
+        let changed = update.network_as_in(sent.value());
+        assert_eq!((changed.lost, changed.new), (vec![], vec!["b".to_owned()]));
+        assert_eq!(names_at(update.value(), INTERFACES), ["default"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ struct Update {
     dir: VmDir,
     client: Client,
     vmi: Value,
-    /// Volumes in which a file's VMI differs from the sent one, as only a restart of the guest
+    /// Volumes and interfaces in which a file's VMI differs from the sent one, as only a restart of the guest
     /// applies them; in a plan's format.
     restart: Vec<Value>,
 }
@@ -71,14 +71,17 @@ fn as_update(
     let mut restart = Vec::new();
     // In a pod virt-handler does both.
     if dir.is_of_run() {
-        update.network_as_in(sent);
+        let interfaces = update.network_as_in(sent);
+        for (names, why) in [(interfaces.lost, KEPT), (interfaces.new, " is new")] {
+            let of_interface = |name| restart_of("domain.devices.interfaces", name, why);
+            restart.extend(names.iter().map(|name| of_interface(name)));
+        }
         notes_of_links(&update).for_each(say);
         for name in update.keep_volumes(sent) {
-            let why = ": the guest keeps the one of its start as long as it runs";
-            restart.push(restart_of_volume(&name, why));
+            restart.push(restart_of("volumes", &name, KEPT));
         }
         for name in update.leave_out_new_volumes(sent) {
-            restart.push(restart_of_volume(&name, " is new"));
+            restart.push(restart_of("volumes", &name, " is new"));
         }
         for name in update.leave_out_volumes(sent) {
             say(format!(
@@ -89,9 +92,12 @@ fn as_update(
     Ok((update.into_value(), restart))
 }
 
-/// In a plan's format.
-fn restart_of_volume(name: &str, why: &str) -> Value {
-    let field = format!("spec.volumes[{name}]");
+/// Why a device of the start does not change.
+const KEPT: &str = ": the guest keeps the one of its start as long as it runs";
+
+/// A device of this list below the spec, in a plan's format.
+fn restart_of(list: &str, name: &str, why: &str) -> Value {
+    let field = format!("spec.{list}[{name}]");
     let why = format!("needs a restart: {field}{why}");
     json!({"field": field, "needs": "restart", "why": why})
 }

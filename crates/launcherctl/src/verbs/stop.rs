@@ -197,6 +197,7 @@ async fn stop_unsupervised(
         );
     }
     let log = (!dir.is_temporary()).then(|| dir.log_file());
+    let is_temporary = dir.is_temporary();
     forget(name, dir);
     let what = if was_shut_down {
         "has ended; it had no supervisor"
@@ -207,8 +208,10 @@ async fn stop_unsupervised(
             Some(log) => format!("had failed; its log stays: {}", log.display()),
             None => "had failed; its logs are removed".to_owned(),
         });
-    } else {
+    } else if is_temporary {
         "did not run; its files are removed"
+    } else {
+        "did not run; its directory stays, without its sockets and secrets"
     };
     Ok(what.to_owned())
 }

@@ -13,7 +13,7 @@
 pub mod attach;
 mod incoming;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::screen::Screen;
 use super::target::read_manifest;
 use crate::error::{CtlError, RuntimeError, fail};
-use crate::files::{FileError, create_private};
+use crate::files::{FileError, create_private, read_text};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
 use crate::host::control::{ControlClient, Phase};
@@ -37,7 +37,9 @@ use crate::host::remains::{Earlier, forget};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::manifest::config_data::NamedPath;
-use crate::manifest::{Manifest, ManifestError, host_architecture, in_conversion, in_manifest};
+use crate::manifest::{
+    self, Manifest, ManifestError, Severity, host_architecture, in_conversion, in_manifest,
+};
 use crate::view::output::Format;
 use attach::{Attachment, Outcome, SupervisorError};
 pub use incoming::{Incoming, receive};
@@ -79,6 +81,8 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut manifest = read_manifest(&args.manifest)?;
     manifest.forget_status();
+    let name = manifest.text("/metadata/name").to_owned();
+    let earlier = Earlier::find(&name)?;
     let screen = Screen::new(format);
     check_emulator(manifest.text("/spec/architecture"))?;
     let bindings = manifest.check_bindings().map_err(ManifestError::Field);
@@ -102,8 +106,6 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     // From here on, nothing started may outlive this program by accident.
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
-    let name = manifest.text("/metadata/name").to_owned();
-    let earlier = Earlier::find(&name)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
     match prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen) {
@@ -135,7 +137,10 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let result = ran.await;
     match result.as_ref().map_err(CtlError::of) {
         // The supervisor has removed everything.
-        Ok(_) | Err(Some(SupervisorError::Failed(_))) => {}
+        Ok(_) => {}
+        Err(Some(SupervisorError::Failed(_))) => {
+            return result.map_err(|error| with_first_problem(error, &args.manifest));
+        }
         // Its guest is not forced off for that.
         Err(Some(SupervisorError::Lost(_))) if dir.is_running() => {}
         Err(_) => {
@@ -144,6 +149,26 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     result
+}
+
+/// Adds the first problem of a manifest, which may be the cause of a failed start.
+fn with_first_problem(error: CtlError, file: &Path) -> CtlError {
+    let text = Some(file).filter(|file| *file != Path::new("-"));
+    let text = text
+        .and_then(|file| read_text(file).ok())
+        .unwrap_or_default();
+    let mut problems = manifest::problems(&text).into_iter();
+    let Some(first) = problems.find(|it| it.severity == Severity::Error) else {
+        return error;
+    };
+    let mut details = error.details().to_vec();
+    details.push(format!(
+        "launcherctl check {} shows what is wrong with the manifest: {}: {}",
+        file.display(),
+        first.field,
+        first.message
+    ));
+    error.with_details(details)
 }
 
 /// Refuses an architecture that this machine can neither run nor emulate.
