@@ -52,9 +52,12 @@ pub struct CloudInitForms {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloudInitError {
-    #[error("{field}")]
+    #[error(
+        "{field} is not JSON: it begins with {begin:?}; a script's standard output has the answer only"
+    )]
     Json {
         field: &'static str,
+        begin: String,
         source: serde_json::Error,
     },
     /// A field of the answer is JSON, but not an object.
@@ -167,6 +170,17 @@ fn shown(name: &str) -> String {
     excerpt(name, MAX_CHARS)
 }
 
+/// The first line, cut. A script prints it; it may be secret where it is JSON.
+fn begin(json: &[u8]) -> String {
+    const MAX_CHARS: usize = 40;
+    let text = String::from_utf8_lossy(json);
+    let line = text.trim_start().lines().next().unwrap_or_default();
+    match line.starts_with('{') {
+        true => "{".to_owned(),
+        false => excerpt(line, MAX_CHARS),
+    }
+}
+
 /// A JSON object, or `None` for an empty field.
 fn parse(field: &'static str, json: &[u8]) -> Result<Option<Value>, CloudInitError> {
     if json.iter().all(u8::is_ascii_whitespace) {
@@ -178,7 +192,11 @@ fn parse(field: &'static str, json: &[u8]) -> Result<Option<Value>, CloudInitErr
     match serde_json::from_slice(json) {
         Ok(data @ Value::Object(_)) => Ok(Some(data)),
         Ok(_) => Err(CloudInitError::NotAnObject { field }),
-        Err(source) => Err(CloudInitError::Json { field, source }),
+        Err(source) => Err(CloudInitError::Json {
+            field,
+            begin: begin(json),
+            source,
+        }),
     }
 }
 
@@ -397,7 +415,8 @@ mod tests {
                 "cloudInitData has no NoCloudMetaData or ",
             ),
             ("", "{}", "neither userData"),
-            ("{", "", "cloudInitData: EOF while parsing"),
+            ("{", "", "cloudInitData is not JSON: it begins with \"{\"; "),
+            ("go\n{}", "", "it begins with \"go\"; "),
             ("", "[]", "cloudInitNoCloudSource is not a JSON object"),
         ] {
             let error = os::logging::chain(&answer(data, no_cloud).unwrap_err());

@@ -85,7 +85,7 @@ pub enum CallError {
     #[error("the connection broke before the answer arrived: {}", root_cause(.0.as_ref()))]
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// The sidecar answered with an error.
-    #[error("failed with {code:?}: {}", if message.trim().is_empty() { "it gave no reason" } else { message })]
+    #[error("failed with {code:?}: {}{}", if message.trim().is_empty() { "it gave no reason" } else { message }, unserved(*code))]
     Failed {
         code: Code,
         /// The sidecar's text, at most [`MAX_MESSAGE_CHARS`].
@@ -99,6 +99,16 @@ pub enum CallError {
     Work(#[from] WorkError),
     #[error("the answer is not cloud-init data")]
     CloudInit(#[from] CloudInitError),
+}
+
+/// What an unknown method means.
+fn unserved(code: Code) -> &'static str {
+    match code {
+        Code::Unimplemented => {
+            "; its Info offers a version whose service Callbacks it does not serve"
+        }
+        _ => "",
+    }
 }
 
 /// Limit of the sidecars listed in an error.

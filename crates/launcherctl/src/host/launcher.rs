@@ -162,6 +162,7 @@ impl<'a> LauncherProcess<'a> {
 
     /// Repeats the call while the launcher is still starting the guest.
     async fn sync_to_end(&mut self) -> Result<(), CtlError> {
+        let mut noted = String::new();
         loop {
             let options = VirtualMachineOptions::default();
             let Err(refused) = self.client()?.sync(self.vm.vmi, options).await else {
@@ -174,6 +175,12 @@ impl<'a> LauncherProcess<'a> {
             }
             if !refused.is_in_progress() {
                 return Err(refused.into());
+            }
+            let answer = self.client()?.debug().await.unwrap_or_default();
+            if !answer.called_hook.is_empty() && noted != answer.called_hook {
+                let text = format!("{} has not answered yet", answer.called_hook);
+                self.vm.progress.note(&text);
+                noted = answer.called_hook;
             }
             // Another call would start the guest again if this start fails.
             while is_starting_slowly(self.client()?).await {

@@ -68,6 +68,9 @@ impl SidecarProgram {
         };
         if arguments.iter().any(|word| word.contains(SOCKET_DIR)) {
             let (program, arguments) = (PathBuf::from(first), arguments.to_vec());
+            if find_on_path(first).is_none() && !is_executable(&program) {
+                fail!("{first}: no program has this name, or it is not executable (chmod +x)");
+            }
             return of(Kind::Server { program, arguments });
         }
         let path = Path::new(first);
@@ -233,10 +236,11 @@ mod tests {
         );
         let extra = words(&format!("{shown} extra")).unwrap_err();
         assert!(extra.to_string().contains("\"extra\""), "{extra}");
-        let server = words("./watchdog --dir={}").unwrap();
+        let server = words("/bin/sh --dir={}").unwrap();
         let command = server.command(Path::new("/run/s"), dir.path()).unwrap();
         let arguments: Vec<_> = command.as_std().get_args().collect();
         assert_eq!(arguments, ["--dir=/run/s"]);
+        assert!(refusal("./nothing {}").starts_with("./nothing: no program has this name"));
         assert_eq!(refusal(" "), "the sidecar's program is empty");
         let plugin = SidecarProgram::parse(&script.display().to_string(), true).unwrap_err();
         let said = plugin.to_string();

@@ -26,6 +26,7 @@ const FIELDS: [&str; 6] = [
 #[serde(default, rename_all = "camelCase")]
 pub struct HookSidecar {
     pub image: String,
+    command: Vec<String>,
     args: Vec<String>,
     pub config_map: Option<ConfigMapScript>,
     pvc: Option<Value>,
@@ -78,13 +79,13 @@ pub fn annotation(vmi: &Value) -> &str {
 }
 
 impl HookSidecar {
-    /// The shim's version from the arguments.
+    /// The shim's version from its command line.
     pub fn version(&self) -> Option<Version> {
         Version::from_name(self.version_name()?)
     }
 
     fn version_name(&self) -> Option<&str> {
-        let mut words = self.args.iter();
+        let mut words = self.command.iter().chain(&self.args);
         let joined = words.find_map(|word| word.strip_prefix("--version"))?;
         Some(match joined.strip_prefix('=') {
             Some(name) => name,
@@ -100,7 +101,8 @@ impl HookSidecar {
                     "args: --version {name:?} is not known; expected {versions}"
                 ));
             }
-            None if self.config_map.is_some() => {
+            // Another image may have a program of its own.
+            None if self.config_map.is_some() && self.image.is_empty() => {
                 return Some(format!(
                     "args: the shim that calls the script demands --version {versions}"
                 ));
@@ -110,7 +112,15 @@ impl HookSidecar {
         if self.image.is_empty() && self.pvc.is_none() && self.config_map.is_none() {
             return Some("it has neither image nor configMap".to_owned());
         }
-        self.config_map.as_ref().and_then(ConfigMapScript::problem)
+        let script = self.config_map.as_ref()?;
+        let is_too_new = file_name(&script.hook_path) == "preCloudInitIso"
+            && self.version() == Some(Version::V1alpha1);
+        if is_too_new {
+            return Some(
+                "args: --version v1alpha1 has no preCloudInitIso; v1alpha2 has".to_owned(),
+            );
+        }
+        script.problem().filter(|_| self.image.is_empty())
     }
 }
 
@@ -121,8 +131,11 @@ impl ConfigMapScript {
         let mut directories = SEARCH_PATH.split(':').map(|it| format!("{it}/"));
         let is_found =
             HOOK_PROGRAMS.contains(&file_name(path)) && directories.any(|it| it == directory);
-        (self.name.is_empty() || self.key.is_empty() || !is_found).then(|| {
-            format!("configMap: it needs name, key and hookPath, such as /usr/bin/onDefineDomain: the shim calls onDefineDomain and preCloudInitIso in {SEARCH_PATH}")
+        if self.name.is_empty() || self.key.is_empty() {
+            return Some("configMap: it needs name and key".to_owned());
+        }
+        (!is_found).then(|| {
+            format!("configMap: the shim does not find hookPath {path:?}; it calls onDefineDomain and preCloudInitIso in {SEARCH_PATH}")
         })
     }
 }
@@ -142,6 +155,15 @@ mod tests {
         for (text, problem) in [
             (script(version, path), ""),
             (r#"[{"image": "a", "args": ["--other"]}]"#.to_owned(), ""),
+            (script(version, path).replace("args", "command"), ""),
+            (
+                script("[]", "/etc/a").replace("[{", r#"[{"image": "a", "#),
+                "",
+            ),
+            (
+                script(r#"["--version", "v1alpha1"]"#, "/usr/bin/preCloudInitIso"),
+                "hook sidecar 0: args: --version v1alpha1 has no preCloudInitIso; ",
+            ),
             ("{}".to_owned(), "not a JSON list of hook sidecars: "),
             (
                 r#"[{"image": "a", "args": "--version v1alpha2"}]"#.to_owned(),
@@ -165,15 +187,15 @@ mod tests {
             ),
             (
                 script(version, "onDefineDomain"),
-                "hook sidecar 0: configMap: it needs",
+                "hook sidecar 0: configMap: the shim does not find hookPath",
             ),
             (
                 script(version, "/opt/onDefineDomain"),
-                "hook sidecar 0: configMap: it needs",
+                "hook sidecar 0: configMap: the shim does not find hookPath",
             ),
             (
                 script(version, "/usr/bin/start.sh"),
-                "hook sidecar 0: configMap: it needs",
+                "hook sidecar 0: configMap: the shim does not find hookPath",
             ),
         ] {
             let found = of_annotation(&text).err().unwrap_or_default();
