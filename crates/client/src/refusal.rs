@@ -22,8 +22,11 @@ const ABORTED: &str = "Live migration has been aborted";
 pub const NO_AGENT: &str =
     "wait until the guest has booted; in a guest that is up, install and start qemu-guest-agent";
 
+/// Remedy for a connection to libvirt that has ended.
+const LOST_DAEMON: &str = "libvirt's daemon, or the other side of the migration, has ended: the guest runs on, so try again";
+
 /// A frequent cause: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 23] = [
+const REMEDIES: [(&str, &str); 24] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -37,10 +40,8 @@ const REMEDIES: [(&str, &str); 23] = [
         "the guest is paused, or has ended: launcherctl status says why",
     ),
     ("QEMU guest agent is not connected", NO_AGENT),
-    (
-        "client socket is closed",
-        "libvirt's daemon, or the other side of the migration, has ended: the guest runs on, so try again",
-    ),
+    ("client socket is closed", LOST_DAEMON),
+    ("Cannot recv data", LOST_DAEMON),
     (
         "Failed to execute child process",
         "the guest has no such program, or it may not be run: give its path in the guest",

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::{Access, access};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -58,7 +59,7 @@ pub fn place(
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
             (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
-                check_unused(manifest.value(), name, volume, image)?;
+                check_usable(manifest.value(), name, volume, image)?;
                 let accepts = match is_object_at(volume, "/containerDisk") {
                     true => Accepts::RawOrQcow2,
                     false => Accepts::Raw,
@@ -131,14 +132,20 @@ fn check_disk(manifest: &Manifest, disk: &NamedPath) -> Result<(), TextError> {
     fail!("--disk {name}: the VMI has no volume {name:?}; it has {names}");
 }
 
-/// Refuses an image that the guest would write to while another one has it, as QEMU's lock would
-/// once the VM starts.
-fn check_unused(vmi: &Value, name: &str, volume: &Value, image: &Path) -> Result<(), CtlError> {
+/// Refuses an image that the guest would write to and this user cannot, or that another guest has,
+/// as QEMU would once the VM starts.
+fn check_usable(vmi: &Value, name: &str, volume: &Value, image: &Path) -> Result<(), CtlError> {
     // Of these each VM has an overlay.
     let kinds = ["/containerDisk", "/ephemeral"];
     let is_read = kinds.iter().any(|kind| is_object_at(volume, kind));
     let disk = find_named(vmi, DISKS, name);
     let is_shared = disk.is_some_and(|disk| is_true_at(disk, "/shareable"));
+    let is_read_only =
+        disk.is_some_and(|it| is_true_at(it, "/disk/readonly") || is_object_at(it, "/cdrom"));
+    if !is_read && !is_read_only && image.exists() {
+        access(image, Access::WRITE_OK)
+            .map_err(|error| FileError::on("write", image)(error.into()))?;
+    }
     if !is_read
         && !is_shared
         && let Ok(metadata) = image.metadata()

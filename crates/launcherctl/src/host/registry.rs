@@ -79,7 +79,11 @@ impl VmDir {
 
     /// The root as the `pod` crate's type.
     pub fn pod_root(&self) -> Root {
-        Root::new(&self.root)
+        match self.is_of_run() {
+            // A claim's image may be a link out of it.
+            true => Root::of_user(&self.root),
+            false => Root::new(&self.root),
+        }
     }
 
     pub fn root(&self) -> &Path {

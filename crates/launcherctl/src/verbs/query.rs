@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::target::Target;
-use crate::error::CtlError;
+use crate::error::{CtlError, fail};
 use crate::view::output::{Format, answer, answer_document};
 use client::metrics_as_json;
 use client::running::no_domain;
@@ -46,7 +46,11 @@ pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlErr
 /// If there is no domain, or the launcher does not have this call (KubeVirt's does not).
 pub async fn dumpxml(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
-    let xml = client.debug().await?.domain_xml;
+    let answer = client.debug().await?;
+    let xml = answer.domain_xml;
+    if let Some(why) = answer.problems.first().filter(|_| xml.is_empty()) {
+        fail!("libvirt does not answer: {why}; launcherctl status says more");
+    }
     if xml.is_empty() {
         return Err(no_domain().into());
     }
