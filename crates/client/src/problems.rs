@@ -108,7 +108,7 @@ pub struct Facts {
     pub memory_events: String,
 }
 
-/// What follows in a launcher's answer is for who has called it.
+/// Where the launcher's advice for a repeated call begins in its message.
 const IN_BACKGROUND: &str = "; it continues in the background";
 
 type Rule = fn(&Facts) -> Option<Problem>;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Manifest;
 use super::error::FieldError;
-use super::rules::wrong_binding;
+use super::rules::violations;
 use crate::json::{
     copy_at, find_named, is_object_at, list_at, names_at, push, remove_named, set, text_at,
 };
@@ -65,18 +65,17 @@ impl Manifest {
         (cards, left_out)
     }
 
-    /// Refuses an interface without a valid binding, which is no cluster's either.
+    /// Refuses an interface whose binding KubeVirt does not have. `run` leaves out those that it has
+    /// and that need a cluster.
     ///
     /// # Errors
-    /// The first one, and what is wrong with it.
+    /// The first such interface, and what is wrong with it.
     pub fn check_bindings(&self) -> Result<(), FieldError> {
-        for (index, interface) in list_at(&self.vmi, INTERFACES).iter().enumerate() {
-            if let Some(message) = wrong_binding(interface) {
-                let field = format!("spec.domain.devices.interfaces[{index}]");
-                return Err(FieldError::new(field, message));
-            }
-        }
-        Ok(())
+        let is_interface = |field: &str| {
+            field.starts_with("spec.domain.devices.interfaces[") && field.ends_with(']')
+        };
+        let wrong = violations(&self.vmi).find(|it| is_interface(&it.field));
+        wrong.map_or(Ok(()), Err)
     }
 
     /// The names of the plugin's interfaces whose link should be down, which the plugin does not

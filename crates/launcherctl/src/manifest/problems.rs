@@ -290,7 +290,7 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
     found
 }
 
-/// Whether the path is that of a volume, and not of a field in it.
+/// Whether the path ends at a volume.
 fn is_volume(field: &str) -> bool {
     field.starts_with("spec.volumes[") && field.ends_with(']')
 }

@@ -107,7 +107,8 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.devices.disks[].cache", OneOf("none|writethrough|writeback")),
     ("spec.domain.devices.disks[].io", OneOf("native|threads")),
     ("spec.domain.devices.disks[].serial", Text(is_serial, SERIAL)),
-    ("spec.domain.devices.interfaces[]", Wrong(wrong_binding)),
+    ("spec.domain.devices.interfaces[]", Wrong(former_binding)),
+    ("spec.domain.devices.interfaces[]", ExactlyOne("bridge|masquerade|sriov|passtBinding|binding")),
     ("spec.domain.devices.interfaces[].macAddress", Text(is_mac, MAC)),
     ("spec.domain.devices.interfaces[].model",
         OneOf("virtio|e1000|e1000e|igb|ne2k_pci|pcnet|rtl8139")),
@@ -202,28 +203,15 @@ const ONE_SEED: &str = "a VM has one such volume, and {other} is it";
 const UNUSED: &str = "no volume in spec.template.spec.volumes uses it";
 const NOT_VIRTIO: &str =
     "it needs an entry in spec.domain.devices.disks with its name and disk: {bus: virtio}";
-const BINDINGS: &str = "bridge|masquerade|sriov|passtBinding|binding";
 /// KubeVirt no longer takes these.
 const FORMER_BINDINGS: [&str; 3] = ["slirp", "macvtap", "passt"];
 
-/// Why an interface has no valid binding.
-pub fn wrong_binding(interface: &Value) -> Option<String> {
-    let former = FORMER_BINDINGS
-        .iter()
-        .find(|it| interface.get(**it).is_some());
-    let set = BINDINGS
-        .split('|')
-        .filter(|it| !is_empty(interface.get(*it)));
-    let set: Vec<_> = set.collect();
-    let list = BINDINGS.replace('|', ", ");
-    match (former, set.len()) {
-        (Some(former), _) => Some(format!(
-            "KubeVirt no longer has the binding {former}; write masquerade: {{}}, or one of {list}"
-        )),
-        (None, 0) => Some(format!("it has none of {list}")),
-        (None, 1) => None,
-        (None, _) => Some(format!("it has several ({}); choose one", set.join(", "))),
-    }
+fn former_binding(interface: &Value) -> Option<String> {
+    let mut former = FORMER_BINDINGS.into_iter();
+    let former = former.find(|it| interface.get(*it).is_some())?;
+    Some(format!(
+        "KubeVirt no longer has the binding {former}; write masquerade: {{}}"
+    ))
 }
 
 fn negative(number: &Value) -> Option<String> {
