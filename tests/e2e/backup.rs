@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use api::proto::cmd::v1::{BackupRequest, RedefineCheckpointRequest, Response};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, Vmi, give_to_qemu, has_agent, in_pod};
+use crate::harness::{Guest, Pod, Slowed, TEST_TIMEOUT, Vmi, give_to_qemu, has_agent, in_pod};
 
 const MIB: u64 = 1 << 20;
 /// Size of the data disk.
@@ -119,6 +120,24 @@ impl Tracked {
             answer.message,
             self.pod.log_tail()
         );
+    }
+
+    /// Starts a push, and slows QEMU as soon as it copies: the copy is not over when this returns,
+    /// however fast the machine is. The start itself is not slowed: a slow machine then takes
+    /// longer than a call may.
+    pub async fn start_slowed(&self, push: &Value) -> Slowed {
+        let file = self.file(push, "Data-1");
+        let guests = self.pod.guests();
+        let slowed = tokio::task::spawn_blocking(move || {
+            let end = Instant::now() + TEST_TIMEOUT;
+            while !file.metadata().is_ok_and(|it| it.len() > 1 << 20) {
+                assert!(Instant::now() < end, "QEMU copies nothing");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Slowed::now(&guests)
+        });
+        self.ask_ok(push).await;
+        slowed.await.unwrap()
     }
 
     /// What virt-handler is sent of a backup that has ended: as an ADDED event.

@@ -1,13 +1,13 @@
 //! Launcher, libvirt's daemon and QEMU are killed in each phase of a backup: before libvirt begins, when it has begun, while
 //! QEMU copies, when libvirt reports the end, and before virt-handler is sent that. Whatever is reported then, a backup that
-//! is called complete is whole, none is in progress for ever, and the next one works.
+//! is called complete is whole, none is in progress for ever, and the next one works. And libvirt may take long to end one.
 
 use serde_json::{Value, json};
 
 use crate::backup::{SIZE, Tracked, content, metadata, start, with};
 use crate::backup_faults::next_works;
 use crate::faults::{self, Held, kill, kill_daemon};
-use crate::harness::{Pod, Slowed, Vmi, in_pod};
+use crate::harness::{Pod, Stopped, Vmi, in_pod};
 use api::proto::cmd::v1::BackupRequest;
 
 /// Where the launcher is held: the first two while the call that starts the backup waits.
@@ -142,17 +142,31 @@ fn qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
 async fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
     let mut vm = booted("copying", 768 << 20, "--libvirt=embed").await;
     let push = with(start("Cut", "Push", 1), "skipQuiesce", true);
-    let file = vm.file(&push, "Data-1");
-    // However fast the machine is, the copy is not over when it is seen.
-    let slowed = Slowed::now(&vm.pod.guests());
-    vm.ask_ok(&push).await;
-    let is_written = || file.metadata().is_ok_and(|it| it.len() > 1 << 20);
-    vm.pod.until("QEMU writes", is_written).await;
+    let slowed = vm.start_slowed(&push).await;
     kill(&vm.pod.guests());
     drop(slowed);
     let ended = vm.ended("Cut").await;
     assert_eq!(ended["Failed"], json!(true), "{ended}");
     assert_ne!(ended["BackupMsg"], "", "{ended}");
+}
+
+#[test]
+fn a_push_whose_images_are_closed_slowly_is_complete() {
+    in_pod(async {
+        let mut vm = booted("closed-slowly", SIZE, "--libvirt=auto").await;
+        vm.write("first", 1).await;
+        let push = with(start("Slow", "Push", 1), "skipQuiesce", true);
+        let held = held(&mut vm, &push, "backup.completing").await;
+        // While libvirt closes the images, it answers nothing else about the domain.
+        let libvirt = Stopped::now(vm.pod.libvirt_daemons());
+        held.release().await;
+        vm.pod.log_has("Could not read the backup's state").await;
+        drop(libvirt);
+        let ended = vm.ended("Slow").await;
+        assert_eq!(ended["Failed"], json!(false), "{ended}");
+        assert!(content(vm.file(&push, "Data-1").to_str().unwrap()) == vm.data());
+        next_works(&mut vm, 2).await;
+    });
 }
 
 /// Starts the VM again whose QEMU was killed.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -43,7 +43,6 @@ impl Drop for Stopped {
 /// Processes that run for a small part of the time, until this is dropped.
 pub struct Slowed {
     end: Arc<AtomicBool>,
-    stop_millis: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -61,27 +60,19 @@ impl Slowed {
             }
         };
         let end = Arc::new(AtomicBool::new(false));
-        let stop_millis = Arc::new(AtomicU64::new(50));
-        let (ends, millis) = (end.clone(), stop_millis.clone());
+        let ends = end.clone();
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 signal(Signal::STOP);
-                std::thread::sleep(Duration::from_millis(millis.load(Ordering::Relaxed)));
+                std::thread::sleep(Duration::from_millis(50));
                 signal(Signal::CONT);
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
         Self {
             end,
-            stop_millis,
             thread: Some(thread),
         }
-    }
-
-    /// From now on they are stopped for so long each time.
-    pub fn stop_for(&self, time: Duration) {
-        let millis = u64::try_from(time.as_millis()).unwrap();
-        self.stop_millis.store(millis, Ordering::Relaxed);
     }
 }
 
