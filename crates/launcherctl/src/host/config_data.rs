@@ -9,22 +9,18 @@ use serde_json::Value;
 
 use super::registry::VmDir;
 use super::sidecar_program::{SidecarProgram, config_map_dir};
-use crate::error::{CtlError, TextError, fail, text_error};
-use crate::json::{copy_at, is_object_at, is_true_at, list_at, text_at};
+use crate::error::{CtlError, TextError, text_error};
+use crate::json::{copy_at, is_object_at};
 use crate::manifest::Manifest;
 use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
-use crate::manifest::config_data::{Files, Kind, NamedPath, of_document, of_path, write};
+use crate::manifest::config_data::{
+    ConfigData, Files, Kind, NamedPath, Reference, of_document, of_path, references, write,
+};
 use crate::manifest::hook_sidecars::ANNOTATION;
 use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
 };
-
-/// The references of a cloud-init volume to Secrets, and the key that each needs, in two spellings.
-const CLOUD_INIT_KEYS: [(&str, &[&str]); 2] = [
-    ("secretRef", &["userdata", "userData"]),
-    ("networkDataSecretRef", &["networkdata", "networkData"]),
-];
 
 /// Options of `run` with ConfigMaps and Secrets.
 #[derive(Debug, Args)]
@@ -44,23 +40,6 @@ impl ConfigDataArgs {
     }
 }
 
-/// All given ConfigMaps and Secrets.
-type ConfigData = BTreeMap<(Kind, String), Files>;
-
-/// A reference of the VMI to a ConfigMap or Secret.
-struct Reference<'a> {
-    /// The VMI's field.
-    field: String,
-    kind: Kind,
-    name: &'a str,
-    /// Whether it may be missing.
-    is_optional: bool,
-    /// The files that count: of these keys; all if empty.
-    keys: Vec<&'a str>,
-    /// Where the launcher expects the files, below the VM's root.
-    place: String,
-}
-
 /// Puts those that the VMI and its sidecars refer to where the launcher expects them. Returns all problems: what is
 /// missing, unreadable, or unused.
 pub fn place(
@@ -78,9 +57,9 @@ pub fn place(
     let mut errors = only_in_a_cluster(manifest, dir);
     let mut places: BTreeMap<&str, Files> = BTreeMap::new();
     for reference in &references {
-        match files(&data, reference) {
+        match reference.files(&data) {
             Ok(files) => places.entry(&reference.place).or_default().extend(files),
-            Err(error) => errors.push(error),
+            Err(error) => errors.push(text_error!("{error}")),
         }
     }
     errors.extend(unused(args, &references, manifest));
@@ -96,11 +75,7 @@ pub fn place(
 fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<ConfigData, CtlError> {
     let mut data = ConfigData::new();
     for document in documents {
-        if let Some(kind) = Kind::of_document(document) {
-            let name = text_at(document, "/metadata/name").to_owned();
-            let files = of_document(kind, &name, document)?;
-            data.insert((kind, name), files);
-        }
+        data.extend(of_document(document)?);
     }
     for (kind, given) in args.given() {
         let files = of_path(kind, given).map_err(|error| {
@@ -110,57 +85,6 @@ fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<ConfigData, Ctl
         data.insert((kind, given.name.clone()), files);
     }
     Ok(data)
-}
-
-/// What the VMI refers to.
-fn references(vmi: &Value) -> Vec<Reference<'_>> {
-    let mut found = Vec::new();
-    for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
-        let (field, volume_name) = (format!("spec.volumes[{index}]"), text_at(volume, "/name"));
-        for (source, key, kind, directory) in [
-            ("configMap", "name", Kind::ConfigMap, CONFIG_MAP_DIR),
-            ("secret", "secretName", Kind::Secret, SECRET_DIR),
-            ("sysprep/configMap", "name", Kind::ConfigMap, SYSPREP_DIR),
-            ("sysprep/secret", "name", Kind::Secret, SYSPREP_DIR),
-        ] {
-            found.push(Reference {
-                field: format!("{field}.{}.{key}", source.replace('/', ".")),
-                kind,
-                name: text_at(volume, &format!("/{source}/{key}")),
-                is_optional: is_true_at(volume, &format!("/{source}/optional")),
-                keys: Vec::new(),
-                place: format!("{directory}/{volume_name}"),
-            });
-        }
-        for source in ["cloudInitNoCloud", "cloudInitConfigDrive"] {
-            for (reference, keys) in CLOUD_INIT_KEYS {
-                found.push(Reference {
-                    field: format!("{field}.{source}.{reference}"),
-                    kind: Kind::Secret,
-                    name: text_at(volume, &format!("/{source}/{reference}/name")),
-                    is_optional: false,
-                    keys: keys.to_vec(),
-                    place: format!("{SECRET_DIR}/{volume_name}"),
-                });
-            }
-        }
-    }
-    let credentials = list_at(vmi, "/spec/accessCredentials").iter();
-    for (index, credential) in credentials.enumerate() {
-        for kind in ["sshPublicKey", "userPassword"] {
-            let secret = text_at(credential, &format!("/{kind}/source/secret/secretName"));
-            found.push(Reference {
-                field: format!("spec.accessCredentials[{index}].{kind}"),
-                kind: Kind::Secret,
-                name: secret,
-                is_optional: false,
-                keys: Vec::new(),
-                place: format!("{SECRET_DIR}/{secret}-access-cred"),
-            });
-        }
-    }
-    found.retain(|reference| !reference.name.is_empty());
-    found
 }
 
 /// The ConfigMaps with sidecars' scripts.
@@ -176,28 +100,6 @@ fn of_sidecars(sidecars: &[SidecarProgram]) -> impl Iterator<Item = Reference<'_
             place: config_map_dir(number),
         })
     })
-}
-
-/// The files that the VMI refers to.
-fn files(data: &ConfigData, reference: &Reference<'_>) -> Result<Files, TextError> {
-    let (field, kind, name) = (&reference.field, reference.kind, reference.name);
-    let Some(files) = data.get(&(kind, name.to_owned())) else {
-        if reference.is_optional {
-            return Ok(Files::new());
-        }
-        fail!(
-            "{field}: there is no {kind} {name:?}; put it beside the VM in its file, or give its files with --{} {name}=DIR",
-            kind.option()
-        );
-    };
-    let mut files = files.clone();
-    let keys = &reference.keys;
-    files.retain(|key, _| keys.is_empty() || keys.contains(&key.as_str()));
-    if files.is_empty() && !keys.is_empty() {
-        let keys = keys.join(" or ");
-        fail!("{field}: the {kind} {name:?} does not have the key {keys}");
-    }
-    Ok(files)
 }
 
 /// The problems of volumes that a cluster fills.

@@ -11,15 +11,17 @@ use serde_json::{Value, json};
 use serde_saphyr::DuplicateKeyPolicy;
 
 use super::cluster_only;
+use super::config_data::{self, ConfigData, Reference, references};
 use super::documents::{self, TEMPLATES};
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
+use super::hook_sidecars::{ANNOTATION, ConfigMapScript, annotation, of_annotation};
 use super::kind::meant_kind;
 use super::lines::Node;
 use super::paths::{CLUSTER_PARTS, is_related, pointer};
 use super::refusals::{clear, clear_parent, refusals};
 use super::rules::{violations, violations_of_data_volume, violations_of_vm};
-use super::{config_data, defaults, typed};
+use super::{defaults, typed};
 use crate::json::{copy_at, set, text_at};
 use os::logging::chain;
 
@@ -120,8 +122,14 @@ pub fn problems(text: &str) -> Vec<Problem> {
         let error = FieldError::new("kind", message);
         found.push(Problem::of_field(second, error).into_note());
     }
+    let values = documents.iter().map(Node::value);
+    let data = values.filter_map(|value| config_data::of_document(&value).ok()?);
+    let data: ConfigData = data.collect();
     let vms = vms.into_iter();
-    let of_vms = vms.flat_map(|(node, (kind, misfit))| of_document(node, kind, misfit));
+    let of_vms = vms.flat_map(|(node, (kind, misfit))| {
+        let missing = missing_keys(node, kind, &data);
+        of_document(node, kind, misfit).into_iter().chain(missing)
+    });
     let of_others = documents.iter().flat_map(of_other);
     let of_vms = of_vms.chain(of_templates);
     found.extend(of_vms.chain(of_others).take(MAX_PROBLEMS + 1));
@@ -227,6 +235,37 @@ fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Probl
         }
     }
     found
+}
+
+/// What a VM or VMI wants of the ConfigMaps and Secrets beside it, and they do not have.
+fn missing_keys(node: &Node, kind: &str, data: &ConfigData) -> Vec<Problem> {
+    let mut value = node.value();
+    set(&mut value, "/kind", json!(kind));
+    let Ok(vmi) = documents::into_vmi(value) else {
+        return Vec::new();
+    };
+    let is_beside = |it: &Reference<'_>| data.contains_key(&(it.kind, it.name.to_owned()));
+    let sidecars = of_annotation(annotation(&vmi)).unwrap_or_default();
+    let scripts = sidecars.iter().filter_map(|it| it.config_map.as_ref());
+    let found = references(&vmi).into_iter();
+    let found = found.chain(scripts.map(of_script)).filter(is_beside);
+    let errors = found.filter_map(|reference| reference.files(data).err());
+    let errors = errors.map(|error| match kind {
+        documents::VMI => error,
+        _ => in_template(error),
+    });
+    errors.map(|error| Problem::of_field(node, error)).collect()
+}
+
+fn of_script(script: &ConfigMapScript) -> Reference<'_> {
+    Reference {
+        field: format!("metadata.annotations[{ANNOTATION}]"),
+        kind: config_data::Kind::ConfigMap,
+        name: &script.name,
+        is_optional: false,
+        keys: vec![&script.key],
+        place: String::new(),
+    }
 }
 
 /// A VMI's problem, in the VirtualMachine with its template. Name and namespace are the VM's.

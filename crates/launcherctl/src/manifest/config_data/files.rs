@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{Files, Kind, NamedPath};
+use super::{Files, Kind, NamedFiles, NamedPath};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::json::{copy_at, text_at};
@@ -23,8 +23,12 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Kubernetes' limit of a key.
 const MAX_KEY_BYTES: usize = 253;
 
-/// The files in a ConfigMap or Secret of the manifest.
-pub fn of_document(kind: Kind, name: &str, document: &Value) -> Result<Files, TextError> {
+/// The files in a ConfigMap or Secret of the manifest; `None` for other documents.
+pub fn of_document(document: &Value) -> Result<Option<NamedFiles>, TextError> {
+    let Some(kind) = Kind::of_document(document) else {
+        return Ok(None);
+    };
+    let name = text_at(document, "/metadata/name");
     let mut files = Files::new();
     let (plain, encoded) = kind.fields();
     for field in [encoded, plain] {
@@ -34,7 +38,7 @@ pub fn of_document(kind: Kind, name: &str, document: &Value) -> Result<Files, Te
             files.insert(key.clone(), bytes);
         }
     }
-    Ok(files)
+    Ok(Some(((kind, name.to_owned()), files)))
 }
 
 /// The content of a file.

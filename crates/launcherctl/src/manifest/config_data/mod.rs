@@ -1,6 +1,7 @@
 //! ConfigMaps and Secrets as files: from documents beside the VM, or from directories.
 
 mod files;
+mod references;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use crate::json::text_at;
 
 pub use files::{document_problems, of_document, of_path, write};
+pub use references::{Reference, references};
 
 /// The kinds of volumes whose images the launcher makes at each start.
 pub const GENERATED: [&str; 7] = [
@@ -69,6 +71,12 @@ impl fmt::Display for Kind {
 
 /// The files of a ConfigMap or Secret, by key.
 pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// ConfigMaps and Secrets by their names.
+pub type ConfigData = BTreeMap<(Kind, String), Files>;
+
+/// One of them.
+pub type NamedFiles = ((Kind, String), Files);
 
 /// `NAME=PATH` of an option.
 #[derive(Debug, Clone)]

@@ -409,6 +409,51 @@ stringData: [a]
 }
 
 #[test]
+fn keys_that_a_config_map_or_secret_beside_the_vm_lacks_are_named() {
+    let text = r#"kind: VirtualMachine
+metadata: {name: a}
+spec:
+  runStrategy: Always
+  template:
+    metadata:
+      annotations:
+        hooks.kubevirt.io/hookSidecars: '[{"args": ["--version", "v1alpha2"], "configMap":
+          {"name": "scripts", "key": "b.sh", "hookPath": "/usr/bin/onDefineDomain"}}]'
+    spec:
+      domain:
+        memory: {guest: 64Mi}
+        devices: {disks: [{name: seed, disk: {bus: virtio}}]}
+      volumes:
+      - {name: seed, cloudInitNoCloud: {secretRef: {name: user}}}
+      - {name: other, cloudInitConfigDrive: {secretRef: {name: of-the-cluster}}}
+---
+kind: Secret
+metadata: {name: user}
+stringData: {user-data: "x"}
+---
+kind: ConfigMap
+metadata: {name: scripts}
+data: {a.sh: "x"}
+"#;
+    let all = found(text);
+    for line in [
+        "7: spec.template.metadata.annotations[hooks.kubevirt.io/hookSidecars]: the ConfigMap \"scripts\" does not have the key b.sh",
+        "15: spec.template.spec.volumes[0].cloudInitNoCloud.secretRef: the Secret \"user\" does not have the key userdata or userData",
+    ] {
+        assert!(all.iter().any(|it| it == line), "{line}: {all:#?}");
+    }
+    let mended = found(
+        &text
+            .replace("user-data:", "userdata:")
+            .replace("a.sh:", "b.sh:"),
+    );
+    assert!(
+        !mended.iter().any(|it| it.contains("have the key")),
+        "{mended:#?}"
+    );
+}
+
+#[test]
 fn a_sound_manifest_has_none() {
     let text = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {memory: {guest: 64Mi}, devices: {}}}\n";
     assert_eq!(found(text), Vec::<String>::new());
