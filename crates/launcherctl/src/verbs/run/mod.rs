@@ -13,7 +13,7 @@
 pub mod attach;
 mod incoming;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::screen::Screen;
-use super::target::read_manifest;
+use super::target::{read_manifest_text, warn_of_unknown_fields};
 use crate::error::{CtlError, RuntimeError, fail};
-use crate::files::{FileError, create_private, read_text};
+use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
 use crate::host::control::{ControlClient, Phase};
@@ -38,7 +38,7 @@ use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::{
-    self, Manifest, ManifestError, Severity, host_architecture, in_conversion, in_manifest,
+    self, Manifest, ManifestError, Problem, Severity, host_architecture, in_conversion, in_manifest,
 };
 use crate::view::output::Format;
 use attach::{Attachment, Outcome, SupervisorError};
@@ -79,7 +79,9 @@ pub struct RunArgs {
 /// # Errors
 /// It cannot be started, or the launcher ends on its own.
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut manifest = read_manifest(&args.manifest)?;
+    let text = read_manifest_text(&args.manifest)?;
+    warn_of_unknown_fields(&args.manifest, &text);
+    let mut manifest = Manifest::parse(&text).map_err(in_manifest(&args.manifest))?;
     manifest.forget_status();
     let name = manifest.text("/metadata/name").to_owned();
     let earlier = Earlier::find(&name)?;
@@ -103,6 +105,9 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
+    if let Some(refused) = refused_by_check(&text) {
+        screen.note(&refused);
+    }
     // From here on, nothing started may outlive this program by accident.
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
@@ -138,9 +143,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     match result.as_ref().map_err(CtlError::of) {
         // The supervisor has removed everything.
         Ok(_) => {}
-        Err(Some(SupervisorError::Failed(_))) => {
-            return result.map_err(|error| with_first_problem(error, &args.manifest));
-        }
+        Err(Some(SupervisorError::Failed(_))) => {}
         // Its guest is not forced off for that.
         Err(Some(SupervisorError::Lost(_))) if dir.is_running() => {}
         Err(_) => {
@@ -151,24 +154,27 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     result
 }
 
-/// Adds the first problem of a manifest, which may be the cause of a failed start.
-fn with_first_problem(error: CtlError, file: &Path) -> CtlError {
-    let text = Some(file).filter(|file| *file != Path::new("-"));
-    let text = text
-        .and_then(|file| read_text(file).ok())
-        .unwrap_or_default();
-    let mut problems = manifest::problems(&text).into_iter();
-    let Some(first) = problems.find(|it| it.severity == Severity::Error) else {
-        return error;
+/// The first of the problems for which `check` refuses a manifest that can be started here. Unknown
+/// fields have been named.
+fn refused_by_check(text: &str) -> Option<String> {
+    let unknown = manifest::unknown_fields(text);
+    let is_known = |it: &Problem| {
+        unknown
+            .iter()
+            .any(|line| line.contains(&format!(" {}:", it.field)))
     };
-    let mut details = error.details().to_vec();
-    details.push(format!(
-        "launcherctl check {} shows what is wrong with the manifest: {}: {}",
-        file.display(),
-        first.field,
-        first.message
-    ));
-    error.with_details(details)
+    let errors = manifest::problems(text).into_iter();
+    let mut errors = errors.filter(|it| it.severity == Severity::Error && !is_known(it));
+    let first = errors.next()?;
+    let more = if errors.next().is_some() {
+        ", and more"
+    } else {
+        ""
+    };
+    Some(format!(
+        "launcherctl check refuses this manifest, as a cluster does: {}: {}{more}",
+        first.field, first.message
+    ))
 }
 
 /// Refuses an architecture that this machine can neither run nor emulate.
