@@ -40,7 +40,8 @@ spec:
 #[test]
 fn run_names_the_option_that_is_wrong() {
     let (dir, file) = manifest(
-        "kind: VirtualMachineInstance
+        "apiVersion: kubevirt.io/v2
+kind: VirtualMachineInstance
 metadata: {name: misspelt}
 spec:
   domain: {memory: {guest: 64Mi}, devices: {}}
@@ -56,6 +57,8 @@ spec:
     for part in [
         "--disk claim=/nonexistent: cannot find /nonexistent: ",
         "--config-map setings: the VMI refers to no ConfigMap \"setings\"; it refers to settings",
+        // It could be started here.
+        "launcherctl check refuses this manifest, as a cluster does: apiVersion: \"kubevirt.io/v2\"",
     ] {
         has(&said, part);
     }
@@ -188,4 +191,28 @@ fn a_start_that_fails_leaves_the_logs_that_it_names() {
     for name in ["launcher.log", "passt.log", "status.json"] {
         has(&list, &format!("launcher-debug/{name}\n"));
     }
+}
+
+#[test]
+fn a_sidecar_that_opens_no_socket_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let image = home.path().join("disk.img");
+    std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let launcher = script(&home.path().join("launcher"), "#!/bin/sh\nexec sleep 60\n");
+    let sidecar = script(&home.path().join("sidecar"), "#!/bin/sh\nexec sleep 60\n");
+    let mut run = super::launcherctl_command("run --network=none --timeout 1");
+    let (vmi, image) = (in_repository("examples/vmi.yaml"), image.display());
+    run.args([&vmi, "--disk", &format!("rootdisk={image}")])
+        .args([
+            "--launcher",
+            &launcher,
+            "--sidecar",
+            &format!("{sidecar} {{}}"),
+        ])
+        .env("XDG_RUNTIME_DIR", home.path());
+    let said = stderr(&run.output().unwrap());
+    has(
+        &said,
+        "hook sidecar 0 has not opened a socket within 1 s; --timeout gives it more",
+    );
 }

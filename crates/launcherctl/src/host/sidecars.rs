@@ -123,6 +123,18 @@ pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Vec<Child>, Ctl
     Ok(children)
 }
 
+/// What a launcher that is not ready waits for.
+pub fn late(count: usize, dir: &VmDir) -> String {
+    let has_none = |number: &usize| {
+        let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
+        fs::read_dir(sockets).is_ok_and(|mut entries| entries.next().is_none())
+    };
+    match (0..count).find(has_none) {
+        Some(number) => format!("hook sidecar {number} has not opened a socket"),
+        None => "the launcher, which waits for hook sidecars, is not ready".to_owned(),
+    }
+}
+
 /// Waits for the first one that ends, which no sidecar does before its VM. Returns the error, with
 /// the end of its log.
 pub async fn ended(sidecars: &mut [Child], dir: &VmDir) -> TextError {

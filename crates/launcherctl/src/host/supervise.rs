@@ -224,7 +224,7 @@ async fn start(
         connected = tokio::time::timeout(limit, launcher.connect()) => match connected {
             Ok(connected) => connected?,
             Err(_) => {
-                let late = "the launcher, which waits for hook sidecars, is not ready".to_owned();
+                let late = sidecars::late(sidecars.len(), vm.dir);
                 return Err(RunError::Late(late, limit).into());
             }
         },

@@ -44,9 +44,10 @@ pub struct CheckArgs {
     /// Show what the sidecar prints
     #[arg(short, long)]
     verbose: bool,
-    /// The sidecar: a program or directory with onDefineDomain or preCloudInitIso, which
-    /// sidecar-shim calls; or a program that serves gRPC itself on a socket in the directory {},
-    /// such as: ./watchdog {}; its options stand after --, such as: -- ./watchdog --dir {}
+    /// The sidecar: a script (for onDefineDomain, unless it is named preCloudInitIso) or a
+    /// directory with either, which sidecar-shim calls; or a program that serves gRPC itself on a
+    /// socket in the directory {}, such as: ./watchdog {}; its options stand after --, such as:
+    /// -- ./watchdog --dir {}
     #[arg(required = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }

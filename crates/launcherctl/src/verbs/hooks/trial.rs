@@ -31,8 +31,8 @@ pub struct TryArgs {
     #[arg(long)]
     context: Option<PathBuf>,
     /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a
-    /// program or directory with onDefineDomain or preCloudInitIso, or "./watchdog {}", which
-    /// serves gRPC itself on a socket in the directory {}
+    /// script (for onDefineDomain, unless it is named preCloudInitIso), a directory with either, or
+    /// "./watchdog {}", which serves gRPC itself on a socket in the directory {}
     #[arg(long, value_name = "PROGRAM")]
     sidecar: String,
     /// The sidecar is a plugin's: it serves LauncherHookService; a program needs {}
