@@ -7,9 +7,10 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Guest, Pod, User, Vmi, in_container, output_of, pod_tool, source_pod, target_pod, until,
+    Guest, Pod, Stopped, User, Vmi, in_container, output_of, pod_tool, source_pod, target_pod,
+    until,
 };
-use crate::launcherctl::{Laptop, Running as RunningVm, done, says, signal, verb};
+use crate::launcherctl::{Laptop, Running as RunningVm, done, refused, says, signal, verb};
 
 /// Keeps the guest's memory changing.
 const WRITE_MEMORY: &str = "(while :; do dd if=/dev/urandom of=/tmp/dirty bs=1M count=24 2>/dev/null; done) >/dev/null 2>&1 &";
@@ -455,6 +456,16 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     says(home, &["status"], "mover: Running").await;
+    let processes = laptop.processes_of(place_now.to_str().unwrap()).into_iter();
+    let is_daemon = |words: &str| words.contains("/libvirtd ") || words.contains("/virtqemud ");
+    let libvirt = processes.filter(|(_, words)| is_daemon(words));
+    let libvirt = Stopped::now(libvirt.map(|(pid, _)| pid).collect());
+    let said = refused(home, &["stats", "mover"]).await;
+    assert!(
+        said.contains("libvirt (process ") && said.contains("kill -CONT"),
+        "{said}"
+    );
+    drop(libvirt);
     done(home, &["stop", "mover"]).await;
     assert!(place(home, "mover").is_none() && !place_now.exists());
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::target::{VmArgs, check_qemu};
+use super::target::{VmArgs, check_processes};
 use crate::error::{CtlError, fail};
 use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
@@ -81,7 +81,7 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
             let (dir, client) = args.vm.target().connect().await?;
-            check_qemu(&dir)?;
+            check_processes(&dir)?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
             while let Err(error) = ping(&client).await {
                 if Instant::now() >= end {
@@ -134,7 +134,7 @@ async fn ping(client: &Client) -> Result<(), CtlError> {
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, client) = args.vm.target().connect().await?;
-    check_qemu(&dir)?;
+    check_processes(&dir)?;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
         domain_name: running_domain(&client).await?,

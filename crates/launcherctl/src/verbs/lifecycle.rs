@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::target::{Target, check_qemu, vm_name};
+use super::target::{Target, check_processes, vm_name};
 use crate::error::{CtlError, TextError, fail};
 use crate::host::registry::VmDir;
 use crate::host::status::{collect, last_vmi};
@@ -34,7 +34,7 @@ pub async fn act(action: Action, target: &Target, format: Format) -> Result<Exit
         return without_guest(action, format);
     };
     if action != Action::Kill {
-        check_qemu(&dir)?;
+        check_processes(&dir)?;
     }
     // A libvirt that does not answer must not prevent killing a guest.
     let domain = client.domain().await.ok();

@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
-use super::target::{Target, check_qemu};
+use super::target::{Target, check_processes};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
@@ -65,7 +65,7 @@ pub struct MemoryDumpArgs {
 pub async fn memory_dump(args: &MemoryDumpArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
     let (dir, client, vmi) = args.target.connect_to_vm().await?;
-    check_qemu(&dir)?;
+    check_processes(&dir)?;
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut output = None;
     if args.file != Path::new("-") {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::target::{Target, check_qemu};
+use super::target::{Target, check_processes};
 use crate::error::CtlError;
 use crate::files::FileError;
 use crate::new_file::check_overwrite;
@@ -33,7 +33,7 @@ pub struct ScreenshotArgs {
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
     let (dir, client) = args.target.connect().await?;
-    check_qemu(&dir)?;
+    check_processes(&dir)?;
     let (mime, picture) = client.screenshot().await?;
     if args.file == Path::new("-") {
         print_bytes(&picture)?;

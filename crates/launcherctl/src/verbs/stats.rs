@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::target::{VmArgs, check_qemu};
+use super::target::{VmArgs, check_processes};
 use crate::error::CtlError;
 use crate::view::output::{Format, Line, answer, counted};
 use domain::Domain;
@@ -37,7 +37,7 @@ pub struct StatsArgs {
 /// The launcher does not answer, or there is no running guest.
 pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, launcher) = args.vm.target().connect().await?;
-    check_qemu(&dir)?;
+    check_processes(&dir)?;
     let domain = launcher.domain().await?.unwrap_or_default();
     let (mut before, mut elapsed) = (DomainStats::default(), None);
     let mut now = launcher.domain_stats().await?;

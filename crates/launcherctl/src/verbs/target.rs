@@ -144,7 +144,7 @@ impl RunningVm {
         if let Err(not_running) = check_runs(Some(&domain)) {
             say(format!("note: {not_running}"));
         }
-        if let Err(stopped) = check_qemu(&dir) {
+        if let Err(stopped) = check_processes(&dir) {
             say(format!("note: {stopped}"));
         }
         Ok(Self {
@@ -170,15 +170,20 @@ pub async fn connect(dir: &VmDir) -> Result<Client, CtlError> {
     })
 }
 
-/// Refuses to wait for a QEMU whose process is stopped, which answers nothing. Does not look for one
-/// in a pod, where PIDs differ from those outside.
+/// Refuses to wait for a QEMU or libvirt whose process is stopped, which answers nothing. Does not
+/// look for them in a pod, where PIDs differ from those outside.
 ///
 /// # Errors
-/// QEMU is stopped.
-pub fn check_qemu(dir: &VmDir) -> Result<(), Stopped> {
-    let qemu = dir.is_of_run().then(|| remains::guest(dir.root()));
-    match qemu.flatten().filter(|pid| is_stopped(*pid)) {
-        Some(pid) => Err(Stopped("QEMU", pid)),
+/// One is stopped.
+pub fn check_processes(dir: &VmDir) -> Result<(), Stopped> {
+    if !dir.is_of_run() {
+        return Ok(());
+    }
+    if let Some(pid) = remains::guest(dir.root()).filter(|pid| is_stopped(*pid)) {
+        return Err(Stopped("QEMU", pid));
+    }
+    match remains::stopped_libvirt(dir.root()) {
+        Some(pid) => Err(Stopped("libvirt", pid)),
         None => Ok(()),
     }
 }

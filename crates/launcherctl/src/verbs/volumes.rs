@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{Target, TargetError, check_qemu, last_vmi};
+use super::target::{Target, TargetError, check_processes, last_vmi};
 
 use super::volume_table::{Row, find_attached, find_disk_of_file, text};
 use crate::error::{CtlError, TextError, fail};
@@ -231,7 +231,7 @@ struct Vm {
 impl Vm {
     async fn connect(target: &Target) -> Result<Self, CtlError> {
         let (dir, client) = target.connect().await?;
-        check_qemu(&dir)?;
+        check_processes(&dir)?;
         let vmi = last_vmi(&dir, &client).await?;
         let options = client.last_sync().await?.map(|sync| sync.options);
         Ok(Self {

@@ -23,7 +23,7 @@ use clap::{Args, ValueHint};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::target::{Target, check_qemu};
+use super::target::{Target, check_processes};
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::files::FileError;
 use crate::host::vm_link::VmLink;
@@ -72,7 +72,7 @@ pub struct BackupArgs {
 /// cancelled. Then there is none.
 pub async fn backup(args: &BackupArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (vm_dir, client, vmi) = args.target.connect_to_vm().await?;
-    check_qemu(&vm_dir)?;
+    check_processes(&vm_dir)?;
     let stop = EndSignals::listen().map_err(RuntimeError)?;
     let mut changes = client.domain_changes().await?;
     let domain = changes.next().await?.flatten();
