@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use domain::xml::ReadError;
-use domain::xml::tree::Element;
+use domain::xml::tree::{Element, Foreign};
 
 /// Parts that libvirt leaves out and the guest does not miss: KubeVirt's own, defaults, and those
 /// that say nothing new.
@@ -40,7 +40,7 @@ pub fn ignored_parts(written: &str, kept: &str) -> Result<IgnoredParts, ReadErro
     add_parts(&kept, "", &mut known);
     let mut missing = BTreeSet::new();
     find_missing(&written, "", &known, &mut missing);
-    missing.extend(written.undeclared().into_iter().map(str::to_owned));
+    missing.extend(written.foreign().into_iter().map(foreign_part));
     let devices = written.child("devices");
     let has_host_devices = devices.is_some_and(|devices| devices.child("hostdev").is_some());
     let is_of_host_devices = |part: &String| {
@@ -52,6 +52,13 @@ pub fn ignored_parts(written: &str, kept: &str) -> Result<IgnoredParts, ReadErro
         of_host_devices,
         others,
     })
+}
+
+/// With its namespace, as the prefix may look right.
+fn foreign_part(element: Foreign<'_>) -> String {
+    let Foreign { name, namespace } = element;
+    let namespace = namespace.map(|uri| format!(" (of the namespace {uri:?})"));
+    format!("{name}{}", namespace.unwrap_or_default())
 }
 
 fn add_parts(element: &Element, path: &str, known: &mut HashSet<String>) {
@@ -159,15 +166,20 @@ mod tests {
     }
 
     #[test]
-    fn an_element_with_an_undeclared_prefix_is_missing() {
+    fn an_element_in_a_namespace_that_libvirt_does_not_know_is_missing() {
         let element = "<qemu:commandline><qemu:arg value='-s'/></qemu:commandline>";
         let (_, others) = missing(element, "");
         assert_eq!(others, ["qemu:commandline"]);
+        let (_, others) = missing(
+            "<q:commandline xmlns:q='u'><q:arg value='-s'/></q:commandline>",
+            "",
+        );
+        assert_eq!(others, [r#"q:commandline (of the namespace "u")"#]);
     }
 
     #[test]
     fn what_libvirt_writes_otherwise_is_not_missing() {
-        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/><system><entry name='uuid'/></system></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline xmlns:q='u'><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
+        let written = "<features><hyperv><stimer state='off'><direct state='off'/></stimer></hyperv></features><maxMemory slots='0'>1</maxMemory><sysinfo><bios/><system><entry name='uuid'/></system></sysinfo><metadata><a xmlns='b'>c</a></metadata><q:commandline xmlns:q='http://libvirt.org/schemas/domain/qemu/1.0'><q:arg value='-s'/></q:commandline><devices><disk><source file='f' name='n'/><capacity>1</capacity></disk></devices>";
         let kept = "<features><hyperv/></features><maxMemory>1</maxMemory><devices><disk><source file='f'/></disk></devices>";
         assert_eq!(missing(written, kept), (vec![], vec![]));
     }

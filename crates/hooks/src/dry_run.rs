@@ -45,8 +45,8 @@ pub struct DryRun {
     pub second_changes: Changes,
     /// The domain XML that the sidecar returns.
     pub xml: String,
-    /// Elements in it that libvirt ignores, as their prefix is not declared.
-    pub undeclared: Vec<String>,
+    /// Elements in it that libvirt ignores for their namespace, and the remedy.
+    pub ignored: Vec<String>,
     /// The result of `PreCloudInitIso`, if that was called.
     pub cloud_init: Option<CloudInitDryRun>,
 }
@@ -64,7 +64,7 @@ impl DryRun {
         let cloud_init = self.cloud_init.as_ref();
         json!({
             "sidecar": self.sidecar, "points": self.points, "changes": self.changes.list,
-            "again": self.second_changes.list, "xml": self.xml, "undeclared": self.undeclared,
+            "again": self.second_changes.list, "xml": self.xml, "ignored": self.ignored,
             "cloudInitChanges": cloud_init.map(|tried| &tried.changes.list),
             "cloudInit": cloud_init.map(|tried| &tried.data),
         })
@@ -152,14 +152,14 @@ async fn call(
         let parse = |xml: &str| Element::parse(xml).map_err(HookError::Input);
         let once = parse(&first)?;
         let changes = diff(&parse(&input.domain_xml)?, &once);
-        let undeclared = once.undeclared().into_iter().map(str::to_owned).collect();
+        let ignored = once.foreign().iter().map(ToString::to_string).collect();
         let second_changes = diff(&once, &parse(&second)?);
         Ok(DryRun {
             sidecar: name,
             points,
             changes,
             second_changes,
-            undeclared,
+            ignored,
             xml: first,
             cloud_init,
         })

@@ -304,7 +304,7 @@ async fn a_dry_run_needs_no_launcher() {
         1,
         "appending is not idempotent"
     );
-    assert_eq!(tried.undeclared, [""; 0]);
+    assert_eq!(tried.ignored, [""; 0]);
     let prefixed = DryRunInput {
         domain_xml: XML.replace("</domain>", "<qemu:commandline/></domain>"),
         ..input()
@@ -312,7 +312,10 @@ async fn a_dry_run_needs_no_launcher() {
     let tried = dry_run(&pod.dir().join("s"), prefixed, later())
         .await
         .unwrap();
-    assert_eq!(tried.undeclared, ["qemu:commandline"]);
+    assert_eq!(
+        tried.ignored,
+        ["qemu:commandline: its prefix is not declared; write xmlns:qemu on <domain>"]
+    );
     let error = dry_run(&pod.dir().join("none"), input(), later())
         .await
         .unwrap_err();

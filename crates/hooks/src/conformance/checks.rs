@@ -76,11 +76,9 @@ impl Call<'_> {
         match check {
             Check::OnDefineDomain => {
                 let (_, after) = self.define(self.domain_xml, self.vmi_json).await?;
-                match after.tree.undeclared().first() {
+                match after.tree.foreign().first() {
                     None => Ok(()),
-                    Some(element) => Err(Failure::Undeclared {
-                        element: (*element).to_owned(),
-                    }),
+                    Some(element) => Err(Failure::Ignored(element.to_string())),
                 }
             }
             Check::Idempotence => self.idempotence().await,

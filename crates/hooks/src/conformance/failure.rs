@@ -42,11 +42,9 @@ pub enum Failure {
         MARKED_ELEMENTS
     )]
     LostElements { missing: usize },
-    #[error(
-        "libvirt ignores {element}: its prefix is not declared; write xmlns:{} on <domain>",
-        element.split(':').next().unwrap_or_default()
-    )]
-    Undeclared { element: String },
+    /// An element for its namespace, and the remedy.
+    #[error("libvirt ignores {0}")]
+    Ignored(String),
     #[error("it does not answer Info afterwards")]
     NotServing(#[source] CallError),
     /// A plugin's call failed, or a launcher would refuse its answer.

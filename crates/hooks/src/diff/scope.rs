@@ -16,7 +16,7 @@ use domain::xml::tree::Element;
 
 use super::changes::truncated;
 
-/// Start of libvirt's namespaces. The usual prefix and a version follow, such as `qemu/1.0`.
+/// Start of libvirt's namespaces. The usual prefix and the version follow, as in `qemu/1.0`.
 const LIBVIRT: &str = "http://libvirt.org/schemas/domain/";
 
 /// Limit of the prefixes in scope of an element; a domain has two. Elements with further prefixes
@@ -152,7 +152,7 @@ fn with_declared<'t>(
 
 /// `qemu` for libvirt's QEMU namespace, and so on.
 fn libvirt_prefix(namespace: &str) -> Option<&str> {
-    namespace.strip_prefix(LIBVIRT)?.split('/').next()
+    namespace.strip_prefix(LIBVIRT)?.strip_suffix("/1.0")
 }
 
 /// The prefix that an attribute declares: `qemu` for `xmlns:qemu`, empty for `xmlns`.

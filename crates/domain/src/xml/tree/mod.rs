@@ -8,10 +8,11 @@
 
 mod parse;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::fmt;
 
-use super::ReadError;
 use super::escape::escape;
+use super::{Namespace, ReadError};
 
 /// An element with all that is in it, in document order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,29 +111,45 @@ impl Element {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The names of elements in it whose prefix is not declared on them or around them (`xmlns:`).
-    /// libvirt ignores them.
+    /// The elements in it that libvirt ignores for their namespace: the prefix is declared neither
+    /// on them nor around them (`xmlns:`), or not as QEMU's. `<metadata>` may have any.
     #[must_use]
-    pub fn undeclared(&self) -> Vec<&str> {
-        let (mut declared, mut found) = (HashSet::new(), Vec::new());
-        self.find_undeclared(&mut declared, &mut found);
+    pub fn foreign(&self) -> Vec<Foreign<'_>> {
+        let (mut declared, mut found) = (HashMap::new(), Vec::new());
+        self.find_foreign(&mut declared, &mut found);
         found
     }
 
-    fn find_undeclared<'a>(&'a self, declared: &mut HashSet<&'a str>, found: &mut Vec<&'a str>) {
-        let names = self.attributes.iter().map(|(name, _)| name);
-        let prefixes = names.filter_map(|name| name.strip_prefix("xmlns:"));
-        let new: Vec<_> = prefixes.filter(|it| declared.insert(it)).collect();
-        match self.name.split_once(':') {
-            Some((prefix, _)) if !declared.contains(&prefix) => found.push(&self.name),
+    /// `declared` has the namespaces of each prefix, the innermost last.
+    fn find_foreign<'a>(
+        &'a self,
+        declared: &mut HashMap<&'a str, Vec<&'a str>>,
+        found: &mut Vec<Foreign<'a>>,
+    ) {
+        let mut new = Vec::new();
+        for (name, uri) in &self.attributes {
+            if let Some(prefix) = name.strip_prefix("xmlns:") {
+                declared.entry(prefix).or_default().push(uri);
+                new.push(prefix);
+            }
+        }
+        let prefix = self.name.split_once(':').map(|(prefix, _)| prefix);
+        let namespace = prefix.map(|prefix| declared.get(prefix)?.last().copied());
+        match namespace {
+            Some(namespace) if namespace != Some(Namespace::Qemu.uri()) => found.push(Foreign {
+                name: &self.name,
+                namespace,
+            }),
             _ => {
-                for child in self.children() {
-                    child.find_undeclared(declared, found);
+                for child in self.children().filter(|it| it.name != "metadata") {
+                    child.find_foreign(declared, found);
                 }
             }
         }
         for prefix in new {
-            declared.remove(prefix);
+            declared.entry(prefix).and_modify(|uris| {
+                uris.pop();
+            });
         }
     }
 
@@ -144,6 +161,33 @@ impl Element {
             Node::Element(_) => None,
         });
         parts.collect::<String>().trim().to_owned()
+    }
+}
+
+/// An element in a namespace that libvirt does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign<'a> {
+    /// With its prefix.
+    pub name: &'a str,
+    /// `None` if the prefix is not declared.
+    pub namespace: Option<&'a str>,
+}
+
+impl fmt::Display for Foreign<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, namespace } = self;
+        let prefix = name.split(':').next().unwrap_or_default();
+        match namespace {
+            None => write!(
+                f,
+                "{name}: its prefix is not declared; write xmlns:{prefix} on <domain>"
+            ),
+            Some(uri) => write!(
+                f,
+                "{name}: it is in the namespace {uri:?}; write xmlns:{prefix}={:?} on <domain>",
+                Namespace::Qemu.uri()
+            ),
+        }
     }
 }
 
@@ -214,7 +258,29 @@ mod tests {
         let text =
             "<domain xmlns:a='u'><a:x/><b:y><c:z/></b:y><d xmlns:e='u'><e:f/></d><e:g/></domain>";
         let tree = Element::parse(text).unwrap();
-        assert_eq!(tree.undeclared(), ["b:y", "e:g"]);
+        let found = tree.foreign().into_iter();
+        let found: Vec<_> = found.map(|it| (it.name, it.namespace)).collect();
+        let other = Some("u");
+        assert_eq!(
+            found,
+            [("a:x", other), ("b:y", None), ("e:f", other), ("e:g", None)]
+        );
+        let qemu = Namespace::Qemu.uri();
+        let text = format!(
+            "<domain xmlns:q='{qemu}'><q:commandline/><metadata><a:b/></metadata><d xmlns:q='u'><q:x/></d><q:y/></domain>"
+        );
+        let tree = Element::parse(&text).unwrap();
+        let found = tree
+            .foreign()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>();
+        assert_eq!(
+            found,
+            [format!(
+                "q:x: it is in the namespace \"u\"; write xmlns:q=\"{qemu}\" on <domain>"
+            )]
+        );
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     print(format, &tried.to_json(), || summary(&tried, why_not_called));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
-    let is_sound = tried.is_idempotent() && tried.undeclared.is_empty();
+    let is_sound = tried.is_idempotent() && tried.ignored.is_empty();
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
@@ -129,7 +129,7 @@ fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
     }
     match &tried.cloud_init {
         Some(tried) if tried.changes.is_empty() => {
-            lines.push("  changes nothing of the cloud-init data".to_owned());
+            lines.push("  changes nothing of the cloud-init data, such as its UserData".to_owned());
         }
         Some(tried) => lines.extend(list("cloud-init data: ", &tried.changes)),
         None if tried.points.contains(&HookPoint::PreCloudInitIso) => {
@@ -144,9 +144,8 @@ fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
             "  changes nothing: it has neither OnDefineDomain nor PreCloudInitIso".to_owned(),
         );
     }
-    for element in &tried.undeclared {
-        let prefix = element.split(':').next().unwrap_or_default();
-        lines.push(format!("libvirt ignores {element}: its prefix is not declared; write xmlns:{prefix} on <domain>"));
+    for element in &tried.ignored {
+        lines.push(format!("libvirt ignores {element}"));
     }
     if !tried.second_changes.is_empty() {
         lines.push("it is not idempotent; given its own result it changes".to_owned());
