@@ -312,6 +312,7 @@ async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
     let vmi = Vmi::new("spoilt")
         .with_image(&pod)
         .set("/spec/startStrategy", json!("Paused"));
+    pod.handler.serve();
     let scripts = tempfile::tempdir().unwrap();
     let write = |text: &str| script(scripts.path(), "onDefineDomain", text);
     write("");
@@ -385,6 +386,12 @@ async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
     ] {
         assert!(xml.contains(part), "{part:?} is not in: {xml}");
     }
+    let event = pod.handler.k8s_event("IgnoredByLibvirt").await;
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.contains(r#": frobnicate; the domain was changed by hook sidecar "shim""#),
+        "{message}"
+    );
     has_no_secret(&pod.log());
 }
 
@@ -415,7 +422,7 @@ const ADDED: &str = r#"printf '%s' "$4" | sed '
 s|<metadata>|<metadata><app:mark xmlns:app="https://example.org/app">kept</app:mark>|
 s|<graphics |<graphics passwd="hunter2" |
 s|</name>|</name><description>\&lt;kept\&gt;</description>|
-s|</domain>|<qemu:commandline><qemu:arg value="-object"/><qemu:arg value="secret,id=s,data=hunter2"/><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
+s|</domain>|<frobnicate level="1"/><qemu:commandline><qemu:arg value="-object"/><qemu:arg value="secret,id=s,data=hunter2"/><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
 
 #[tokio::test]
 async fn a_launcher_names_the_sidecars_that_are_missing() {

@@ -195,7 +195,7 @@ fn without_device(message: &str) -> String {
 
 /// The launcher names the sidecars that changed a domain which libvirt refuses. Removes `run`'s
 /// own, which adds the network cards and is not the user's.
-fn without_own_sidecar(message: &str) -> String {
+pub fn without_own_sidecar(message: &str) -> String {
     const CHANGED_BY: &str = "; the domain was changed by ";
     let Some((refusal, hooks)) = message.split_once(CHANGED_BY) else {
         return message.to_owned();

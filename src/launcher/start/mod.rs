@@ -189,7 +189,7 @@ impl Start {
         let defining = self.timeline().step(Step::Define);
         let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
-        self.report_ignored_parts(&xml, &domain)
+        self.report_ignored_parts(&xml, &domain, &modified_by)
             .map_err(|error| undo(&domain, error))?;
         drop(defining);
         tracing::info!("Domain defined.");
@@ -237,6 +237,7 @@ impl Start {
         &self,
         xml: &str,
         domain: &ChangeableDomain,
+        modified_by: &[String],
     ) -> Result<(), LauncherError> {
         // libvirt has other limits than our reader, so this is not an error of the VM.
         let ignored = match convert::ignored_parts(xml, &domain.xml(XmlKind::Secure)?) {
@@ -252,9 +253,14 @@ impl Start {
             return Err(DomainStartError::Ignored { parts }.into());
         }
         if !ignored.others.is_empty() {
+            let hooks = match modified_by {
+                [] => String::new(),
+                hooks => format!("; the domain was changed by {}", hooks.join(", ")),
+            };
             let message = format!(
-                "the libvirt of this image does not know parts of the domain and ignores them: {}",
-                excerpt(&list(ignored.others), MAX_IGNORED_CHARS)
+                "libvirt does not know these parts of the domain and ignores them: {}{}",
+                excerpt(&list(ignored.others), MAX_IGNORED_CHARS),
+                excerpt(&hooks, MAX_IGNORED_CHARS / 2)
             );
             tracing::warn!("{message}");
             self.warnings.send("IgnoredByLibvirt", message);

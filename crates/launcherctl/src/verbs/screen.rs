@@ -11,6 +11,7 @@ use crate::host::control::{Phase, Update};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use crate::view::output::{Format, print_json};
+use client::refusal::without_own_sidecar;
 use terminal::on_stderr;
 
 /// Prints updates between the guest's output.
@@ -44,7 +45,9 @@ impl Screen {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
             (format, Update::Event { event, seconds }) => match event {
-                LauncherEvent::Kubernetes { event } => self.note(text_at(event, "/message")),
+                LauncherEvent::Kubernetes { event } => {
+                    self.note(&without_own_sidecar(text_at(event, "/message")))
+                }
                 LauncherEvent::Domain { kind, .. } if format == Format::Json => {
                     let status = event.status().map(|status| status.status.as_str());
                     print_json(&json!({"eventType": kind, "status": status, "seconds": seconds}));
