@@ -58,7 +58,7 @@ spec:
         "--disk claim=/nonexistent: cannot find /nonexistent: ",
         "--config-map setings: the VMI refers to no ConfigMap \"setings\"; it refers to settings",
         // It could be started here.
-        "launcherctl check refuses this manifest, as a cluster does: apiVersion: \"kubevirt.io/v2\"",
+        "launcherctl check refuses this manifest: apiVersion: \"kubevirt.io/v2\"",
     ] {
         has(&said, part);
     }
@@ -182,7 +182,7 @@ fn a_start_that_fails_leaves_the_logs_that_it_names() {
     has(&status, "  problem    the VM has failed (since ");
     has(
         &status,
-        "): the launcher ended before it was ready (exit status: 1); launcherctl logs demo ",
+        "): the launcher ended before it was ready (exit status: 1): no such machine; launcherctl logs demo ",
     );
     let archive = home.path().join("demo.tar.gz").display().to_string();
     in_home(home.path(), &format!("debug demo --out {archive}"));

@@ -11,20 +11,37 @@ use crate::json::text_at;
 use client::CallError;
 use client::refusal::plain;
 
+/// An error with its causes, and with the launcher's last error if the launcher has ended.
+pub(super) fn reason(error: &CtlError, log: &Path) -> String {
+    let has_ended = matches!(
+        error.of(),
+        Some(RunError::EndedBeforeReady(_) | RunError::EndedOnItsOwn(_))
+    );
+    match more_in_log(error, log).filter(|_| has_ended) {
+        Some(last) => format!("{}: {last}", error.chain()),
+        None => error.chain(),
+    }
+}
+
 /// Adds the path of the launcher's log and its last error, unless that repeats the error.
 pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    if text.is_empty() {
+    if log.metadata().map_or(0, |it| it.len()) == 0 {
         // It is not kept.
         return error;
     }
-    let last_error = last_error(&text).map(|last| plain(&last));
-    let last_error = last_error.filter(|last| says_more(last, &error));
+    let last_error = more_in_log(&error, log);
     let last_error = last_error.map(|error| format!("its last error: {error}"));
     let log = format!("the launcher's log: {}", log.display());
     let details = [log].into_iter().chain(last_error).collect();
     let failed = text_error!("run failed").caused_by(error.into_source());
     CtlError::from(failed).with_details(details)
+}
+
+/// The log's last error, if it adds something to the error.
+fn more_in_log(error: &CtlError, log: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(log).ok()?;
+    let last = plain(&last_error(&text)?);
+    Some(last).filter(|last| says_more(last, error))
 }
 
 /// Whether the log's last error adds something to the error.

@@ -25,7 +25,7 @@ use super::attend::attend;
 use super::control::{Control, Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{LauncherProcess, Vm};
-use super::launcher_log::with_log;
+use super::launcher_log::{reason, with_log};
 use super::launcher_start::start_launcher;
 use super::network::{self, Network};
 use super::orphan_qemu::OrphanQemu;
@@ -88,7 +88,7 @@ fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>) -> Update {
         false => error,
     };
     let (name, dir) = (vm.name(), vm.dir);
-    let reason = error.chain();
+    let reason = reason(&error, &dir.log_file());
     let error = with_log(error, &dir.log_file());
     let (message, mut details) = (error.chain(), error.details().to_vec());
     if failure::leave(dir, vm.vmi, reason) {
