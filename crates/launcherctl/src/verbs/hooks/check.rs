@@ -84,7 +84,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
-    print(format, &json, || text(&conformance, format));
+    print(format, &json, || text(&conformance, format, args.verbose));
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
@@ -102,7 +102,7 @@ fn inputs_of(file: Option<&Path>) -> Result<(Vmi, Bytes, String), CtlError> {
     Ok((vmi, Bytes::from(value.to_string()), xml))
 }
 
-fn text(conformance: &Conformance, format: Format) -> Vec<Line> {
+fn text(conformance: &Conformance, format: Format, is_verbose: bool) -> Vec<Line> {
     let cells = conformance.results.iter().map(|result| {
         let (word, why) = match &result.outcome {
             Outcome::Passed => ("ok", ""),
@@ -113,7 +113,11 @@ fn text(conformance: &Conformance, format: Format) -> Vec<Line> {
     });
     let summary = match conformance.failures() {
         0 => "the sidecar passes".to_owned(),
-        failed => format!("{} failed", counted(failed, "check")),
+        failed if is_verbose => format!("{} failed", counted(failed, "check")),
+        failed => format!(
+            "{} failed; -v shows what the sidecar prints",
+            counted(failed, "check")
+        ),
     };
     let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
     lines.extend(table(format.width(), "RESULT\tCHECK\tMS\tWHY", cells));
@@ -158,9 +162,12 @@ mod tests {
 
     #[test]
     fn results_are_read_by_people_and_by_continuous_integration() {
-        let text = joined(text(&conformance(), Format::Wide));
+        let text = joined(text(&conformance(), Format::Wide, false));
         assert!(text.contains("FAILED   info"), "{text}");
-        assert!(text.ends_with("1 check failed"), "{text}");
+        assert!(
+            text.ends_with("1 check failed; -v shows what the sidecar prints"),
+            "{text}"
+        );
         let xml = conformance().to_junit();
         let suite = Element::parse(xml.split_once('\n').unwrap().1).unwrap();
         assert_eq!(suite.attribute("failures"), Some("1"));

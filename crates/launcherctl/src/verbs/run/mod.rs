@@ -172,7 +172,7 @@ fn refused_by_check(text: &str) -> Option<String> {
         ""
     };
     Some(format!(
-        "launcherctl check refuses this manifest, as a cluster does: {}: {}{more}",
+        "launcherctl check refuses this manifest: {}: {}{more}",
         first.field, first.message
     ))
 }
