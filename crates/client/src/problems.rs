@@ -104,6 +104,8 @@ pub struct Facts {
     pub console: Option<String>,
     /// The disk that a BIOS would boot, if its image has no boot sector.
     pub unbootable_disk: Option<String>,
+    /// The hook sidecars that have changed the domain.
+    pub changed_by: Vec<String>,
     /// `memory.events` of QEMU's cgroup.
     pub memory_events: String,
 }
@@ -440,10 +442,21 @@ fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
     };
     let problem = Problem::new(
         "there is no bootable disk",
-        cause,
+        cause + &after_hooks(facts),
         "run it with an image of an operating system (--disk), with that disk first (bootOrder: 1), or with firmware.bootloader.efi if the image needs that",
     );
     (facts.has_run_for(BIOS_SECONDS)).then(|| problem.since(facts.phase_began()))
+}
+
+/// What a guest that does not boot may be due to.
+fn after_hooks(facts: &Facts) -> String {
+    match facts.changed_by.as_slice() {
+        [] => String::new(),
+        hooks => format!(
+            ", and the domain was changed by {}, as launcherctl launcher hooks shows",
+            hooks.join(", ")
+        ),
+    }
 }
 
 fn console_blank(facts: &Facts) -> Option<Problem> {
@@ -461,8 +474,9 @@ fn console_blank(facts: &Facts) -> Option<Problem> {
     let problem = Problem::new(
         "the serial console stays blank",
         format!(
-            "nothing has appeared on it for {} s: {slow}the guest writes to its screen only (Linux needs console=ttyS0)",
-            SILENCE.as_secs()
+            "nothing has appeared on it for {} s: {slow}the guest writes to its screen only (Linux needs console=ttyS0){}",
+            SILENCE.as_secs(),
+            after_hooks(facts)
         ),
         &format!("launcherctl screenshot{name} screen.png shows the screen"),
     );

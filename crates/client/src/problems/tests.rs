@@ -231,6 +231,13 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "there is no bootable disk (since 2026-01-02T03:04:05Z): disk root has no boot sector; run it with an image of an operating system (--disk), with that disk first (bootOrder: 1), or with firmware.bootloader.efi if the image needs that",
         ),
         (
+            with(|facts| {
+                facts.console = Some("No bootable option or device".to_owned());
+                facts.changed_by = vec!["hook sidecar \"spoiler\" (a.sock)".to_owned()];
+            }),
+            "there is no bootable disk (since 2026-01-02T03:04:05Z): its firmware says so on the console, and the domain was changed by hook sidecar \"spoiler\" (a.sock), as launcherctl launcher hooks shows; run it with an image of an operating system (--disk), with that disk first (bootOrder: 1), or with firmware.bootloader.efi if the image needs that",
+        ),
+        (
             with(|facts| facts.console = Some(String::new())),
             "the serial console stays blank: nothing has appeared on it for 20 s: the guest writes to its screen only (Linux needs console=ttyS0); launcherctl screenshot --name web screen.png shows the screen",
         ),

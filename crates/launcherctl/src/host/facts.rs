@@ -9,11 +9,13 @@ use super::control::{ControlClient, Current};
 use super::registry::VmDir;
 use super::remains;
 use super::start_args::SuperviseArgs;
-use api::pod_paths::PodPaths;
+use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::Client;
 use client::problems::{Condition, Facts};
+use client::refusal::NETWORK_SIDECAR;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
+use hooks::{HookPoint, HookPointReport, Report};
 use os::procfs;
 
 /// How much of the console's end is read.
@@ -49,6 +51,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     let console = console.or_else(|_| os::tail::read(&of_qemu, MAX_CONSOLE_BYTES));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     facts.console = console.ok().map(text);
+    facts.changed_by = changed_by(dir);
     facts.unbootable_disk = unbootable_disk(&facts.domain);
     let process = match qemu {
         Some(pid) => pid.to_string(),
@@ -58,6 +61,22 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     };
     facts.stopped_qemu = qemu.filter(|pid| procfs::is_stopped(*pid));
     facts.memory_events = procfs::memory_events(&process);
+}
+
+/// The user's hook sidecars that have changed the domain, by the launcher's report.
+fn changed_by(dir: &VmDir) -> Vec<String> {
+    let report = std::fs::read(dir.path(HOOKS_REPORT)).ok();
+    let report = report.and_then(|text| serde_json::from_slice::<Report>(&text).ok());
+    let sidecars = report.unwrap_or_default().sidecars.into_iter();
+    let has_changed = |point: &HookPointReport| {
+        let last = point.last.as_ref();
+        point.point == HookPoint::OnDefineDomain
+            && last.is_some_and(|call| !call.changes.is_empty())
+    };
+    let changed =
+        sidecars.filter(|it| it.name != NETWORK_SIDECAR && it.points.iter().any(has_changed));
+    let names = changed.map(|it| format!("hook sidecar {:?} ({})", it.name, it.socket));
+    names.collect()
 }
 
 /// The volume of the first disk, if a BIOS boots the guest and the disk's raw image has no boot
