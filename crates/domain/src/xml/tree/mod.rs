@@ -13,6 +13,7 @@ use std::fmt;
 
 use super::escape::escape;
 use super::{Namespace, ReadError};
+use crate::excerpt;
 
 /// An element with all that is in it, in document order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -164,6 +165,9 @@ impl Element {
     }
 }
 
+/// Longest name or namespace in a message.
+const MAX_SHOWN_CHARS: usize = 128;
+
 /// An element in a namespace that libvirt does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign<'a> {
@@ -175,9 +179,9 @@ pub struct Foreign<'a> {
 
 impl fmt::Display for Foreign<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, namespace } = self;
+        let name = excerpt(self.name, MAX_SHOWN_CHARS);
         let prefix = name.split(':').next().unwrap_or_default();
-        match namespace {
+        match self.namespace.map(|uri| excerpt(uri, MAX_SHOWN_CHARS)) {
             None => write!(
                 f,
                 "{name}: its prefix is not declared; write xmlns:{prefix} on <domain>"
