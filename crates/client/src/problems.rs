@@ -50,9 +50,22 @@ impl Problem {
     /// On one line.
     #[must_use]
     pub fn line(&self) -> String {
+        format!("{}; {}", self.without_next(), self.next)
+    }
+
+    /// On one line, of a VM that is ended for it: a command for a VM that runs is of no use.
+    #[must_use]
+    pub fn of_ended(&self) -> String {
+        match self.next.starts_with("launcherctl ") {
+            true => self.without_next(),
+            false => self.line(),
+        }
+    }
+
+    fn without_next(&self) -> String {
         let since = self.since.as_ref();
         let since = since.map_or_else(String::new, |since| format!(" (since {since})"));
-        format!("{}{since}: {}; {}", self.what, self.cause, self.next)
+        format!("{}{since}: {}", self.what, self.cause)
     }
 }
 

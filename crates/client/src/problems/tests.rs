@@ -266,6 +266,16 @@ fn rows() -> Vec<(Facts, &'static str)> {
 }
 
 #[test]
+fn an_ended_vm_has_no_command_for_one_that_runs() {
+    let of = |next: &str| Problem::new("it is blank", "why", next).of_ended();
+    assert_eq!(of("launcherctl screenshot shows it"), "it is blank: why");
+    assert_eq!(
+        of("run it with an image"),
+        "it is blank: why; run it with an image"
+    );
+}
+
+#[test]
 fn each_problem_has_its_line() {
     for (facts, expected) in rows() {
         let lines: Vec<_> = problems(&facts).iter().map(Problem::line).collect();

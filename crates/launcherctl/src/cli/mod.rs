@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use clap_complete::env::{CompleteEnv, Shells};
@@ -212,6 +212,18 @@ fn explained(mut error: clap::Error) -> clap::Error {
             ContextValue::StyledStrs(vec![tip.into()]),
         );
     }
+    // Only a program's options begin with a dash: elsewhere, the advice to write `--` leads astray.
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    let takes_program =
+        usage.is_some_and(|usage| usage.contains("PROGRAM") || usage.contains("COMMAND"));
+    if !takes_program
+        && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
+    {
+        tips.retain(|tip| !tip.to_string().contains(" as a value, use "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
     error
 }
 
@@ -242,6 +254,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
     let cli = match parse(arguments) {
         Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
         Err(error) if error.use_stderr() => {
             let rendered = error.render().to_string();
             let (mut text, mut details) = (String::new(), Vec::new());

@@ -85,7 +85,7 @@ pub(super) async fn attend(
                     timeout.as_secs(),
                     launcher::grace(vm.vmi).as_secs()
                 ));
-                let why = why_not_up(vm).await.map(|problem| problem.line());
+                let why = why_not_up(vm).await.map(|problem| problem.of_ended());
                 return Err(RunError::NotUp(text, timeout, why).into());
             }
         }

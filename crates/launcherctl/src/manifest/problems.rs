@@ -125,6 +125,11 @@ pub fn problems(text: &str) -> Vec<Problem> {
     let values = documents.iter().map(Node::value);
     let data = values.filter_map(|value| config_data::of_document(&value).ok()?);
     let data: ConfigData = data.collect();
+    found.extend(
+        documents
+            .iter()
+            .filter_map(|node| other_namespace(node, vms.first()?.0)),
+    );
     let vms = vms.into_iter();
     let of_vms = vms.flat_map(|(node, (kind, misfit))| {
         let missing = missing_keys(node, kind, &data);
@@ -141,6 +146,29 @@ pub fn problems(text: &str) -> Vec<Problem> {
         found.push(Problem::of_file(line, message).into_note());
     }
     found
+}
+
+/// A ConfigMap or Secret that a cluster's VM does not find, as it is in another namespace. A
+/// namespace that is not given is kubectl's.
+fn other_namespace(node: &Node, vm: &Node) -> Option<Problem> {
+    let kind = config_data::Kind::of_document(&node.value())?;
+    let of = |node: &Node| text_at(&node.value(), "/metadata/namespace").to_owned();
+    let (own, of_vm) = (of(node), of(vm));
+    let shown = |namespace: &str| match namespace {
+        "" => "kubectl's namespace".to_owned(),
+        namespace => format!("the namespace {namespace:?}"),
+    };
+    let message = format!(
+        "the VM, in {}, finds no {kind} in {}",
+        shown(&of_vm),
+        shown(&own)
+    );
+    let problem = Problem::of_field(node, FieldError::new("metadata.namespace", message));
+    match own == of_vm {
+        true => None,
+        false if own.is_empty() || of_vm.is_empty() => Some(problem.into_note()),
+        false => Some(problem),
+    }
 }
 
 /// The problems of a ConfigMap, Secret or DataVolume.

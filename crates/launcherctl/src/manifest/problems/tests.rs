@@ -454,6 +454,30 @@ data: {a.sh: "x"}
 }
 
 #[test]
+fn a_secret_in_another_namespace_is_named() {
+    let text = "kind: VirtualMachineInstance
+metadata: {name: a}
+spec: {domain: {memory: {guest: 64Mi}, devices: {}}}
+---
+kind: Secret
+metadata: {name: keys, namespace: other}
+";
+    assert_eq!(
+        found(text),
+        [
+            "6: metadata.namespace: the VM, in kubectl's namespace, finds no Secret in the namespace \"other\""
+        ]
+    );
+    assert_eq!(problems(text)[0].severity, Severity::Note);
+    let prod = text.replace("{name: a}", "{name: a, namespace: prod}");
+    assert_eq!(problems(&prod)[0].severity, Severity::Error);
+    assert_eq!(
+        found(&text.replace("{name: a}", "{name: a, namespace: other}")),
+        [""; 0]
+    );
+}
+
+#[test]
 fn a_sound_manifest_has_none() {
     let text = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {memory: {guest: 64Mi}, devices: {}}}\n";
     assert_eq!(found(text), Vec::<String>::new());
