@@ -466,6 +466,15 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         "{said}"
     );
     drop(libvirt);
+    // Without its supervisor, nobody but migrate ends the launcher that the VM leaves.
+    let left = place_now;
+    let control = std::os::unix::net::UnixStream::connect(left.join("control.sock")).unwrap();
+    let supervisor = rustix::net::sockopt::socket_peercred(&control).unwrap().pid;
+    signal(supervisor.as_raw_nonzero().get().cast_unsigned(), "KILL");
+    done(home, &["migrate", "mover", "--detach"]).await;
+    until("its files are removed", || !left.exists()).await;
+    assert_eq!(laptop.processes_of(left.to_str().unwrap()), []);
+    let place_now = place(home, "mover").unwrap();
     done(home, &["stop", "mover"]).await;
     assert!(place(home, "mover").is_none() && !place_now.exists());
 }

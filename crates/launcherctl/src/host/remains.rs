@@ -23,6 +23,13 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Ends the processes. Returns true if there were any. QEMU goes before the launcher, which would
 /// not replace it.
 pub async fn terminate(root: &Path) -> bool {
+    let found = terminate_once(root).await;
+    // The launcher may have replaced a daemon before it ended itself.
+    terminate_once(root).await;
+    found
+}
+
+async fn terminate_once(root: &Path) -> bool {
     let found = find(root);
     for process in &found {
         let _ = process.signal(Signal::TERM);

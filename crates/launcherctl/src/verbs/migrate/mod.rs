@@ -28,7 +28,8 @@ use super::run::{Incoming, receive};
 use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::console::is_terminal;
-use crate::host::registry::VmDir;
+use crate::host::registry::{CONTROL_SOCKET, VmDir};
+use crate::host::remains;
 use crate::json::text_at;
 use crate::view::output::{Format, print};
 use client::is_migrating;
@@ -122,12 +123,24 @@ async fn move_to(
     let target = Side::target(to).await?;
     let migration = Migration::new(source, &target, vmi, args, Output::new(format)).await?;
     let summary = migration.run(stop).await?;
+    end_lost_source(&source.dir, text_at(vmi, "/metadata/name")).await;
     let root = target.dir.root().display().to_string();
     let json = json!({"success": true, "message": summary, "root": root});
     print(format, &json, || {
         [format!("{summary}; the VM runs in {root} now")]
     });
     Ok(())
+}
+
+/// Ends the source's launcher if its supervisor was killed, and removes its files: the VM's name
+/// leads to the target now, so nobody else would find them.
+async fn end_lost_source(source: &VmDir, name: &str) {
+    // A launcher that was started by hand never had one.
+    let had_supervisor = source.is_of_run() && source.path(CONTROL_SOCKET).exists();
+    if had_supervisor && !source.is_supervised() {
+        remains::terminate(source.root()).await;
+        remains::forget(name, source);
+    }
 }
 
 /// `migration`: prints the last migration from the launcher.
