@@ -66,7 +66,8 @@ impl Slowed {
                 signal(Signal::STOP);
                 std::thread::sleep(Duration::from_millis(50));
                 signal(Signal::CONT);
-                std::thread::sleep(Duration::from_millis(2));
+                // A busy machine's scheduler gives the guest's processor its turn first.
+                std::thread::sleep(Duration::from_millis(10));
             }
         });
         Self {
