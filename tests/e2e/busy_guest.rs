@@ -120,7 +120,9 @@ fn a_balloon_that_moves_all_the_time_is_reported() {
         let reported = |event: &crate::harness::Event| has_memory(&event.domain, 160_000);
         pod.handler.event("with the balloon's size", reported).await;
         // The event may be of an earlier change.
-        pod.domain_until("with the balloon's size", |domain| has_memory(domain, 160_000))
-            .await;
+        pod.domain_until("with the balloon's size", |domain| {
+            has_memory(domain, 160_000)
+        })
+        .await;
     });
 }
