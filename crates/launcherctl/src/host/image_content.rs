@@ -4,9 +4,14 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
+use crate::json::text_at;
+use os::command::{CommandError, Limits};
 
 /// A raw image's size is a multiple of it.
 const SECTOR_BYTES: u64 = 512;
@@ -29,6 +34,15 @@ const WEB_PAGE: [&[u8]; 2] = [b"<!DOCTYPE", b"<html"];
 const QCOW2: &[u8] = b"QFI\xfb";
 /// The beginning of a VMDK image with its data in other files.
 const VMDK_DESCRIPTOR: &[u8] = b"# Disk Descripto";
+
+/// qemu-img's exit status for an image that lacks data.
+const DAMAGED: i32 = 2;
+/// Limits of reading an image's tables.
+const CHECK_LIMITS: Limits = Limits {
+    memory: 0,
+    cpu: 60,
+    wall: Duration::from_secs(60),
+};
 
 /// The images that a volume accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +94,9 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
             "{file}: it is a qcow2 image, and the launcher reads this volume as a raw one: the guest would see the qcow2 header; qemu-img convert -O raw {file} {file}.raw makes a raw image"
         );
     }
+    if begins(QCOW2) {
+        check_qcow2(image, accepts)?;
+    }
     // An image in another format has any size.
     let is_raw = other_image.is_none() && !begins(QCOW2) && !begins(VMDK_DESCRIPTOR);
     if is_raw && !bytes.is_multiple_of(SECTOR_BYTES) {
@@ -88,6 +105,31 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
         );
     }
     Ok(())
+}
+
+/// Checks what a qcow2 image says of itself.
+fn check_qcow2(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
+    let file = image.display();
+    let qemu_img = |arguments: &[&str]| {
+        let arguments = arguments.iter().map(Path::new).chain([image]);
+        os::command::run("qemu-img", arguments, &[], None, CHECK_LIMITS)
+    };
+    let info = qemu_img(&["info", "-U", "-f", "qcow2", "--output=json"]).unwrap_or_default();
+    let info: Value = serde_json::from_slice(&info).unwrap_or_default();
+    let backing = text_at(&info, "/backing-filename");
+    // A conversion reads the backing file too.
+    if accepts == Accepts::RawOrQcow2 && !backing.is_empty() {
+        fail!(
+            "{file}: it is an overlay of {backing}, and an image must have all of its data itself: qemu-img convert -O qcow2 {file} {file}.whole makes one"
+        );
+    }
+    match qemu_img(&["check", "-q", "-U", "-f", "qcow2"]) {
+        Err(CommandError::Failed { status, .. }) if status.code() == Some(DAMAGED) => fail!(
+            "{file}: the image is damaged or cut off: was it copied or downloaded in full? qemu-img check {file} says more"
+        ),
+        // Without qemu-img the launcher refuses it.
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +183,37 @@ mod tests {
         check_content(image.path(), Accepts::Convertible).unwrap();
         write(b"<html>");
         assert!(refused(image.path(), Accepts::Convertible).contains("a web page"));
+    }
+
+    #[test]
+    fn a_qcow2_image_has_all_of_its_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, overlay) = (dir.path().join("image"), dir.path().join("overlay"));
+        let shell = |line: String| {
+            let done = std::process::Command::new("sh")
+                .args(["-c", &line])
+                .output();
+            assert!(done.unwrap().status.success(), "{line}");
+        };
+        let (base, top) = (image.display(), overlay.display());
+        shell(format!(
+            "qemu-img create -q -f qcow2 {base} 8M && qemu-io -c 'write 0 4M' {base}"
+        ));
+        shell(format!(
+            "qemu-img create -q -f qcow2 -b {base} -F qcow2 {top}"
+        ));
+        check_content(&image, Accepts::RawOrQcow2).unwrap();
+        check_content(&overlay, Accepts::Convertible).unwrap();
+        let text = refused(&overlay, Accepts::RawOrQcow2);
+        assert!(text.contains(&format!("an overlay of {base}")), "{text}");
+        fs::File::options()
+            .write(true)
+            .open(&image)
+            .unwrap()
+            .set_len(3 << 20)
+            .unwrap();
+        let text = refused(&image, Accepts::RawOrQcow2);
+        assert!(text.contains("cut off"), "{text}");
     }
 
     #[test]
