@@ -21,6 +21,7 @@ use crate::host::failure::{self, Failure};
 use crate::host::registry::VmDir;
 use crate::host::status;
 use crate::json::list_mut;
+use crate::new_file::check_overwrite;
 use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::{CallError, Client};
@@ -38,6 +39,9 @@ pub struct DebugArgs {
     /// here
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Overwrite FILE if it is there
+    #[arg(long)]
+    force: bool,
     /// The launcher's log, such as `kubectl logs` prints it; that of a launcher that `run` has
     /// started is found
     #[arg(long, value_name = "FILE")]
@@ -50,6 +54,8 @@ pub struct DebugArgs {
 /// The launcher does not answer at all and no VM of `run` has left anything, or the archive cannot
 /// be written.
 pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let out = args.out.clone().unwrap_or_else(default_name);
+    check_overwrite(&out, args.force)?;
     let dir = args.vm.target().resolve()?;
     let mut report = Report::default();
     match connect(&dir).await {
@@ -77,7 +83,6 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     if !report.has(LAUNCHER_LOG) {
         report.lacks("no log: give one with --log (kubectl logs POD -c compute)");
     }
-    let out = args.out.clone().unwrap_or_else(default_name);
     let missing = report.missing.clone();
     let archive = report.archive().map_err(FileError::on("write", &out))?;
     if out == Path::new("-") {
