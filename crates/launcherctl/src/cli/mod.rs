@@ -11,6 +11,7 @@
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`],
 //! with its function.
 
+mod completion;
 mod help;
 
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::env::Shells;
 
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
@@ -240,7 +241,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 /// Entry point; `arguments` follow the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(code) = complete(&arguments) {
+    if let Some(code) = completion::complete(&arguments) {
         return code;
     }
     let format = if wants_json(&arguments) {
@@ -287,21 +288,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             };
             print_error(format, &text, error.details());
             ExitCode::FAILURE
-        }
-    }
-}
-
-/// Answers a shell that asks for completions, by the environment variable COMPLETE.
-fn complete(arguments: &[OsString]) -> Option<ExitCode> {
-    let program = OsString::from("launcherctl");
-    let arguments = [&program].into_iter().chain(arguments).cloned();
-    let directory = std::env::current_dir().ok();
-    match CompleteEnv::with_factory(command).try_complete(arguments, directory.as_deref()) {
-        Ok(false) => None,
-        Ok(true) => Some(ExitCode::SUCCESS),
-        Err(error) => {
-            let _ = error.print();
-            Some(ExitCode::from(2))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::Value;
 
 use super::registry::VmDir;
@@ -26,10 +27,10 @@ use api::pod_paths::{
 #[derive(Debug, Args)]
 pub struct ConfigDataArgs {
     /// The files of a directory (or one file) are the ConfigMap NAME
-    #[arg(long = "config-map", value_name = "NAME=DIR")]
+    #[arg(long = "config-map", value_name = "NAME=DIR", add = ArgValueCompleter::new(NamedPath::candidates))]
     config_maps: Vec<NamedPath>,
     /// The files of a directory (or one file) are the Secret NAME
-    #[arg(long = "secret", value_name = "NAME=DIR")]
+    #[arg(long = "secret", value_name = "NAME=DIR", add = ArgValueCompleter::new(NamedPath::candidates))]
     secrets: Vec<NamedPath>,
 }
 
