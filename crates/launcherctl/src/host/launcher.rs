@@ -305,13 +305,17 @@ impl<'a> LauncherProcess<'a> {
         }
         if !self.is_down {
             let grace = grace(self.vm.vmi);
-            let is_known = self.note_obstacle(grace).await;
+            let shut_down = async {
+                let is_known = self.note_obstacle(grace).await;
+                timeout(grace, self.shut_down_guest(is_known)).await
+            };
             let kill_reason = tokio::select! {
-                ended = timeout(grace, self.shut_down_guest(is_known)) => match ended {
+                biased;
+                () = stop.forced() => Some("the guest is forced off".to_owned()),
+                ended = shut_down => match ended {
                     Ok(ended) => { ended?; None }
                     Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
-                () = stop.forced() => Some("the guest is forced off".to_owned()),
             };
             if let Some(why) = kill_reason {
                 self.vm.progress.note(&why);
