@@ -2,6 +2,7 @@
 //! people.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -115,6 +116,9 @@ pub struct Facts {
     pub stopped_qemu: Option<i32>,
     /// The end of the serial console's log; `None` without a console.
     pub console: Option<String>,
+    /// Whether somebody has removed the VM's directory.
+    pub is_directory_removed: bool,
+    pub removed_image: Option<RemovedImage>,
     /// The disk that a BIOS would boot, if its image has no boot sector.
     pub unbootable_disk: Option<String>,
     /// The hook sidecars that have changed the domain.
@@ -123,13 +127,38 @@ pub struct Facts {
     pub memory_events: String,
 }
 
+/// The user's image of a claim or a host disk, of which the VM has the last link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedImage {
+    pub volume: String,
+    /// Where it was.
+    pub file: String,
+    pub last_link: PathBuf,
+}
+
+impl RemovedImage {
+    /// What is wrong, and what brings the image back.
+    #[must_use]
+    pub fn explained(&self) -> (String, String) {
+        let Self {
+            volume,
+            file,
+            last_link,
+        } = self;
+        (
+            format!("{file} of volume {volume} goes with the VM, which has its last link"),
+            format!("ln {} {file} brings it back", last_link.display()),
+        )
+    }
+}
+
 /// Where the launcher's advice for a repeated call begins in its message.
 const IN_BACKGROUND: &str = "; it continues in the background";
 
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     not_there,
     without_supervisor,
     stopped_supervisor,
@@ -138,6 +167,7 @@ const RULES: [Rule; 16] = [
     stopped_qemu,
     guest_stopped,
     memory_short,
+    image_removed,
     shutdown_ignored,
     migration,
     nothing_to_boot,
@@ -210,6 +240,11 @@ fn not_there(facts: &Facts) -> Option<Problem> {
             let logs = "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them";
             with_own_remedy("the VM has failed", reason, logs)
         }
+        Condition::Lost(Some(pid)) if facts.is_directory_removed => Problem::new(
+            "the VM is lost",
+            format!("its directory was removed, and its guest still runs (QEMU is process {pid})"),
+            "shut it down from inside if you can, launcherctl stop{vm} forces it off",
+        ),
         Condition::Lost(Some(pid)) => Problem::new(
             "the VM is lost",
             format!("its launcher was killed, and its guest still runs (QEMU is process {pid})"),
@@ -395,6 +430,11 @@ fn memory_short(facts: &Facts) -> Option<Problem> {
     }
 }
 
+fn image_removed(facts: &Facts) -> Option<Problem> {
+    let (cause, next) = facts.removed_image.as_ref()?.explained();
+    Some(Problem::new("a disk's image was removed", cause, &next))
+}
+
 fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
     let grace = facts.domain.spec.metadata.kube_virt.grace_period.as_ref()?;
     let asked = grace.deletion_timestamp?.as_second();
@@ -413,7 +453,10 @@ fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
             "launcherctl stop{vm} asks again, and forces it off after its grace period",
         ),
         false => (
-            format!("is forced off in {left} s"),
+            match left {
+                0 => "is being forced off".to_owned(),
+                left => format!("is forced off in {left} s"),
+            },
             "launcherctl stop{vm} --force forces it off now",
         ),
     };
@@ -433,7 +476,7 @@ fn migration(facts: &Facts) -> Option<Problem> {
         Problem::new(
             "a migration is under way",
             "the guest moves to another launcher",
-            "launcherctl migration{vm} --follow shows how far it is",
+            "launcherctl migration{vm} --follow shows how far it is, Ctrl-C cancels it where launcherctl migrate runs",
         )
     } else if migration.failed && !refusal::is_cancelled(&migration.failure_reason) {
         let report = "launcherctl migration{vm} shows how it went";

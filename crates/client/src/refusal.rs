@@ -25,8 +25,11 @@ pub const NO_AGENT: &str =
 /// Remedy for a connection to libvirt that has ended.
 const LOST_DAEMON: &str = "libvirt's daemon, or the other side of the migration, has ended: the guest runs on, so try again";
 
+/// Remedy for a guest whose memory is not to be had.
+const NO_MEMORY: &str = "the machine has too little free memory for this guest, or a limit forbids as much (ulimit -v): make spec.domain.memory.guest smaller, or raise the limit";
+
 /// A frequent cause: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 24] = [
+const REMEDIES: [(&str, &str); 25] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -98,13 +101,11 @@ const REMEDIES: [(&str, &str); 24] = [
         "failed to initialize kvm",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
     ),
+    ("cannot set up guest memory", NO_MEMORY),
+    ("Cannot allocate memory", NO_MEMORY),
     (
-        "cannot set up guest memory",
-        "the machine has too little free memory for this guest: make spec.domain.memory.guest smaller",
-    ),
-    (
-        "Cannot allocate memory",
-        "the machine has too little free memory for this guest: make spec.domain.memory.guest smaller",
+        "waiting to open tray",
+        "the guest has mounted the medium, or locked the drive: umount it in the guest, then try again",
     ),
     (
         "An error occurred, but the cause is unknown",
@@ -112,7 +113,7 @@ const REMEDIES: [(&str, &str); 24] = [
     ),
     (
         "No space left on device",
-        "a file system is full: df shows which; --root or TMPDIR choose another one for a VM of run",
+        "a file system is full: df shows which; make space, or choose another one (for the files of a VM of run: --root or TMPDIR)",
     ),
 ];
 

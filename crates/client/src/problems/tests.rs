@@ -73,6 +73,23 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); launcherctl stop web forces it off",
         ),
         (
+            with(|facts| {
+                facts.condition = Condition::Lost(Some(7));
+                facts.is_directory_removed = true;
+            }),
+            "the VM is lost: its directory was removed, and its guest still runs (QEMU is process 7); shut it down from inside if you can, launcherctl stop web forces it off",
+        ),
+        (
+            with(|facts| {
+                facts.removed_image = Some(RemovedImage {
+                    volume: "data".to_owned(),
+                    file: "/home/me/data.img".to_owned(),
+                    last_link: "/d/data/disk.img".into(),
+                });
+            }),
+            "a disk's image was removed: /home/me/data.img of volume data goes with the VM, which has its last link; ln /d/data/disk.img /home/me/data.img brings it back",
+        ),
+        (
             with(|facts| facts.condition = Condition::Lost(None)),
             "the VM is lost: its launcher was killed or has ended, and its guest does not run; launcherctl stop web removes what is left of it",
         ),
@@ -191,6 +208,15 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             Facts {
+                now: seconds() + 95,
+                ..metadata(
+                    json!({"GracePeriod": {"DeletionTimestamp": BEGAN, "DeletionGracePeriodSeconds": 90}}),
+                )
+            },
+            "the guest has not shut down yet (since 2026-01-02T03:04:05Z): it was asked to, and is being forced off; launcherctl stop web --force forces it off now",
+        ),
+        (
+            Facts {
                 // Later than a shutdown that has asked too.
                 stop_began: Some(seconds() + 20),
                 ..metadata(
@@ -210,7 +236,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             metadata(json!({"Migration": {"StartTimestamp": BEGAN}})),
-            "a migration is under way (since 2026-01-02T03:04:05Z): the guest moves to another launcher; launcherctl migration web --follow shows how far it is",
+            "a migration is under way (since 2026-01-02T03:04:05Z): the guest moves to another launcher; launcherctl migration web --follow shows how far it is, Ctrl-C cancels it where launcherctl migrate runs",
         ),
         (
             metadata(

@@ -1,7 +1,9 @@
 //! Collects what the rules of `client::problems` look at.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{DirEntry, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::console_log::console_log_file;
@@ -11,7 +13,7 @@ use super::remains;
 use super::start_args::SuperviseArgs;
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::Client;
-use client::problems::{Condition, Facts};
+use client::problems::{Condition, Facts, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
@@ -30,6 +32,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.launcher = client.debug().await.unwrap_or_default();
         facts.metrics = client.metrics().await.unwrap_or_default();
     }
+    facts.is_directory_removed = !dir.root().exists();
     facts.stopped_supervisor = dir.stopped_supervisor().await;
     if dir.is_of_run() && !facts.launcher.problems.is_empty() {
         facts.stopped_libvirt = remains::stopped_libvirt(dir.root());
@@ -44,6 +47,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.stop_began = supervisor.and_then(Current::asked_to_shut_down);
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
+        facts.removed_image = removed_image(dir, &args.files);
         facts.files = args.files;
     }
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
@@ -61,6 +65,27 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     };
     facts.stopped_qemu = qemu.filter(|pid| procfs::is_stopped(*pid));
     facts.memory_events = procfs::memory_events(&process);
+}
+
+/// The first of the user's files that goes with the VM.
+pub fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
+    // The images of a directory that stays are kept.
+    let mut removed = files
+        .iter()
+        .filter(|(_, file)| dir.is_temporary() && !Path::new(file).exists());
+    removed.find_map(|(volume, file)| {
+        let mount = dir.path(&PodPaths::default().claim_dir(volume));
+        let mut images = std::fs::read_dir(mount).ok()?.flatten();
+        let is_last = |image: &DirEntry| {
+            let metadata = image.metadata();
+            metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1)
+        };
+        Some(RemovedImage {
+            volume: volume.clone(),
+            file: file.clone(),
+            last_link: images.find(is_last)?.path(),
+        })
+    })
 }
 
 /// The user's hook sidecars that have changed the domain, by the launcher's report.

@@ -305,7 +305,9 @@ pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
     let inode = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
     let wanted = inode(root);
     let mut vms = all()?.into_iter();
-    Ok(vms.find(|(_, vm)| wanted.is_some() && inode(vm.root()) == wanted))
+    // Somebody may have removed it.
+    let is_same = |vm: &VmDir| wanted.is_some() && inode(vm.root()) == wanted || vm.root() == root;
+    Ok(vms.find(|(_, vm)| is_same(vm)))
 }
 
 /// All VMs with their names, including those whose launcher ended without their supervisor.

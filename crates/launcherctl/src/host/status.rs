@@ -116,7 +116,8 @@ impl VmStatus {
             (_, false, Some(false)) => Some("its supervisor was killed"),
             _ => None,
         };
-        let is_of_run = self.supervised.is_some();
+        // Without its directory only its name is known.
+        let is_of_run = self.supervised.is_some() || condition == Condition::Lost(self.guest_pid);
         Facts {
             name: if is_of_run {
                 self.name.clone()
@@ -177,7 +178,9 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
         supervised: is_of_run.then(|| dir.is_supervised()),
         started_by_hand: is_started_by_hand(dir),
         // PIDs inside a pod differ from those outside.
-        guest_pid: is_of_run.then(|| remains::guest(dir.root())).flatten(),
+        guest_pid: (is_of_run || !dir.root().exists())
+            .then(|| remains::guest(dir.root()))
+            .flatten(),
         problems: Vec::new(),
     };
     (status, domain)

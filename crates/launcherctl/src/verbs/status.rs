@@ -31,8 +31,12 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
     if target.name.is_none() {
         check_has_vm(&dir).await?;
     }
-    let name = match (&target.name, Failure::load(&dir)) {
-        (Some(name), _) => name.clone(),
+    let listed = registry::find_in(dir.root()).ok().flatten();
+    let name = match (
+        target.name.or(listed.map(|(name, _)| name)),
+        Failure::load(&dir),
+    ) {
+        (Some(name), _) => name,
         (None, Some(failure)) => failure.name,
         (None, None) => last_vmi(&dir).await.metadata.name,
     };

@@ -18,6 +18,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -29,6 +30,7 @@ use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
 use crate::host::control::{ControlClient, Phase};
+use crate::host::data_volumes;
 use crate::host::network::{Network, NetworkArgs};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::processes::{find_on_path, tool};
@@ -54,7 +56,7 @@ pub struct RunArgs {
     /// VMI or VM manifest, YAML or JSON; `-` is standard input
     manifest: PathBuf,
     /// Use FILE as the image of volume NAME (container disks are read from it, claims live in it)
-    #[arg(long = "disk", value_name = "NAME=FILE")]
+    #[arg(long = "disk", value_name = "NAME=FILE", add = ArgValueCompleter::new(NamedPath::candidates))]
     disks: Vec<NamedPath>,
     /// Keep the VM's files in DIR instead of a directory that goes with the VM
     #[arg(long, value_name = "DIR")]
@@ -229,7 +231,13 @@ fn prepare(
         // A directory of --root may have an earlier VM's.
         None => Network::remove(dir),
     }
-    let files = args.disks.iter().filter_map(|NamedPath { name, path }| {
+    // A DataVolume has a copy.
+    let is_used = |name: &str| {
+        let volume = manifest.volumes().find(|(volume, _)| *volume == name);
+        volume.is_some_and(|(_, volume)| data_volumes::find(manifest.others(), volume).is_none())
+    };
+    let disks = args.disks.iter().filter(|disk| is_used(&disk.name));
+    let files = disks.filter_map(|NamedPath { name, path }| {
         let file = path.canonicalize().ok()?;
         Some((name.clone(), file.to_str()?.to_owned()))
     });
