@@ -4,15 +4,15 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::console::read_until;
 use super::{
-    directory, kill_process_of, laptop, nothing_runs, processes, rows, rows_until, run_arguments,
-    start_detached, supervisor,
+    StopAll, directory, kill_process_of, laptop, nothing_runs, processes, rows, rows_until,
+    run_arguments, start_detached, supervisor,
 };
-use crate::harness::UP;
-use crate::launcherctl::{done, launcherctl, refused, signal};
+use crate::harness::{UP, Vmi, output_of};
+use crate::launcherctl::{Laptop, done, launcherctl, refused, signal};
 
 #[tokio::test]
 async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
@@ -120,6 +120,54 @@ async fn the_name_of_a_lost_vm_is_free_once_its_guest_has_ended() {
     start_detached(&laptop).await;
     assert!(!root.exists(), "the lost VM's directory is left");
     assert_eq!(done(&home, &["stop", "laptop"]).await, "laptop: has ended");
+}
+
+#[tokio::test]
+async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
+    let laptop = Laptop::of(Vmi::new("laptop").volume(
+        json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
+        json!({"name": "data", "disk": {"bus": "virtio"}}),
+    ));
+    let (home, image) = (laptop.path(""), laptop.path("data.img"));
+    let _stop = StopAll(home.clone());
+    std::fs::write(&image, [7; 512]).unwrap();
+    let mut run = launcherctl(&home);
+    run.args(run_arguments(&laptop))
+        .args(["--detach", "--disk", &format!("data={}", image.display())])
+        .env("TMPDIR", &home);
+    assert!(output_of(run).await.status.success());
+
+    std::fs::remove_file(&image).unwrap();
+    let expected = format!("{} of volume data goes with the VM", image.display());
+    let status = done(&home, &["status", "-o", "json"]).await;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let problem = &status["problems"][0];
+    assert!(
+        problem["cause"].as_str().unwrap().starts_with(&expected),
+        "{problem}"
+    );
+    let refusal = refused(&home, &["stop"]).await;
+    assert!(refusal.contains(&expected), "{refusal}");
+    // As the next step says.
+    let remedy = problem["next"].as_str().unwrap();
+    let link: Vec<&str> = remedy.split(' ').take(3).collect();
+    assert_eq!(link[0], "ln");
+    std::fs::hard_link(link[1], link[2]).unwrap();
+    assert_eq!(std::fs::read(&image).unwrap(), [7; 512]);
+
+    let root = directory(&laptop).await;
+    std::fs::remove_dir_all(&root).unwrap();
+    for verb in [["list"].as_slice(), &["status"]] {
+        let shown = done(&home, verb).await;
+        let cause = "its directory was removed, and its guest still runs (QEMU is process ";
+        assert!(shown.contains(cause), "{shown}");
+    }
+    assert_eq!(
+        done(&home, &["stop"]).await,
+        "laptop: is forced off, without its supervisor"
+    );
+    nothing_runs(&laptop).await;
+    assert!(image.exists() && rows(&laptop).await.is_empty());
 }
 
 #[tokio::test]

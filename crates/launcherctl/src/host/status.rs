@@ -117,7 +117,7 @@ impl VmStatus {
             _ => None,
         };
         // Without its directory only its name is known.
-        let is_of_run = self.supervised.is_some() || condition == Condition::Lost(self.guest_pid);
+        let is_of_run = self.supervised.is_some() || self.state == LOST;
         Facts {
             name: if is_of_run {
                 self.name.clone()
@@ -159,6 +159,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
     let other = domain.spec.memory_bytes().filter(|it| Some(*it) != bytes);
     let network = Network::load(dir).ok().flatten();
     let is_of_run = dir.is_of_run();
+    let has_guest = is_of_run || state == LOST;
     let status = VmStatus {
         name: name.to_owned(),
         namespace: vmi.metadata.namespace,
@@ -178,9 +179,7 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
         supervised: is_of_run.then(|| dir.is_supervised()),
         started_by_hand: is_started_by_hand(dir),
         // PIDs inside a pod differ from those outside.
-        guest_pid: (is_of_run || !dir.root().exists())
-            .then(|| remains::guest(dir.root()))
-            .flatten(),
+        guest_pid: has_guest.then(|| remains::guest(dir.root())).flatten(),
         problems: Vec::new(),
     };
     (status, domain)
