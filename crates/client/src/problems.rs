@@ -146,7 +146,9 @@ impl RemovedImage {
             last_link,
         } = self;
         (
-            format!("{file} of volume {volume} goes with the VM, which has its last link"),
+            format!(
+                "the VM has the last link to {file} of volume {volume}, which is lost when the VM ends"
+            ),
             format!("ln {} {file} brings it back", last_link.display()),
         )
     }

@@ -138,7 +138,10 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     assert!(output_of(run).await.status.success());
 
     std::fs::remove_file(&image).unwrap();
-    let expected = format!("{} of volume data goes with the VM", image.display());
+    let expected = format!(
+        "the VM has the last link to {} of volume data",
+        image.display()
+    );
     let status = done(&home, &["status", "-o", "json"]).await;
     let status: Value = serde_json::from_str(&status).unwrap();
     let problem = &status["problems"][0];

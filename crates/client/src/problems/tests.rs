@@ -87,7 +87,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                     last_link: "/d/data/disk.img".into(),
                 });
             }),
-            "a disk's image was removed: /home/me/data.img of volume data goes with the VM, which has its last link; ln /d/data/disk.img /home/me/data.img brings it back",
+            "a disk's image was removed: the VM has the last link to /home/me/data.img of volume data, which is lost when the VM ends; ln /d/data/disk.img /home/me/data.img brings it back",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(None)),

@@ -33,7 +33,8 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.metrics = client.metrics().await.unwrap_or_default();
     }
     // The launcher may have made a part of it again.
-    facts.is_directory_removed = !dir.is_of_run();
+    let is_lost = matches!(facts.condition, Condition::Lost(_));
+    facts.is_directory_removed = is_lost && !dir.is_of_run();
     facts.stopped_supervisor = dir.stopped_supervisor().await;
     if dir.is_of_run() && !facts.launcher.problems.is_empty() {
         facts.stopped_libvirt = remains::stopped_libvirt(dir.root());
