@@ -136,6 +136,7 @@ async fn what_is_below_a_root_is_for_its_user_only() {
         "var",
     ];
     assert!(sockets.iter().all(|name| vm.root().join(name).exists()));
+    vm.done(&["stop", "--force"]).await;
 }
 
 #[tokio::test]
