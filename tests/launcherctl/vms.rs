@@ -46,6 +46,12 @@ fn the_only_vm_needs_no_name_though_it_has_failed() {
     let several = said("status");
     has(&several, "none of the VMs here is running (");
     has(&several, "--name chooses one");
+    // A manifest names its VM.
+    let manifest = home.path().join("db.yaml");
+    let text = "kind: VirtualMachineInstance\nmetadata: {name: db}\nspec: {domain: {memory: {guest: 64Mi}}}\n";
+    std::fs::write(&manifest, text).unwrap();
+    let plan = said(&format!("plan {}", manifest.display()));
+    has(&plan, "db has failed: no disk");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::target::{Target, TargetError, last_vmi, read_manifest, vm_name};
 use crate::error::CtlError;
 use crate::host::network::notes_of_links;
-use crate::host::registry::VmDir;
+use crate::host::registry::{self, VmDir};
 use crate::json::{list_at, push, text_at, text_or_dash};
 use crate::manifest::{Manifest, ManifestError, in_manifest};
 use crate::view::output::{Format, Line, answer, say};
@@ -43,7 +43,8 @@ impl Update {
             Some(file) => Some((file, read_manifest(file)?)),
             None => None,
         };
-        let (dir, client) = args.target.connect().await?;
+        let manifest = given.as_ref().map(|(_, manifest)| manifest);
+        let (dir, client) = target(args, manifest).connect().await?;
         let sent = last_vmi(&dir, &client).await;
         let (vmi, restart) = match given {
             None => (sent?.ok_or(TargetError::NeedsVmi)?, dir.load_restart()),
@@ -58,6 +59,18 @@ impl Update {
             vmi,
             restart,
         })
+    }
+}
+
+/// The chosen VM, else the one of the manifest's name, if there is one.
+fn target(args: &PlanArgs, manifest: Option<&Manifest>) -> Target {
+    let name = manifest.map(|manifest| text_at(manifest.value(), "/metadata/name"));
+    match name.filter(|name| registry::find(name).is_ok()) {
+        Some(name) if args.target.name.is_none() && args.target.root.is_none() => Target {
+            name: Some(name.to_owned()),
+            root: None,
+        },
+        _ => args.target.clone(),
     }
 }
 
