@@ -34,8 +34,8 @@ const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Migration<'a> {
     source: &'a Side,
     target: &'a Side,
-    /// The VMI as last sent, without the migration.
-    sent: &'a Value,
+    /// The VMI as last sent, without the migration and what waits for a restart.
+    sent: Value,
     vmi: Value,
     /// The sent VMI's fields that wait for a restart, in a plan's format.
     restart: Vec<Value>,
@@ -60,20 +60,18 @@ impl<'a> Migration<'a> {
         check_match(source, target)?;
         let domain = source.guest().await?;
         let is_paused = domain.status.status == LifeCycle::Paused;
+        // Only our launcher has a plan.
+        let plan = source.client.plan(sent).await.unwrap_or_default();
+        let pending = list_at(&plan, "/restart");
+        let sent = vmi::without_pending(sent, pending);
         let moved = match target.is_pod() {
             true => sent.clone(),
-            false => vmi::with_shared_host_disks(sent),
+            false => vmi::with_shared_host_disks(&sent),
         };
         let mut vmi = vmi::migrating(&moved, &target.setup.pod_name, is_paused);
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
-        // Only our launcher has a plan.
-        let plan = source.client.plan(sent).await.unwrap_or_default();
-        let restart = [
-            source.dir.load_restart(),
-            list_at(&plan, "/restart").to_vec(),
-        ]
-        .concat();
+        let restart = [source.dir.load_restart(), pending.to_vec()].concat();
         let options = last.map(|last| last.options).unwrap_or_default();
         Ok(Self {
             source,
@@ -242,9 +240,9 @@ impl<'a> Migration<'a> {
             return Ok(());
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
-        target.store_vmi(self.sent)?;
+        target.store_vmi(&self.sent)?;
         target.store_restart(&self.restart)?;
-        let name = text_at(self.sent, "/metadata/name");
+        let name = text_at(&self.sent, "/metadata/name");
         Ok(registry::follow(name, source, target)?)
     }
 

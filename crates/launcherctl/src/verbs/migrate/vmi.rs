@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::json::{find_named, is_object_at, is_true_at, list_at, list_mut, push, set, text_at};
 use crate::manifest::config_data::GENERATED;
@@ -18,6 +18,41 @@ pub fn with_shared_host_disks(vmi: &Value) -> Value {
         }
     }
     vmi
+}
+
+/// The VMI with the values that the guest was started with, for the fields of a plan that wait for
+/// a restart: the target takes what it gets for the guest's.
+pub fn without_pending(vmi: &Value, fields: &[Value]) -> Value {
+    let mut vmi = vmi.clone();
+    for field in fields {
+        if let Some((parent, key)) = parent_of(&mut vmi, text_at(field, "/field")) {
+            match field.get("before") {
+                None | Some(Value::Null) => parent.remove(key),
+                Some(before) => parent.insert(key.to_owned(), before.clone()),
+            };
+        }
+    }
+    vmi
+}
+
+/// The object with a field such as `spec.domain.devices.disks[data].cache`, and the field's key.
+fn parent_of<'a, 'f>(
+    vmi: &'a mut Value,
+    field: &'f str,
+) -> Option<(&'a mut Map<String, Value>, &'f str)> {
+    let (parents, key) = field.rsplit_once('.')?;
+    let mut at = vmi;
+    for step in parents.split('.') {
+        let (key, item) = step.split_once('[').unwrap_or((step, ""));
+        at = at.get_mut(key)?;
+        if let Some(name) = item.strip_suffix(']') {
+            let mut items = at.as_array_mut()?.iter_mut();
+            at = items.find(|item| text_at(item, "/name") == name)?;
+        }
+    }
+    // Devices of the start are not in the VMI that is sent anew.
+    let object = at.as_object_mut()?;
+    (!key.ends_with(']')).then_some((object, key))
 }
 
 /// The VMI migrating to the pod of this name.
@@ -87,6 +122,24 @@ mod tests {
     fn method(volumes: Value) -> Value {
         let vmi = json!({"spec": {"volumes": volumes}});
         migrating(&vmi, "", false)["status"]["migrationMethod"].clone()
+    }
+
+    #[test]
+    fn what_waits_for_a_restart_is_not_taken_for_the_guests() {
+        let vmi = json!({"spec": {"domain": {"cpu": {"sockets": 2, "model": "max"},
+            "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "none"}]}}}});
+        let fields = [
+            json!({"field": "spec.domain.cpu.sockets", "before": 1, "after": 2}),
+            json!({"field": "spec.domain.cpu.model", "before": null, "after": "max"}),
+            json!({"field": "spec.domain.devices.disks[b].cache", "before": "writeback"}),
+            json!({"field": "spec.volumes[new]", "after": {}}),
+            json!({"field": "spec.gone.x", "before": 1}),
+        ];
+        assert_eq!(
+            without_pending(&vmi, &fields),
+            json!({"spec": {"domain": {"cpu": {"sockets": 1},
+                "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "writeback"}]}}}})
+        );
     }
 
     #[test]
