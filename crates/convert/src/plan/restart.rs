@@ -233,9 +233,13 @@ impl Judge<'_> {
                 (!self.is_hotpluggable(volume)).then_some(Needs::Restart)
             }
             ["spec", "domain", "devices", "disks", disk] => {
-                // A volume that comes or goes with its disk is named itself.
-                let volume_stays = self.volumes.iter().all(|it| it.contains_key(disk));
-                (volume_stays && !self.is_hotpluggable(disk)).then_some(Needs::Restart)
+                match self.volumes.each_ref().map(|it| it.contains_key(disk)) {
+                    [true, true] => (!self.is_hotpluggable(disk)).then_some(Needs::Restart),
+                    // An empty drive.
+                    [false, false] => Some(Needs::Restart),
+                    // A volume that comes or goes with its disk is named itself.
+                    _ => None,
+                }
             }
             ["spec", "domain", "devices", "disks", disk, ..] if self.is_hotpluggable(disk) => None,
             ["spec", "networks", _]
@@ -385,6 +389,18 @@ mod tests {
         );
         let same = fields(|vmi| vmi["spec"]["domain"]["memory"]["guest"] = json!("262144Ki"));
         assert!(same.is_empty(), "{same:?}");
+    }
+
+    #[test]
+    fn a_drive_that_comes_or_goes_empty_needs_a_restart() {
+        let found = fields(|vmi| {
+            let drive = json!({"name": "cd", "cdrom": {"bus": "sata"}});
+            push(vmi, "/spec/domain/devices/disks", drive);
+        });
+        assert_eq!(
+            found,
+            ["needs a restart: spec.domain.devices.disks[cd] is new"]
+        );
     }
 
     #[test]

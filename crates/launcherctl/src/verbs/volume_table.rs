@@ -14,7 +14,7 @@ use terminal::human_size;
 use terminal::table;
 
 /// The disk of a volume.
-fn find_disk<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
+pub fn find_disk<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
     let mut disks = domain.spec.devices.disks.iter();
     disks.find(|disk| disk.volume() == name)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::target::{Target, TargetError, check_processes, last_vmi};
 
-use super::volume_table::{Row, find_attached, find_disk_of_file, text};
+use super::volume_table::{Row, find_attached, find_disk, find_disk_of_file, text};
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
@@ -97,6 +97,16 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     // A paused guest sees the disk once it is resumed.
     if !GuestState::of(domain.as_ref()).has_process() {
         check_runs(domain.as_ref())?;
+    }
+    if is_medium
+        && !domain
+            .as_ref()
+            .is_some_and(|it| find_disk(it, &args.name).is_some())
+    {
+        fail!(
+            "the guest does not have the CD-ROM drive {}, which came into the VMI while it ran: stop the VM and run it again",
+            args.name
+        );
     }
     check_not_attached(&args.name, &args.file, domain.as_ref())?;
     let image = image_path(dir, &args.name);
