@@ -29,7 +29,7 @@ const LOST_DAEMON: &str = "libvirt's daemon, or the other side of the migration,
 const NO_MEMORY: &str = "the machine has too little free memory for this guest, or a limit forbids as much (ulimit -v): make spec.domain.memory.guest smaller, or raise the limit";
 
 /// A frequent cause: a part of the text, and the remedy.
-const REMEDIES: [(&str, &str); 25] = [
+const REMEDIES: [(&str, &str); 27] = [
     (
         "failed to set MSR",
         "KVM does not work here (a machine without virtualization, or one inside another): run with --emulate",
@@ -103,6 +103,14 @@ const REMEDIES: [(&str, &str); 25] = [
     ),
     ("cannot set up guest memory", NO_MEMORY),
     ("Cannot allocate memory", NO_MEMORY),
+    (
+        "disk device='lun'",
+        "a lun disk needs a block device, and this volume is a file: write disk in place of lun",
+    ),
+    (
+        "Unknown CPU model",
+        "spec.domain.cpu.model: libvirt does not know it; leave it out, or choose one of virsh cpu-models x86_64",
+    ),
     (
         "waiting to open tray",
         "the guest has mounted the medium, or locked the drive: umount it in the guest, then try again",
