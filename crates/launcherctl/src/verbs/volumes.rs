@@ -98,11 +98,8 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     if !GuestState::of(domain.as_ref()).has_process() {
         check_runs(domain.as_ref())?;
     }
-    if is_medium
-        && !domain
-            .as_ref()
-            .is_some_and(|it| find_disk(it, &args.name).is_some())
-    {
+    let drive = domain.as_ref().and_then(|it| find_disk(it, &args.name));
+    if is_medium && drive.is_none() {
         fail!(
             "the guest does not have the CD-ROM drive {}, which came into the VMI while it ran: stop the VM and run it again",
             args.name
