@@ -318,8 +318,10 @@ fn place(home: &Path, name: &str) -> Option<PathBuf> {
     std::fs::read_link(home.join("launcherctl").join(name)).ok()
 }
 
-/// Sends the VMI with volumes that only a start could give the guest. They have no image, and must not hinder a migration.
-async fn sync_new_volumes(home: &Path, vmi: &Vmi) {
+/// Sends the VMI with volumes and a socket that only a start could give the guest. The volumes have no image, and must
+/// not hinder a migration.
+async fn sync_what_needs_a_restart(home: &Path, vmi: &Vmi) {
+    let vmi = vmi.clone().set("/spec/domain/cpu/sockets", json!(2));
     let mut vmi = vmi.value().clone();
     for (name, source) in [
         (
@@ -402,7 +404,7 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
     let read = "echo 3 >/proc/sys/vm/drop_caches; md5sum </dev/vdb; md5sum </dev/vdc";
     let content = guest.run(read).await;
     drop(guest);
-    sync_new_volumes(home, &vmi).await;
+    sync_what_needs_a_restart(home, &vmi).await;
 
     // The second time from a daemon to another one. Without a terminal the first one does not stay either.
     let mut place_now = before;
@@ -428,6 +430,12 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         assert!(ports.insert(port), "{port} is that of the source");
         let port = u16::try_from(port).unwrap();
         std::net::TcpStream::connect(("127.0.0.1", port)).expect("leads to the guest");
+    }
+    let later = laptop.path("later.json");
+    for words in [["plan"].as_slice(), &["plan", later.to_str().unwrap()]] {
+        let plan = done(home, words).await;
+        let expected = "needs a restart: spec.domain.cpu.sockets: 1 becomes 2";
+        assert_eq!(plan.matches(expected).count(), 1, "{plan}");
     }
     let (success, text) = ended(first).await;
     assert!(success, "{text}");
