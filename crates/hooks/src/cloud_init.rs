@@ -16,29 +16,66 @@ use domain::excerpt;
 pub const MAX_VALUES: usize = 1 << 16;
 
 const TEXT: &str = "a string";
+const NUMBER: &str = "a number";
 const LIST: &str = "a list";
 const OBJECT: &str = "an object";
-/// KubeVirt's Go struct `CloudInitData`, with the types of its fields.
-const FIELDS: [(&str, &str); 7] = [
-    ("DataSource", TEXT),
-    ("NoCloudMetaData", OBJECT),
-    ("ConfigDriveMetaData", OBJECT),
-    ("UserData", TEXT),
-    ("NetworkData", TEXT),
-    ("DevicesData", LIST),
-    ("VolumeName", TEXT),
-];
-/// The texts in both kinds of metadata.
-const TEXTS_OF_METADATA: [&str; 8] = [
-    "instance-type",
-    "instance-id",
-    "local-hostname",
-    "instance_type",
-    "instance_id",
-    "local_hostname",
-    "hostname",
-    "uuid",
-];
+
+/// A type in Go.
+enum Shape {
+    Text,
+    Number,
+    ListOf(&'static Shape),
+    /// With any names.
+    MapOf(&'static Shape),
+    Struct(&'static [(&'static str, Shape)]),
+}
+
+impl Shape {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Text => TEXT,
+            Self::Number => NUMBER,
+            Self::ListOf(_) => LIST,
+            Self::MapOf(_) | Self::Struct(_) => OBJECT,
+        }
+    }
+}
+
+/// KubeVirt's Go structs: `pkg/cloud-init/cloud-init.go`.
+const CLOUD_INIT_DATA: Shape = Shape::Struct(&[
+    ("DataSource", Shape::Text),
+    ("NoCloudMetaData", NO_CLOUD),
+    ("ConfigDriveMetaData", CONFIG_DRIVE),
+    ("UserData", Shape::Text),
+    ("NetworkData", Shape::Text),
+    ("DevicesData", Shape::ListOf(&DEVICE)),
+    ("VolumeName", Shape::Text),
+]);
+const NO_CLOUD: Shape = Shape::Struct(&[
+    ("instance-type", Shape::Text),
+    ("instance-id", Shape::Text),
+    ("local-hostname", Shape::Text),
+    ("public-keys", Shape::MapOf(&Shape::Text)),
+]);
+const CONFIG_DRIVE: Shape = Shape::Struct(&[
+    ("instance_type", Shape::Text),
+    ("instance_id", Shape::Text),
+    ("local_hostname", Shape::Text),
+    ("hostname", Shape::Text),
+    ("uuid", Shape::Text),
+    ("devices", Shape::ListOf(&DEVICE)),
+    ("public_keys", Shape::MapOf(&Shape::Text)),
+]);
+const DEVICE: Shape = Shape::Struct(&[
+    ("type", Shape::Text),
+    ("bus", Shape::Text),
+    ("address", Shape::Text),
+    ("mac", Shape::Text),
+    ("serial", Shape::Text),
+    ("numaNode", Shape::Number),
+    ("alignedCPUs", Shape::ListOf(&Shape::Number)),
+    ("tags", Shape::ListOf(&Shape::Text)),
+]);
 
 /// The data in both forms, as JSON.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +140,10 @@ pub fn encode(data: &Value) -> CloudInitForms {
 
 pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudInitError> {
     let data = parse("cloudInitData", &answer.cloud_init_data);
-    let data = data.and_then(|data| data.map(known_fields).transpose());
+    let data = data.and_then(|data| {
+        let known = |data| known_parts(&CLOUD_INIT_DATA, "", data);
+        data.map(known).transpose()
+    });
     let unused = match data {
         Ok(Some(data)) => match missing(&data) {
             None => return Ok(data),
@@ -232,45 +272,60 @@ fn missing(data: &Value) -> Option<&'static str> {
     (!has("NoCloudMetaData") && !has("ConfigDriveMetaData")).then_some(metadata)
 }
 
-/// The fields that KubeVirt's Go struct has, by its names: Go reads a name in any case, and leaves
-/// other names out.
-fn known_fields(data: Value) -> Result<Value, CloudInitError> {
-    let Value::Object(fields) = data else {
-        return Ok(data);
+/// The parts of a value that a Go type has: Go reads the names of a struct in any case, and leaves
+/// others out. `field` names the value, empty for all data.
+fn known_parts(shape: &Shape, field: &str, value: Value) -> Result<Value, CloudInitError> {
+    let of_field = |name: &str| match field {
+        "" => name.to_owned(),
+        field => format!("{field}.{name}"),
     };
-    let mut known = Map::new();
-    for (name, value) in fields {
-        let mut names = FIELDS.iter();
-        if let Some((name, wanted)) = names.find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
-            check_type(name, &value, wanted)?;
-            for (inner, value) in value.as_object().into_iter().flatten() {
-                if TEXTS_OF_METADATA.contains(&inner.as_str()) {
-                    check_type(&format!("{name}.{inner}"), value, TEXT)?;
+    let known = match (shape, value) {
+        (Shape::ListOf(shape), Value::Array(items)) => {
+            let items = items.into_iter().enumerate();
+            let items =
+                items.map(|(index, it)| known_parts(shape, &format!("{field}[{index}]"), it));
+            Value::Array(items.collect::<Result<_, _>>()?)
+        }
+        (Shape::MapOf(shape), Value::Object(items)) => {
+            let items = items.into_iter().map(|(name, item)| {
+                let item = known_parts(shape, &of_field(&shown(&name)), item)?;
+                Ok((name, item))
+            });
+            Value::Object(items.collect::<Result<_, _>>()?)
+        }
+        (Shape::Struct(parts), Value::Object(given)) => {
+            let mut known = Map::new();
+            for (name, value) in given {
+                let mut parts = parts.iter();
+                if let Some((name, shape)) = parts.find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
+                    let value = known_parts(shape, &of_field(name), value)?;
+                    known.insert((*name).to_owned(), value);
                 }
             }
-            known.insert((*name).to_owned(), value);
+            Value::Object(known)
         }
-    }
-    Ok(Value::Object(known))
+        (_, Value::Null) => Value::Null,
+        (Shape::Text, text @ Value::String(_)) => text,
+        (Shape::Number, number @ Value::Number(_)) => number,
+        (shape, other) => {
+            return Err(CloudInitError::FieldType {
+                field: field.to_owned(),
+                found: type_of(&other),
+                wanted: shape.name(),
+            });
+        }
+    };
+    Ok(known)
 }
 
-fn check_type(field: &str, value: &Value, wanted: &'static str) -> Result<(), CloudInitError> {
-    let found = match value {
-        Value::Null => return Ok(()),
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
         Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
+        Value::Number(_) => NUMBER,
         Value::String(_) => TEXT,
         Value::Array(_) => LIST,
         Value::Object(_) => OBJECT,
-    };
-    let field = field.to_owned();
-    match found == wanted {
-        true => Ok(()),
-        false => Err(CloudInitError::FieldType {
-            field,
-            found,
-            wanted,
-        }),
     }
 }
 
@@ -343,6 +398,7 @@ mod tests {
         let mut data = before();
         data["userData"] = json!("#new");
         data["Foo"] = json!(1);
+        data["NoCloudMetaData"]["hostname"] = json!("other");
         let got = answer(&data.to_string(), "").unwrap();
         let mut expected = before();
         expected["UserData"] = json!("#new");
@@ -358,6 +414,21 @@ mod tests {
                 "NoCloudMetaData.instance-id is a number, not a string",
             ),
             (
+                "/NoCloudMetaData/public-keys",
+                json!(["ssh-ed25519 A"]),
+                "NoCloudMetaData.public-keys is a list, not an object",
+            ),
+            (
+                "/NoCloudMetaData/public-keys",
+                json!({"me": 5}),
+                "NoCloudMetaData.public-keys.me is a number, not a string",
+            ),
+            (
+                "/DevicesData",
+                json!([{"tags": ["a", 5]}]),
+                "DevicesData[0].tags[1] is a number, not a string",
+            ),
+            (
                 "/VolumeName",
                 json!([]),
                 "VolumeName is a list, not a string",
@@ -369,7 +440,8 @@ mod tests {
             ),
         ] {
             let mut data = before();
-            *data.pointer_mut(pointer).unwrap() = value;
+            let (above, name) = pointer.rsplit_once('/').unwrap();
+            data.pointer_mut(above).unwrap()[name] = value;
             let error = answer(&data.to_string(), "").unwrap_err().to_string();
             assert_eq!(error, format!("cloudInitData: {expected}"));
         }
@@ -384,7 +456,7 @@ mod tests {
                 "",
             )
         };
-        assert!(with("DevicesData", &format!("[{}0]", "0,".repeat(60_000))).is_ok());
+        assert!(with("DevicesData", &format!("[{}null]", "null,".repeat(60_000))).is_ok());
         let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
         let error = with("DevicesData", &many).unwrap_err();
         assert!(
