@@ -12,6 +12,7 @@ mod scope;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::LazyLock;
 
 use domain::xml::secrets::{self, HIDDEN};
 use domain::xml::tree::Element;
@@ -121,10 +122,7 @@ impl<'t> Comparison<'t> {
                     let other = before.child(other, &mut self.namespaces);
                     self.compare(&other, &child, path)?;
                 }
-                None => self.changes.push(Change::Added {
-                    path: path.to_string(),
-                    value: content(&child),
-                })?,
+                None => self.added(&child, path)?,
             }
         }
         for Sibling { key, element } in old {
@@ -134,6 +132,18 @@ impl<'t> Comparison<'t> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// An element that has nothing but others inside, such as `qemu:commandline`, says nothing.
+    fn added(&mut self, new: &Scoped<'t>, path: Path<'_, 't>) -> ControlFlow<()> {
+        static NOTHING: LazyLock<Element> = LazyLock::new(|| Element::new(""));
+        let value = content(new);
+        if value.is_empty() && new.element.children().next().is_some() {
+            let nothing = Scoped::root(&NOTHING, &mut self.namespaces);
+            return self.compare_children(&nothing, new, path);
+        }
+        let path = path.to_string();
+        self.changes.push(Change::Added { path, value })
     }
 
     fn removed(&mut self, path: String) -> ControlFlow<()> {
@@ -224,7 +234,10 @@ mod tests {
             lines(given, &given.replace("kubevirt.io", "example.org"))[0],
             r#"~ metadata/kubevirt@xmlns: "http://kubevirt.io" → "http://example.org""#
         );
-        assert_eq!(lines("<d/>", given).last().unwrap(), "+ qemu:commandline");
+        assert_eq!(
+            lines("<d/>", given).last().unwrap(),
+            r#"+ qemu:commandline/qemu:arg: "value=-x""#
+        );
         assert_eq!(lines("<d><x:a/></d>", "<d><y:a/></d>"), ["+ y:a", "- x:a"]);
     }
 
@@ -239,7 +252,7 @@ mod tests {
                 r#"~ os/bootmenu@enable: "no" → "yes""#,
                 r#"+ os/bootmenu@timeout: "3""#,
                 r#"~ vcpu: "1" → "2""#,
-                "+ sysinfo",
+                r#"+ sysinfo/baseBoard/entry[manufacturer]: "name=manufacturer R. Edward""#,
                 "- a",
             ]
         );
