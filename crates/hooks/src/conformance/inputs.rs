@@ -42,7 +42,8 @@ pub fn marked_elements(element: &Element) -> usize {
     inside.saturating_add(usize::from(is_marked))
 }
 
-/// Adds disks to the domain until it has [`LARGE_INPUT_BYTES`].
+/// Adds disks, with the parts that the launcher's have, to the domain until it has
+/// [`LARGE_INPUT_BYTES`].
 pub fn large_domain(domain_xml: &str) -> Result<String, ReadError> {
     let mut domain = Element::parse(domain_xml)?;
     let disk = |number: usize| {
@@ -57,6 +58,13 @@ pub fn large_domain(domain_xml: &str) -> Result<String, ReadError> {
                     .with_attribute("dev", format!("check{number}"))
                     .with_attribute("bus", "virtio"),
             )
+            .with_child(
+                Element::new("driver")
+                    .with_attribute("name", "qemu")
+                    .with_attribute("type", "raw")
+                    .with_attribute("cache", "none"),
+            )
+            .with_child(Element::new("alias").with_attribute("name", format!("ua-check{number}")))
     };
     let size_of_disk = disk(1_000).to_xml().len().max(1);
     let missing = LARGE_INPUT_BYTES.saturating_sub(domain.to_xml().len());

@@ -20,7 +20,7 @@ use crate::sidecar::{Sidecar, Version};
 const SOCKET_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// How long the program may take to exit after a call that its end broke: its sockets close first.
-const EXIT_DELAY: Duration = Duration::from_millis(500);
+const EXIT_DELAY: Duration = Duration::from_secs(1);
 
 /// How a program shows that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
