@@ -357,13 +357,15 @@ async fn a_run_leaves_no_process_behind() {
 
     // The terminal is closed while the guest cannot be asked to shut down; then a second signal comes.
     let mut child = laptop.run_until_the_guest_is_there().await;
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut says = |text: &str| lines.any(|line| line.unwrap().contains(text));
+    // Before, the start is given up.
+    assert!(says("domain is running"));
     done(laptop.home.path(), &["pause"]).await;
     signal(child.id(), "HUP");
-    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(notes.any(|line| {
-        line.unwrap()
-            .contains("the guest is paused, and shuts down only once it is resumed")
-    }));
+    assert!(says(
+        "the guest is paused, and shuts down only once it is resumed"
+    ));
     signal(child.id(), "INT");
     assert!(end_of(child).await.status.success());
     assert_eq!(laptop.processes(), []);
