@@ -127,13 +127,14 @@ pub struct Facts {
     pub memory_events: String,
 }
 
-/// The user's image of a claim or a host disk, of which the VM has the last link.
+/// The user's image of a claim or a host disk, which is lost when the VM ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedImage {
     pub volume: String,
     /// Where it was.
     pub file: String,
-    pub last_link: PathBuf,
+    /// The VM's; `None` if only QEMU has it open.
+    pub last_link: Option<PathBuf>,
 }
 
 impl RemovedImage {
@@ -145,12 +146,19 @@ impl RemovedImage {
             file,
             last_link,
         } = self;
-        (
-            format!(
-                "the VM has the last link to {file} of volume {volume}, which is lost when the VM ends"
+        let (who, remedy) = match last_link {
+            Some(link) => (
+                "the VM has the last link to",
+                format!("ln {} {file} brings it back", link.display()),
             ),
-            format!("ln {} {file} brings it back", last_link.display()),
-        )
+            None => (
+                "only QEMU has",
+                "pause the guest and copy it from QEMU's open files (ls -l /proc/PID/fd)"
+                    .to_owned(),
+            ),
+        };
+        let cause = format!("{who} {file} of volume {volume}, which is lost when the VM ends");
+        (cause, remedy)
     }
 }
 

@@ -84,10 +84,20 @@ fn rows() -> Vec<(Facts, &'static str)> {
                 facts.removed_image = Some(RemovedImage {
                     volume: "data".to_owned(),
                     file: "/home/me/data.img".to_owned(),
-                    last_link: "/d/data/disk.img".into(),
+                    last_link: Some("/d/data/disk.img".into()),
                 });
             }),
             "a disk's image was removed: the VM has the last link to /home/me/data.img of volume data, which is lost when the VM ends; ln /d/data/disk.img /home/me/data.img brings it back",
+        ),
+        (
+            with(|facts| {
+                facts.removed_image = Some(RemovedImage {
+                    volume: "data".to_owned(),
+                    file: "/mnt/data.img".to_owned(),
+                    last_link: None,
+                });
+            }),
+            "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; pause the guest and copy it from QEMU's open files (ls -l /proc/PID/fd)",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(None)),

@@ -1,7 +1,7 @@
 //! Collects what the rules of `client::problems` look at.
 
 use std::collections::BTreeMap;
-use std::fs::{DirEntry, File};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -71,21 +71,21 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
 
 /// The first of the user's files that goes with the VM.
 pub fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
-    // The images of a directory that stays are kept.
+    // The hard links of a directory that stays are kept.
     let mut removed = files
         .iter()
         .filter(|(_, file)| dir.is_temporary() && !Path::new(file).exists());
     removed.find_map(|(volume, file)| {
         let mount = dir.path(&PodPaths::default().claim_dir(volume));
         let mut images = std::fs::read_dir(mount).ok()?.flatten();
-        let is_last = |image: &DirEntry| {
-            let metadata = image.metadata();
-            metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1)
-        };
+        let last_link = images.find_map(|image| match image.metadata().ok()? {
+            it if it.is_symlink() => Some(None),
+            it => (it.is_file() && it.nlink() == 1).then(|| Some(image.path())),
+        })?;
         Some(RemovedImage {
             volume: volume.clone(),
             file: file.clone(),
-            last_link: images.find(is_last)?.path(),
+            last_link,
         })
     })
 }
