@@ -63,7 +63,13 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
         print(format, &json!(null), || [text]);
     }
     for (name, dir) in vms {
-        let text = stop_one(&name, &dir, args.force, format).await?;
+        let mut text = stop_one(&name, &dir, args.force, format).await?;
+        // It may have gone to another launcher meanwhile.
+        if let Ok(now) = registry::find(&name)
+            && now.root() != dir.root()
+        {
+            text = stop_one(&name, &now, args.force, format).await?;
+        }
         let json = json!({"name": name, "message": text});
         print(format, &json, || [format!("{name}: {text}")]);
     }
