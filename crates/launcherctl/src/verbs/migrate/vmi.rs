@@ -25,9 +25,19 @@ pub fn with_shared_host_disks(vmi: &Value) -> Value {
 pub fn without_pending(vmi: &Value, fields: &[Value]) -> Value {
     let mut vmi = vmi.clone();
     for field in fields {
-        if let Some((parent, key)) = parent_of(&mut vmi, text_at(field, "/field")) {
-            match field.get("before") {
-                None | Some(Value::Null) => parent.remove(key),
+        let before = field.get("before").filter(|before| !before.is_null());
+        let Some((parent, key)) = parent_of(&mut vmi, text_at(field, "/field")) else {
+            continue;
+        };
+        // An item of a list comes or goes as a whole.
+        if let Some((list, name)) = key.trim_end_matches(']').split_once('[') {
+            if let Some(Value::Array(items)) = parent.get_mut(list) {
+                items.retain(|item| text_at(item, "/name") != name);
+                items.extend(before.cloned());
+            }
+        } else {
+            match before {
+                None => parent.remove(key),
                 Some(before) => parent.insert(key.to_owned(), before.clone()),
             };
         }
@@ -50,9 +60,7 @@ fn parent_of<'a, 'f>(
             at = items.find(|item| text_at(item, "/name") == name)?;
         }
     }
-    // Devices of the start are not in the VMI that is sent anew.
-    let object = at.as_object_mut()?;
-    (!key.ends_with(']')).then_some((object, key))
+    Some((at.as_object_mut()?, key))
 }
 
 /// The VMI migrating to the pod of this name.
@@ -127,18 +135,20 @@ mod tests {
     #[test]
     fn what_waits_for_a_restart_is_not_taken_for_the_guests() {
         let vmi = json!({"spec": {"domain": {"cpu": {"sockets": 2, "model": "max"},
-            "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "none"}]}}}});
+            "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "none"}, {"name": "cd"}]}}}});
         let fields = [
             json!({"field": "spec.domain.cpu.sockets", "before": 1, "after": 2}),
             json!({"field": "spec.domain.cpu.model", "before": null, "after": "max"}),
             json!({"field": "spec.domain.devices.disks[b].cache", "before": "writeback"}),
+            json!({"field": "spec.domain.devices.disks[cd]", "after": {"name": "cd"}}),
+            json!({"field": "spec.domain.devices.disks[old]", "before": {"name": "old"}}),
             json!({"field": "spec.volumes[new]", "after": {}}),
             json!({"field": "spec.gone.x", "before": 1}),
         ];
         assert_eq!(
             without_pending(&vmi, &fields),
             json!({"spec": {"domain": {"cpu": {"sockets": 1},
-                "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "writeback"}]}}}})
+                "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "writeback"}, {"name": "old"}]}}}})
         );
     }
 
