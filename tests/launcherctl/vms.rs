@@ -106,6 +106,22 @@ fn the_name_of_a_vm_is_not_taken_for_a_file() {
 }
 
 #[test]
+fn stop_leaves_a_vm_of_the_same_name_that_it_was_not_told() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    add_failed(home, "web");
+    let vmi = |uid: &str| json!({"metadata": {"name": "web", "uid": uid}}).to_string();
+    std::fs::write(home.join("web/vmi.json"), vmi("listed")).unwrap();
+    let other = home.join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("vmi.json"), vmi("unlisted")).unwrap();
+    let (status, said) = in_home(home, &format!("stop --root {}", other.display()));
+    assert_eq!(status, 0, "{said}");
+    assert!(!other.join("vmi.json").exists());
+    assert_has_failed(home, "web");
+}
+
+#[test]
 fn stop_ends_no_vm_but_the_one_that_is_named() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();

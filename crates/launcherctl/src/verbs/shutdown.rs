@@ -7,11 +7,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::target::{TargetError, VmArgs, vm_name};
+use super::target::{TargetError, VmArgs, migrated, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::launcher::{REQUEST_INTERVAL, START_POLL_INTERVAL, grace};
-use crate::host::registry;
 use crate::json::text_at;
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -44,8 +43,6 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
     let target = args.target.target();
     let text = match target.connect_to_vm().await {
         Ok((dir, client, Some(vmi))) => {
-            let name = text_at(&vmi, "/metadata/name");
-            let is_listed = registry::find(name).is_ok_and(|listed| listed.is_same(&dir));
             let down = async {
                 shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
                 ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
@@ -55,9 +52,11 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
                 .timeout
                 .map_or_else(|| grace(&vmi), Duration::from_secs);
             waiting("the guest to shut down", Some(limit), down).await?;
-            if is_listed && registry::find(name).is_ok_and(|now| now.root() != dir.root()) {
+            if migrated(&vmi, &dir).is_some() {
                 fail!(
-                    "{name} has migrated to another launcher, where its guest runs on; the same command shuts it down there"
+                    "{} has migrated to another launcher, where its guest runs on; launcherctl shutdown --name {} shuts it down there",
+                    vm_name(&vmi),
+                    text_at(&vmi, "/metadata/name")
                 );
             }
             format!("the guest of {} is down", vm_name(&vmi))

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, TargetError, check_root, vm_names};
+use super::target::{Target, TargetError, check_root, migrated, vm_names};
 use crate::error::{CtlError, fail};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::facts::removed_image;
@@ -63,10 +63,10 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
         print(format, &json!(null), || [text]);
     }
     for (name, dir) in vms {
+        let vmi = dir.load_vmi();
         let mut text = stop_one(&name, &dir, args.force, format).await?;
-        // It may have gone to another launcher meanwhile.
-        if let Ok(now) = registry::find(&name)
-            && now.root() != dir.root()
+        if let Ok(vmi) = vmi
+            && let Some(now) = migrated(&vmi, &dir)
         {
             text = stop_one(&name, &now, args.force, format).await?;
         }

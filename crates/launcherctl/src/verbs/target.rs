@@ -200,6 +200,14 @@ pub async fn last_vmi(dir: &VmDir, client: &Client) -> Result<Option<Value>, Ctl
     Ok(client.last_sync().await?.map(|sync| sync.vmi))
 }
 
+/// Where the VM that was in `from` runs now, if it has migrated: it has its name and its UID there.
+pub fn migrated(vmi: &Value, from: &VmDir) -> Option<VmDir> {
+    let uid = |vmi: &Value| text_at(vmi, "/metadata/uid").to_owned();
+    let now = registry::find(text_at(vmi, "/metadata/name")).ok()?;
+    let is_it = !now.is_same(from) && uid(&now.load_vmi().ok()?) == uid(vmi);
+    is_it.then_some(now)
+}
+
 /// A VMI's `namespace/name`.
 pub fn vm_name(vmi: &Value) -> String {
     let parts = ["/metadata/namespace", "/metadata/name"];
