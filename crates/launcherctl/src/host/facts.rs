@@ -69,7 +69,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.memory_events = procfs::memory_events(&process);
 }
 
-/// The first of the user's files that goes with the VM.
+/// The first image that its user has removed, so that it is lost when the VM ends.
 pub fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
     // The hard links of a directory that stays are kept.
     let mut removed = files
