@@ -49,7 +49,7 @@ pub fn place(
     sidecars: &[SidecarProgram],
     dir: &VmDir,
 ) -> Vec<CtlError> {
-    let data = match collect(manifest.others(), args) {
+    let data = match collect(manifest.others(), Some(args)) {
         Ok(data) => data,
         Err(error) => return vec![error],
     };
@@ -72,13 +72,34 @@ pub fn place(
     errors
 }
 
+/// The references to ConfigMaps and Secrets of the manifest's file whose files are others than at the
+/// VM's start.
+///
+/// # Errors
+/// The file's data are wrong.
+pub fn changed<'a>(manifest: &'a Manifest, dir: &VmDir) -> Result<Vec<Reference<'a>>, CtlError> {
+    let data = collect(manifest.others(), None)?;
+    let is_changed = |reference: &Reference<'_>| {
+        let placed = NamedPath {
+            name: reference.name.to_owned(),
+            path: dir.path(&reference.place),
+        };
+        let placed = of_path(reference.kind, &placed).map(|files| reference.that_count(files));
+        let given = reference.files(&data);
+        // What the file does not have came from an option of run; what has no place is new.
+        placed.is_ok_and(|placed| given.is_ok_and(|given| given != placed))
+    };
+    let references = references(manifest.value());
+    Ok(references.into_iter().filter(is_changed).collect())
+}
+
 /// Options take precedence over documents.
-fn collect(documents: &[Value], args: &ConfigDataArgs) -> Result<ConfigData, CtlError> {
+fn collect(documents: &[Value], args: Option<&ConfigDataArgs>) -> Result<ConfigData, CtlError> {
     let mut data = ConfigData::new();
     for document in documents {
         data.extend(of_document(document)?);
     }
-    for (kind, given) in args.given() {
+    for (kind, given) in args.into_iter().flat_map(ConfigDataArgs::given) {
         let files = of_path(kind, given).map_err(|error| {
             let (option, path) = (kind.option(), given.path.display());
             error.in_option(format!("--{option} {}={path}", given.name))
@@ -242,6 +263,32 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let private = dir.path("/var/run/kubevirt-private");
         assert!(!private.join("secret/seed/other").exists());
         assert!(private.join("config-map/extra").is_dir());
+    }
+
+    #[test]
+    fn data_that_have_changed_since_the_start_are_found() {
+        let (root, cert) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(cert.path().join("tls.crt"), "CERT").unwrap();
+        let dir = VmDir::at(root.path().to_owned());
+        let fields = |file: &str| {
+            let manifest = Manifest::parse(file).unwrap();
+            let changed = changed(&manifest, &dir).unwrap();
+            changed.into_iter().map(|it| it.field).collect::<Vec<_>>()
+        };
+        assert!(fields(FILE).is_empty(), "nothing has started");
+        let started = Manifest::parse(FILE).unwrap();
+        assert!(place(&started, &args(cert.path()), &[], &dir).is_empty());
+        assert!(fields(FILE).is_empty());
+        let settings = ["spec.volumes[0].configMap.name"];
+        assert_eq!(fields(&FILE.replace("mode: fast", "mode: slow")), settings);
+        assert_eq!(fields(&FILE.replace("data: {mode: fast}\n", "")), settings);
+        let other = FILE.replace("other: eA==", "other: eQ==");
+        assert!(fields(&other).is_empty(), "a key that nothing reads");
+        let user_data = FILE.replace("I2Nsb3VkLWNvbmZpZwo=", "I2Nsb3VkCg==");
+        assert_eq!(
+            fields(&user_data),
+            ["spec.volumes[3].cloudInitNoCloud.secretRef"]
+        );
     }
 
     #[test]

@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 
 use super::target::{Target, TargetError, last_vmi, read_manifest, vm_name};
 use crate::error::CtlError;
+use crate::host::config_data;
 use crate::host::network::notes_of_links;
 use crate::host::registry::{self, VmDir};
 use crate::json::{list_at, push, text_at, text_or_dash};
+use crate::manifest::config_data::Reference;
 use crate::manifest::{Manifest, ManifestError, in_manifest};
 use crate::view::output::{Format, Line, answer, say};
 use client::Client;
@@ -49,7 +51,12 @@ impl Update {
         let (vmi, restart) = match given {
             None => (sent?.ok_or(TargetError::NeedsVmi)?, dir.load_restart()),
             Some((file, manifest)) => match sent.ok().flatten() {
-                Some(sent) => as_update(manifest, &sent, &dir).map_err(in_manifest(file))?,
+                Some(sent) => {
+                    let data = changed_data(&manifest, &dir)?;
+                    let (vmi, restart) =
+                        as_update(manifest, &sent, &dir).map_err(in_manifest(file))?;
+                    (vmi, [restart, data].concat())
+                }
                 None => (manifest.into_value(), Vec::new()),
             },
         };
@@ -105,12 +112,30 @@ fn as_update(
     Ok((update.into_value(), restart))
 }
 
+/// The ConfigMaps and Secrets whose data have changed, in a plan's format.
+fn changed_data(manifest: &Manifest, dir: &VmDir) -> Result<Vec<Value>, CtlError> {
+    // A pod's are the kubelet's.
+    if !dir.is_of_run() {
+        return Ok(Vec::new());
+    }
+    let in_plan = |it: &Reference<'_>| {
+        let (kind, name) = (it.kind, it.name);
+        let why = format!(": the {kind} {name} has changed; the guest keeps the data of its start");
+        restart_of_field(&it.field, &why)
+    };
+    let changed = config_data::changed(manifest, dir)?;
+    Ok(changed.iter().map(in_plan).collect())
+}
+
 /// Why a device of the start does not change.
 const KEPT: &str = ": the guest keeps the one of its start as long as it runs";
 
 /// A device of this list below the spec, in a plan's format.
 fn restart_of(list: &str, name: &str, why: &str) -> Value {
-    let field = format!("spec.{list}[{name}]");
+    restart_of_field(&format!("spec.{list}[{name}]"), why)
+}
+
+fn restart_of_field(field: &str, why: &str) -> Value {
     let why = format!("needs a restart: {field}{why}");
     json!({"field": field, "needs": "restart", "why": why})
 }

@@ -44,8 +44,7 @@ impl Reference<'_> {
                 kind.option()
             )));
         };
-        let mut files = files.clone();
-        files.retain(|key, _| self.keys.is_empty() || self.keys.contains(&key.as_str()));
+        let files = self.that_count(files.clone());
         if files.is_empty() && !self.keys.is_empty() {
             let keys = self.keys.join(" or ");
             return Err(error(format!(
@@ -53,6 +52,12 @@ impl Reference<'_> {
             )));
         }
         Ok(files)
+    }
+
+    /// Those of the files that the VMI refers to.
+    pub fn that_count(&self, mut files: Files) -> Files {
+        files.retain(|key, _| self.keys.is_empty() || self.keys.contains(&key.as_str()));
+        files
     }
 }
 
