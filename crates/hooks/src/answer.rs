@@ -24,8 +24,8 @@ pub enum AnswerError {
     #[error("line 1: the answer declares the encoding {0:?}; domain XML has to be UTF-8")]
     Encoding(String),
     /// The answer is not well-formed XML, or exceeds a limit.
-    #[error(transparent)]
-    Tree(#[from] ReadError),
+    #[error("{0}{remedy}", remedy = remedy(.0))]
+    Tree(ReadError),
     #[error("the root element is <{0}>, not <domain>")]
     Root(String),
     #[error(
@@ -62,7 +62,7 @@ pub struct Answer {
 /// The first problem found.
 pub fn check(before: &Element, answer: &[u8]) -> Result<Answer, AnswerError> {
     let text = text(answer)?;
-    let tree = Element::parse(text)?;
+    let tree = Element::parse(text).map_err(AnswerError::Tree)?;
     if tree.name != "domain" {
         return Err(AnswerError::Root(quoted(&tree.name)));
     }
@@ -71,6 +71,14 @@ pub fn check(before: &Element, answer: &[u8]) -> Result<Answer, AnswerError> {
         text: text.to_owned(),
         tree,
     })
+}
+
+/// What to do about an answer that cannot be read.
+fn remedy(error: &ReadError) -> &'static str {
+    match error {
+        ReadError::StrayText { .. } => "; a script's standard output has the answer only",
+        _ => "",
+    }
 }
 
 fn text(answer: &[u8]) -> Result<&str, AnswerError> {

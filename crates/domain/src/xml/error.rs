@@ -18,6 +18,16 @@ pub enum ReadError {
         line: usize,
         reason: String,
     },
+    /// There is text before or after the root element.
+    #[error(
+        "line {line}: not well-formed XML: there is text outside of the root element: {text:?}"
+    )]
+    StrayText {
+        /// Line of the document.
+        line: usize,
+        /// The text's first line, cut where it gets long.
+        text: String,
+    },
     /// A known element or attribute holds a value of the wrong kind.
     #[error("line {line}: {path}: {reason}")]
     Value {

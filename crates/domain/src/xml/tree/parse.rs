@@ -44,11 +44,11 @@ impl Parser<'_> {
     fn stray(&self, text: &str) -> ReadError {
         let text = text.trim_start();
         let lines = text.bytes().filter(|&byte| byte == b'\n').count();
-        let first = quoted(text.lines().next().unwrap_or_default());
-        // Line ends of other kinds are not counted on the way there.
-        let line = self.line().saturating_sub(lines).max(1);
-        let reason = format_args!("there is text outside of the root element: {first:?}");
-        ReadError::malformed(line, reason)
+        ReadError::StrayText {
+            // Line ends of other kinds are not counted on the way there.
+            line: self.line().saturating_sub(lines).max(1),
+            text: quoted(text.lines().next().unwrap_or_default()),
+        }
     }
 
     fn document(mut self) -> Result<Element, ReadError> {
