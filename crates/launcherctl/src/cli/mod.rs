@@ -61,7 +61,7 @@ enum Verb {
     },
     /// List the VMs of run
     List,
-    /// Print what is known of a VM: its state, guest, addresses and files
+    /// Print a VM's state, guest, addresses and files, and what is wrong with it
     Status(VmArgs),
     /// Connect to a VM's serial console; Ctrl-] leaves
     ///
@@ -109,13 +109,12 @@ enum Verb {
     /// DIR/VM/backup-DATE, beside backup.json, which is written last: a directory without it is not
     /// complete. In a VM of launcherctl run, disks are tracked with launcherctl run
     /// --track-changes: claims, data volumes and host disks, not container disks, to which the
-    /// guest does not write. An incremental backup has only what was written since another one of
-    /// the same launcher, and needs that one's files to be restored. After a new start of the VM,
-    /// or a migration, the first backup is a full one.
+    /// guest does not write. An incremental backup has only what was written since an earlier
+    /// backup, and cannot be restored without it. After a new start of the VM, or a migration, the
+    /// first backup is a full one.
     ///
     /// A guest whose file systems are frozen already (by virt-freezer, say) stays frozen. Ctrl-C
-    /// ends the backup and removes its files. There is no mode in which a client reads the disks
-    /// from QEMU (pull): it would give the same files.
+    /// ends the backup and removes its files.
     Backup(verbs::backup::BackupArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
     Stats(verbs::stats::StatsArgs),
@@ -187,7 +186,7 @@ enum LauncherVerb {
     /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is
     /// given when the VM is started: a launcher of run, or of a pod without it, cannot be upgraded.
     Upgrade(verbs::upgrade::UpgradeArgs),
-    /// Force the guest off, as virt-handler does it; for a person, stop --force does
+    /// Force the guest off by virt-handler's call; stop --force also stops the launcher
     #[command(alias = "destroy")]
     Kill(VmArgs),
 }

@@ -15,12 +15,12 @@ use crate::files::FileError;
 /// How a VM is started.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct StartArgs {
-    /// The guest is up when TEXT appears on its console; without a terminal or --detach, shut it
-    /// down then
+    /// Wait until TEXT appears on the guest's console. Then, with neither a terminal nor --detach,
+    /// shut the guest down
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub until: Option<String>,
-    /// Stop the VM and fail if it has not started after this many seconds, or TEXT has not appeared
-    /// as many seconds later
+    /// Time limit for the start, and once more for TEXT to appear. After it the VM is stopped, and
+    /// run fails
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub timeout: u64,
     /// Emulate the processor even where /dev/kvm exists

@@ -47,7 +47,7 @@ pub struct StopArgs {
     /// All VMs
     #[arg(long, conflicts_with_all = ["name", "root"])]
     all: bool,
-    /// At once, without asking the guest to shut down; also where a stop is waiting for that
+    /// Do not ask the guest to shut down, or wait no longer for a guest that was asked
     #[arg(short, long)]
     force: bool,
 }

@@ -45,7 +45,8 @@ pub struct Target {
     /// The VM's name, as launcherctl list shows it; needed if several run
     #[arg(long, help_heading = "Which VM", add = ArgValueCandidates::new(vm_names))]
     pub name: Option<String>,
-    /// In place of the name: the launcher's root directory, as given to run --root
+    /// In place of the name: the launcher's root directory (of run --root; of a pod:
+    /// /proc/PID/root)
     #[arg(long, conflicts_with = "name", help_heading = "Which VM", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 }

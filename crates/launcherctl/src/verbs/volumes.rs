@@ -64,8 +64,8 @@ pub struct RemoveArgs {
     /// Name of the volume
     #[arg(id = "volume", value_name = "NAME")]
     name: String,
-    /// Also if the guest agent reports a mounted file system on a disk with the volume's serial,
-    /// which loses what is not written yet. It does not report all: unmount the volume before
+    /// Detach also a disk on which the guest agent reports a mounted file system: what the guest
+    /// has not written yet is lost. Not every mount is seen, so unmount the volume first
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]

@@ -46,8 +46,8 @@ use side::Side;
 pub struct MigrateArgs {
     #[command(flatten)]
     source: VmArgs,
-    /// The launcher that is to get the VM: its root directory (of a pod: /proc/PID/root). Without it, a new launcher is started here, and a terminal then has the VM's
-    /// console, as with `run`; without a terminal it is as with --detach
+    /// Migrate to the launcher with this root directory (of a pod: /proc/PID/root). Without it, to
+    /// a new launcher on this machine; a terminal then has the VM's console, as with `run`
     #[arg(long, value_name = "ROOT")]
     to: Option<PathBuf>,
     /// The launcher to start, if not the one beside this program

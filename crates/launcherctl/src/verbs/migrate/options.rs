@@ -17,33 +17,33 @@ const MAX_DOWNTIME_MS: u64 = 2_000_000;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Migration options")]
 pub struct MigrationLimits {
-    /// Limit of the traffic in bytes a second, such as 64Mi, rounded to whole Mi; 0 is none
+    /// Limit of the traffic in bytes a second, such as 64Mi, rounded to whole Mi; 0 is no limit
     #[arg(long, value_name = "QUANTITY", default_value = "0", value_parser = bandwidth)]
     bandwidth: String,
     /// How long the guest may stand still at the end, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(..=MAX_DOWNTIME_MS))]
     max_downtime: u64,
-    /// Seconds for each GiB of memory and copied disks; after that the migration is cancelled, or
-    /// helped where that is allowed. 0 is no limit
+    /// Time limit, in seconds for each GiB of memory and of copied disks. Then the migration is
+    /// cancelled, unless --post-copy or --allow-pause is given. 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(i64).range(0..))]
     completion_timeout: i64,
-    /// Cancel the migration when less and less has not been left for this many seconds; 0 is no
-    /// limit
+    /// Cancel the migration if for this many seconds the data left to send has not become less;
+    /// 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(i64).range(0..))]
     progress_timeout: i64,
     /// Slow the guest's CPUs down if it changes its memory too fast
     #[arg(long)]
     auto_converge: bool,
-    /// When time is up, let the guest go on at the target before its memory is there
+    /// At the time limit, let the guest run on at the target, which fetches the rest of its memory
     #[arg(long)]
     post_copy: bool,
-    /// When time is up, pause the guest until its memory is transferred
+    /// At the time limit, pause the guest until its memory has been sent
     #[arg(long)]
     allow_pause: bool,
-    /// Connections that QEMU uses at the same time
+    /// Number of connections that QEMU uses at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
     parallel: Option<u32>,
-    /// Migrate also where libvirt finds that unsafe, such as a disk with a host cache
+    /// Migrate also what libvirt calls unsafe, such as a disk that uses the host's cache
     #[arg(long = "unsafe")]
     allow_unsafe: bool,
 }

@@ -58,7 +58,8 @@ pub struct RunArgs {
     /// Use FILE as the image of volume NAME (container disks are read from it, claims live in it)
     #[arg(long = "disk", value_name = "NAME=FILE", add = ArgValueCompleter::new(NamedPath::candidates))]
     disks: Vec<NamedPath>,
-    /// Keep the VM's files in DIR instead of a directory that goes with the VM
+    /// Keep the VM's files in DIR, which stays when the VM ends; without it they are in a directory
+    /// that is removed then
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Return once the VM runs (with --until: once the guest is up), and leave it running
