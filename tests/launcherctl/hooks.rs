@@ -75,7 +75,18 @@ spec:
         "cloudInitNoCloud: {userData: '#cloud-config old'}",
     );
     let without = vmi("without.yaml", "emptyDisk: {capacity: 1Mi}");
-    let secret = vmi("secret.yaml", "cloudInitNoCloud: {secretRef: {name: seed}}");
+    let secret = "cloudInitNoCloud: {secretRef: {name: seed}}";
+    let missing = vmi("missing.yaml", secret);
+    let secret = vmi(
+        "secret.yaml",
+        &format!(
+            "{secret}}}
+---
+kind: Secret
+metadata: {{name: seed}}
+stringData: {{userdata: '#cloud-config old'"
+        ),
+    );
     let hook = dir.path().join("preCloudInitIso");
     let sidecar = dir.path().display().to_string();
     let try_it = |vmi: &str| format!("hooks try --vmi {vmi} --sidecar {sidecar}");
@@ -84,16 +95,19 @@ spec:
         &hook,
         "#!/bin/sh\nprintf '%s' \"$4\" | sed 's/config old/config newer/'\n",
     );
-    has(&done(&try_it(&with)), "cloud-init data: ~ UserData");
+    for vmi in [&with, &secret] {
+        has(&done(&try_it(vmi)), "cloud-init data: ~ UserData");
+    }
     let json = json(&format!("{} -o json", try_it(&with)));
     assert_eq!(json["cloudInit"]["UserData"], "#cloud-config newer");
-    for (vmi, why) in [
-        (&without, "no cloud-init volume"),
-        (&secret, "needs a Secret"),
+    for (vmi, status, why) in [
+        (&without, 0, "no cloud-init volume"),
+        (&missing, 1, "need a Secret"),
     ] {
-        let text = done(&try_it(vmi));
-        has(&text, "PreCloudInitIso was not called: ");
-        has(&text, why);
+        let output = launcherctl(&try_it(vmi));
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+        has(&stdout(&output), "PreCloudInitIso was not called: ");
+        has(&stdout(&output), why);
     }
 
     for (text, why) in [

@@ -60,8 +60,8 @@ pub use access_credentials::{AccessCredentials, access_credential_dirs, access_c
 pub use backup_dir::BackupDir;
 pub use cloud_init::CloudInitError;
 pub use cloud_init::{
-    CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata, cloud_init,
-    device_metadata, example_cloud_init, example_cloud_init_image, write_cloud_init,
+    CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, ExampleCloudInit, NoCloudMetadata,
+    cloud_init, device_metadata, example_cloud_init, example_cloud_init_image, write_cloud_init,
     write_empty_cloud_init,
 };
 pub use collect::{collect_context, of_options, of_vmi};

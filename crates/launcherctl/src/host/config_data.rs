@@ -56,13 +56,8 @@ pub fn place(
     let mut references = references(manifest.value());
     references.extend(of_sidecars(sidecars));
     let mut errors = only_in_a_cluster(manifest, dir);
-    let mut places: BTreeMap<&str, Files> = BTreeMap::new();
-    for reference in &references {
-        match reference.files(&data) {
-            Ok(files) => places.entry(&reference.place).or_default().extend(files),
-            Err(error) => errors.push(text_error!("{error}")),
-        }
-    }
+    let (places, missing) = by_place(&references, &data);
+    errors.extend(missing);
     errors.extend(unused(args, &references, manifest));
     let mut errors: Vec<CtlError> = errors.into_iter().map(CtlError::from).collect();
     for (place, files) in places {
@@ -70,6 +65,35 @@ pub fn place(
         errors.extend(written.err().map(CtlError::from));
     }
     errors
+}
+
+/// Puts those that a file has beside its VMI where a launcher expects them; what is missing stays so.
+///
+/// # Errors
+/// A document has wrong data, or they cannot be written.
+pub fn place_of_file(vmi: &Value, documents: &[Value], dir: &VmDir) -> Result<(), CtlError> {
+    let references = references(vmi);
+    let data = collect(documents, None)?;
+    for (place, files) in by_place(&references, &data).0 {
+        write(&dir.path(place), &files)?;
+    }
+    Ok(())
+}
+
+/// The files of each place below the VM's root, and what is missing.
+fn by_place<'a>(
+    references: &'a [Reference<'_>],
+    data: &ConfigData,
+) -> (BTreeMap<&'a str, Files>, Vec<TextError>) {
+    let mut places: BTreeMap<&str, Files> = BTreeMap::new();
+    let mut missing = Vec::new();
+    for reference in references {
+        match reference.files(data) {
+            Ok(files) => places.entry(&reference.place).or_default().extend(files),
+            Err(error) => missing.push(text_error!("{error}")),
+        }
+    }
+    (places, missing)
 }
 
 /// The references to ConfigMaps and Secrets of the manifest's file whose files are others than at the

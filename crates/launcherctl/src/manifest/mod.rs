@@ -161,6 +161,14 @@ pub fn read_offline(text: &str, is_complete: bool) -> Result<(Value, Vmi), Manif
     Ok((vmi, parsed))
 }
 
+/// The documents of a text beside its VM, such as Secrets.
+///
+/// # Errors
+/// It is neither JSON nor YAML.
+pub fn other_documents(text: &str) -> Result<Vec<Value>, ManifestError> {
+    Ok(documents::others(&documents::read(text)?))
+}
+
 /// A VMI or VM as JSON, and its VMI, or why it has none.
 pub type ReadVm = (Value, Result<Vmi, FieldError>);
 

@@ -8,20 +8,25 @@ use super::image::write_cloud_init;
 use super::read::cloud_init;
 use api::vmi::Vmi;
 
-/// The VMI's data as a launcher reads them, or why there are none. `empty` is an empty directory: a
-/// pod without Secrets.
+/// The cloud-init data of a VMI.
+#[derive(Debug)]
+pub enum ExampleCloudInit {
+    Data(Box<CloudInitData>),
+    NoVolume,
+    /// A Secret that they need, or a key of it, is not there.
+    NeedsSecret,
+}
+
+/// The VMI's data as a launcher reads them. `root` is a pod's: a directory that has no more than
+/// Secrets.
 ///
 /// # Errors
 /// The data are invalid.
-pub fn example_cloud_init(
-    empty: &Path,
-    vmi: &Vmi,
-) -> Result<Result<CloudInitData, &'static str>, PodError> {
-    match cloud_init(&flags(empty), vmi) {
-        Ok(data) => Ok(data.ok_or("the VMI has no cloud-init volume")),
-        Err(error) if needs_secret(&error) => Ok(Err(
-            "the VMI's cloud-init volume needs a Secret, and there is none here; give its text as userData",
-        )),
+pub fn example_cloud_init(root: &Path, vmi: &Vmi) -> Result<ExampleCloudInit, PodError> {
+    match cloud_init(&flags(root), vmi) {
+        Ok(Some(data)) => Ok(ExampleCloudInit::Data(Box::new(data))),
+        Ok(None) => Ok(ExampleCloudInit::NoVolume),
+        Err(error) if needs_secret(&error) => Ok(ExampleCloudInit::NeedsSecret),
         Err(error) => Err(error),
     }
 }
@@ -30,10 +35,11 @@ pub fn example_cloud_init(
 ///
 /// # Errors
 /// The data are invalid, or the image cannot be made.
-pub fn example_cloud_init_image(empty: &Path, vmi: &Vmi) -> Result<Option<PathBuf>, PodError> {
-    let data = example_cloud_init(empty, vmi)?.ok();
-    data.map(|data| write_cloud_init(&flags(empty), vmi, &data))
-        .transpose()
+pub fn example_cloud_init_image(root: &Path, vmi: &Vmi) -> Result<Option<PathBuf>, PodError> {
+    match example_cloud_init(root, vmi)? {
+        ExampleCloudInit::Data(data) => write_cloud_init(&flags(root), vmi, &data).map(Some),
+        ExampleCloudInit::NoVolume | ExampleCloudInit::NeedsSecret => Ok(None),
+    }
 }
 
 fn flags(root: &Path) -> LauncherFlags {

@@ -11,12 +11,16 @@ use serde_json::json;
 
 use super::{domain_xml, show, socket_dir, temporary_dir, until_signal};
 use crate::error::{CtlError, TextError, text_error};
+use crate::host::config_data::place_of_file;
+use crate::host::registry::VmDir;
 use crate::host::sidecar_program::SidecarProgram;
+use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
 use crate::view::output::{Format, print};
 use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
 use hooks::{Changes, HookPoint};
+use pod::ExampleCloudInit;
 
 /// virt-handler's limit of a whole sync.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,14 +47,19 @@ pub struct TryArgs {
     verbose: bool,
 }
 
-/// `hooks try`: exit status 1 for a sidecar that is not idempotent, and for a plugin that is refused
+/// `hooks try`: exit status 1 for a sidecar that is not idempotent or misses a Secret, and for a plugin that is refused
 /// at a point or serves none.
 ///
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
+    let (text, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
+    let documents = other_documents(&text).map_err(in_manifest(&args.vmi))?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
+    // The cloud-init data are read below one, for a plugin below the other.
+    for root in [&sockets, &links] {
+        place_of_file(&value, &documents, &VmDir::at(root.path().to_owned()))?;
+    }
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
     let running = Path::new(&args.sidecar);
     let mut program = None;
@@ -77,9 +86,11 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     }
     let data = pod::example_cloud_init(links.path(), &vmi)
         .map_err(|error| text_error!("the VMI's cloud-init data").caused_by(error))?;
-    let why_not_called = data.as_ref().err().copied().unwrap_or_default();
-    let data = data.ok().map(serde_json::to_value);
-    let cloud_init = data.transpose().map_err(unusable)?;
+    let needs_secret = matches!(data, ExampleCloudInit::NeedsSecret);
+    let cloud_init = match data {
+        ExampleCloudInit::Data(data) => Some(serde_json::to_value(data).map_err(unusable)?),
+        ExampleCloudInit::NoVolume | ExampleCloudInit::NeedsSecret => None,
+    };
     let input = DryRunInput {
         domain_xml,
         vmi_json,
@@ -97,10 +108,11 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         // The launcher makes its image of it.
         serde_json::from_value::<pod::CloudInitData>(data.clone()).map_err(unusable)?;
     }
-    print(format, &tried.to_json(), || summary(&tried, why_not_called));
+    print(format, &tried.to_json(), || summary(&tried, needs_secret));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
-    let is_sound = tried.is_idempotent() && tried.ignored.is_empty();
+    let was_left_out = needs_secret && tried.points.contains(&HookPoint::PreCloudInitIso);
+    let is_sound = tried.is_idempotent() && tried.ignored.is_empty() && !was_left_out;
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
@@ -113,12 +125,18 @@ fn is_socket(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-/// `why_not_called`: the reason for `PreCloudInitIso`.
-fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
+/// `needs_secret`: there were no cloud-init data, as a Secret is missing.
+fn summary(tried: &DryRun, needs_secret: bool) -> Vec<String> {
     let list = |prefix: &str, changes: &Changes| -> Vec<String> {
         let shown = changes.list.iter().map(ToString::to_string);
         let shown = shown.chain(changes.more.then(|| "and more".to_owned()));
         shown.map(|change| format!("  {prefix}{change}")).collect()
+    };
+    let why = match needs_secret {
+        true => {
+            "the cloud-init data need a Secret; put it beside the VM in its file, with its keys"
+        }
+        false => "the VMI has no cloud-init volume",
     };
     let mut lines = vec![tried.sidecar.clone()];
     if tried.points.contains(&HookPoint::OnDefineDomain) {
@@ -133,9 +151,7 @@ fn summary(tried: &DryRun, why_not_called: &str) -> Vec<String> {
         }
         Some(tried) => lines.extend(list("cloud-init data: ", &tried.changes)),
         None if tried.points.contains(&HookPoint::PreCloudInitIso) => {
-            lines.push(format!(
-                "  PreCloudInitIso was not called: {why_not_called}"
-            ));
+            lines.push(format!("  PreCloudInitIso was not called: {why}"));
         }
         None => {}
     }
