@@ -6,10 +6,11 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use convert::Context;
-use convert::context::{CellCpu, DiskInfo, NumaCell, Topology};
+use convert::context::{CellCpu, DiskInfo, DiskModes, NumaCell, Topology};
 
 /// What a conversion sees of a pod in which everything is as the VMI expects it: with a qcow2 image
-/// in every container disk, the taps of virt-handler, and a node with the dedicated CPUs.
+/// in every container disk, files that can be opened with `O_DIRECT`, the taps of virt-handler, and
+/// a node with the dedicated CPUs.
 pub fn context_of_pod(vmi: &Vmi) -> Context {
     let architecture = match &*vmi.spec.architecture {
         "" => host_architecture(),
@@ -34,6 +35,10 @@ pub fn context_of_pod(vmi: &Vmi) -> Context {
         hotplug_volumes,
         permanent_volumes,
         disks_info: images.collect(),
+        disk_modes: Some(DiskModes {
+            direct_io: true,
+            ..DiskModes::default()
+        }),
         efi_configuration: pod::firmware::in_kubevirts_image(vmi, architecture),
         ..Context::default()
     };

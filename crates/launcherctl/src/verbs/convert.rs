@@ -16,6 +16,7 @@ use crate::manifest::{self, in_manifest};
 use crate::view::output::{Format, answer_document, say};
 use api::vmi::Vmi;
 use convert::Context;
+use domain::xml::tree::Element;
 
 /// What a conversion starts from, as files.
 #[derive(Debug, Args)]
@@ -35,6 +36,8 @@ pub struct Inputs {
 pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, _, vmi, context) = read(&args.vmi, args.context.as_deref())?;
     let xml = convert::domain(&vmi, &context)?.to_xml();
+    // As a sidecar gets it, so that its author sees what to match.
+    let xml = Element::parse(&xml).map_or(xml, |tree| tree.to_xml());
     answer_document(format, &json!({"domainXml": xml}), &xml)
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::{domain_xml, show, socket_dir, temporary_dir, until_signal};
+use super::{show, socket_dir, temporary_dir, until_signal};
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
@@ -98,7 +98,7 @@ fn inputs_of(file: Option<&Path>) -> Result<(Vmi, Bytes, String), CtlError> {
     warn_of_unknown_fields(file, &text);
     let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
     let context = manifest::context::context_of_pod(&vmi);
-    let xml = domain_xml(&vmi, context)?;
+    let xml = convert::domain(&vmi, &context)?.to_xml();
     Ok((vmi, Bytes::from(value.to_string()), xml))
 }
 

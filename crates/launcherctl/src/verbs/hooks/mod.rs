@@ -19,8 +19,6 @@ use crate::files::{FileError, InFile, short_temporary};
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
-use convert::context::DiskModes;
-use convert::{Context, ConvertError};
 use hooks::plugins::TrialPod;
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
@@ -54,16 +52,6 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
         Some(Action::Try(args)) => trial::run(args, format).await,
         Some(Action::Check(args)) => check::run(args, format).await,
     }
-}
-
-/// The domain XML that a sidecar gets: the launcher resolves the cache modes before, as for files
-/// that can be opened with `O_DIRECT`, unless the context says otherwise.
-fn domain_xml(vmi: &Vmi, mut context: Context) -> Result<String, ConvertError> {
-    context.disk_modes.get_or_insert_with(|| DiskModes {
-        direct_io: true,
-        ..DiskModes::default()
-    });
-    Ok(convert::domain(vmi, &context)?.to_xml())
 }
 
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {

@@ -9,7 +9,7 @@ use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::{domain_xml, show, socket_dir, temporary_dir, until_signal};
+use super::{show, socket_dir, temporary_dir, until_signal};
 use crate::error::{CtlError, TextError, text_error};
 use crate::host::config_data::place_of_file;
 use crate::host::registry::VmDir;
@@ -70,7 +70,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         show(command, args.verbose || !sidecar.has_shim());
     }
     let vmi_json = Bytes::from(value.to_string());
-    let domain_xml = domain_xml(&vmi, context)?;
+    let domain_xml = convert::domain(&vmi, &context)?.to_xml();
     if let Some(pod) = plugin {
         let input = PluginInput {
             vmi_json,
