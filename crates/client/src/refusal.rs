@@ -59,7 +59,7 @@ const REMEDIES: [(&str, &str); 27] = [
     ),
     (
         "the CPU is incompatible with host CPU",
-        "this machine lacks features of the CPU model: leave out spec.domain.cpu.model, or run with --emulate",
+        "this machine lacks CPU features that the domain requires: take them, or the model, out of spec.domain.cpu or of the sidecar that adds them, or run with --emulate",
     ),
     (
         "CPU mode 'host-passthrough'",
