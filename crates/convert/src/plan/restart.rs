@@ -6,6 +6,7 @@
 //! | hotpluggable volume, its disk, interface, network, link state | none: the plan has it |
 //! | volume or disk of another kind | restart |
 //! | field without which the converted domain would be another one | restart |
+//! | boot loader, launch security, virtio transitional, log of the serial console | restart |
 //! | interface's other fields, host name, probes, DNS | restart: the pod and its network have them |
 //! | CPU sockets below `maxSockets`, memory below `maxGuest` | virt-handler's own call, with a migration |
 //! | anything else, such as a label | none |
@@ -258,6 +259,16 @@ impl Judge<'_> {
             ["spec", "domain", "memory", "guest"] if self.has("/spec/domain/memory/maxGuest") => {
                 Some(Needs::LiveMigration)
             }
+            // The context of the wanted VMI has what these lead to, so that a conversion without
+            // the difference would be the same.
+            ["spec", "domain", "firmware", "bootloader", ..]
+            | ["spec", "domain", "launchSecurity", ..]
+            | [
+                "spec",
+                "domain",
+                "devices",
+                "useVirtioTransitional" | "logSerialConsole",
+            ] => Some(Needs::Restart),
             _ => self.changes_domain(difference),
         }
     }
@@ -389,6 +400,36 @@ mod tests {
         );
         let same = fields(|vmi| vmi["spec"]["domain"]["memory"]["guest"] = json!("262144Ki"));
         assert!(same.is_empty(), "{same:?}");
+    }
+
+    #[test]
+    fn what_the_context_is_made_of_needs_a_restart() {
+        let found = fields(|vmi| {
+            vmi["spec"]["domain"]["firmware"] = json!({"bootloader": {"efi": {}}});
+            vmi["spec"]["domain"]["devices"]["logSerialConsole"] = json!(false);
+            vmi["spec"]["domain"]["devices"]["useVirtioTransitional"] = json!(true);
+            vmi["spec"]["domain"]["launchSecurity"] = json!({"sev": {}});
+        });
+        let expected = [
+            "spec.domain.devices.logSerialConsole",
+            "spec.domain.devices.useVirtioTransitional",
+            "spec.domain.firmware",
+            "spec.domain.launchSecurity",
+        ];
+        let expected = expected.map(|field| format!("needs a restart: {field} is new"));
+        assert_eq!(found, expected);
+        let efi = json!({"bootloader": {"efi": {"secureBoot": false}}});
+        let bios = json!({"bootloader": {"bios": {}}});
+        let [mut started, mut wanted] = [vmi(), vmi()];
+        started["spec"]["domain"]["firmware"] = efi;
+        wanted["spec"]["domain"]["firmware"] = bios;
+        let found = restart_fields(&started, &wanted, &Context::default());
+        let found: Vec<&str> = found.iter().map(|it| it.field.as_str()).collect();
+        let expected = [
+            "spec.domain.firmware.bootloader.bios",
+            "spec.domain.firmware.bootloader.efi",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
