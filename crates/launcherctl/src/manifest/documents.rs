@@ -2,11 +2,12 @@
 //! allows.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::error::{FieldError, ManifestError};
 use super::paths::{CLUSTER_PARTS, pointer};
 use super::yaml_error::YamlError;
-use crate::json::{copy_at, list_at, set, text_at};
+use crate::json::{copy_at, is_object_at, list_at, set, set_default, text_at};
 
 pub const VMI: &str = "VirtualMachineInstance";
 pub const VM: &str = "VirtualMachine";
@@ -15,6 +16,9 @@ pub const TEMPLATES: [(&str, &str, &str); 2] = [
     ("VirtualMachinePool", "spec.virtualMachineTemplate", VM),
     ("VirtualMachineInstanceReplicaSet", "spec.template", VMI),
 ];
+/// The namespace of the firmware UUIDs that virt-controller gives to VMs without one. The guest of a VM
+/// has to be the same machine at each start: cloud-init goes by it.
+const FIRMWARE_UUIDS: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
 /// The kinds that describe a VM.
 pub const KINDS: [&str; 2] = [VMI, VM];
 
@@ -149,12 +153,19 @@ pub fn into_vmi(value: Value) -> Result<Value, FieldError> {
             text => set(&mut metadata, field, text.into()),
         }
     }
-    Ok(json!({
+    let uuid = Uuid::new_v5(&FIRMWARE_UUIDS, text_at(&metadata, "/name").as_bytes());
+    let mut vmi = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": VMI,
         "metadata": metadata,
         "spec": copy_at(template, "/spec"),
-    }))
+    });
+    let firmware = copy_at(&vmi, "/spec/domain/firmware");
+    // What has the wrong type is refused later.
+    if is_object_at(&vmi, "/spec/domain") && (firmware.is_null() || firmware.is_object()) {
+        set_default(&mut vmi, "/spec/domain/firmware/uuid", uuid.to_string());
+    }
+    Ok(vmi)
 }
 
 #[cfg(test)]
@@ -166,6 +177,28 @@ mod tests {
         let vmi = read(text).and_then(the_vmi);
         vmi.map(|vmi| text_at(&vmi, "/metadata/name").to_owned())
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_vm_is_the_same_machine_at_each_start() {
+        let uuid = |vm: &str| {
+            let vmi = read(vm).and_then(the_vmi).unwrap();
+            text_at(&vmi, "/spec/domain/firmware/uuid").to_owned()
+        };
+        let vm =
+            "kind: VirtualMachine\nmetadata: {name: web}\nspec: {template: {spec: {domain: {}}}}\n";
+        // Python: uuid.uuid5(uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "web")
+        assert_eq!(uuid(vm), "d32ff544-f682-571b-8677-3762f07ab8a4");
+        let given = "{firmware: {uuid: 01234567-89ab-cdef-0123-456789abcdef}}";
+        assert!(
+            uuid(&vm.replace("domain: {}", &format!("domain: {given}"))).starts_with("01234567")
+        );
+        assert_eq!(
+            uuid(&vm.replace("domain: {}", "domain: {firmware: no}")),
+            ""
+        );
+        let vmi = "kind: VirtualMachineInstance\nmetadata: {name: web}\nspec: {domain: {}}\n";
+        assert_eq!(uuid(vmi), "");
     }
 
     #[test]
