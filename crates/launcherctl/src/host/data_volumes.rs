@@ -60,7 +60,8 @@ pub fn place(
     Ok(Some(format!("{volume} is a copy of {}", image.display())))
 }
 
-fn size(data_volume: &Value) -> Option<u64> {
+/// The wanted size in bytes.
+pub fn size(data_volume: &Value) -> Option<u64> {
     ["storage", "pvc"].iter().find_map(|part| {
         let size = data_volume.pointer(&format!("/spec/{part}/resources/requests/storage"))?;
         let bytes = Quantity::deserialize(size).ok()?.value().ok()?;

@@ -12,6 +12,7 @@ pub mod facts;
 pub mod failure;
 pub mod image_content;
 pub mod images;
+pub mod kept_disks;
 pub mod launcher;
 mod launcher_log;
 mod launcher_start;

@@ -12,7 +12,7 @@ use crate::error::{CtlError, fail};
 use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, short_temporary};
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
-    SECRET_IMAGE_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, cbt_dir,
+    SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, SYSTEM_NVRAM_DIR, cbt_dir,
 };
 use os::procfs::command_line;
 
@@ -157,6 +157,14 @@ pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
 /// Removes the guest's writes to its container disks, which are lost with the VM as in a cluster.
 pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
+}
+
+/// Removes the firmware's variables, which a VM without persistent ones gets anew at each start, as in
+/// a cluster: those of Secure Boot would stay what they were.
+pub fn remove_firmware_variables(dir: &VmDir) {
+    for path in [SYSTEM_NVRAM_DIR, SESSION_NVRAM_DIR] {
+        let _ = fs::remove_dir_all(dir.path(path));
+    }
 }
 
 /// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init,

@@ -38,6 +38,7 @@ use crate::host::registry::{self, SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::remains::{Earlier, forget};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
+use crate::json::is_true_at;
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::{
     self, Manifest, ManifestError, Problem, Severity, host_architecture, in_conversion, in_manifest,
@@ -196,6 +197,8 @@ fn check_emulator(architecture: &str) -> Result<(), CtlError> {
     );
 }
 
+const PERSISTENT_EFI: &str = "/spec/domain/firmware/bootloader/efi/persistent";
+
 /// Places the VM's files, with the arguments of its supervisor.
 fn prepare(
     args: &RunArgs,
@@ -211,6 +214,9 @@ fn prepare(
         // Those of an earlier, killed VM.
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
+        if !is_true_at(manifest.value(), PERSISTENT_EFI) {
+            crate::host::vm_dir::remove_firmware_variables(dir);
+        }
     }
     let mut errors = Vec::new();
     match sidecars {
@@ -223,6 +229,7 @@ fn prepare(
         Err(error) => errors.push(error),
     }
     let note = |text: &str| screen.note(text);
+    errors.extend(crate::host::kept_disks::resize(manifest, dir, note).err());
     errors.extend(crate::host::images::place(manifest, dir, &args.disks, note));
     // A missing file does not hide the others.
     CtlError::of_several(errors).map_or(Ok(()), Err)?;
