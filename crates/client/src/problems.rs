@@ -133,32 +133,47 @@ pub struct RemovedImage {
     pub volume: String,
     /// Where it was.
     pub file: String,
-    /// The VM's; `None` if only QEMU has it open.
-    pub last_link: Option<PathBuf>,
+    /// Whether another file is there now.
+    pub is_replaced: bool,
+    pub last: LastOfImage,
+}
+
+/// What is left of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LastOfImage {
+    /// The VM's link.
+    Link(PathBuf),
+    /// QEMU's open file, below /proc.
+    Open(PathBuf),
 }
 
 impl RemovedImage {
     /// What is wrong, and what brings the image back.
     #[must_use]
     pub fn explained(&self) -> (String, String) {
-        let Self {
-            volume,
-            file,
-            last_link,
-        } = self;
-        let (who, remedy) = match last_link {
-            Some(link) => (
+        let Self { volume, file, .. } = self;
+        let (who, remedy) = match &self.last {
+            LastOfImage::Link(link) if self.is_replaced => (
+                "the VM has the last link to",
+                format!("ln {} {file}.guest keeps it", link.display()),
+            ),
+            LastOfImage::Link(link) => (
                 "the VM has the last link to",
                 format!("ln {} {file} brings it back", link.display()),
             ),
-            None => (
+            LastOfImage::Open(open) => (
                 "only QEMU has",
-                "pause the guest and copy it from QEMU's open files (ls -l /proc/PID/fd)"
-                    .to_owned(),
+                format!(
+                    "pause the guest, copy it (cp {} {file}.guest), and do not resume it",
+                    open.display()
+                ),
             ),
         };
-        let cause = format!("{who} {file} of volume {volume}, which is lost when the VM ends");
-        (cause, remedy)
+        let what = match self.is_replaced {
+            true => format!("{file} is another file now, and {who} that of volume {volume}"),
+            false => format!("{who} {file} of volume {volume}"),
+        };
+        (format!("{what}, which is lost when the VM ends"), remedy)
     }
 }
 
@@ -406,11 +421,21 @@ fn failed_disk(failed: &FailedDisk, facts: &Facts) -> String {
     let disk = disks.find(|disk| disk.volume() == volume);
     let device = disk.map_or("?", |disk| &disk.target.device);
     let of_user = facts.files.get(volume).map(String::as_str);
-    let file = of_user.or_else(|| disk.and_then(|disk| disk.source.backend_path()));
-    let file = file.unwrap_or("its file");
+    let own = disk.and_then(|disk| disk.source.backend_path());
+    let image = of_user.or(own);
+    // The guest writes to an overlay, and the user's file is only read.
+    let below = disk.and_then(|disk| disk.backing_store.as_ref()?.source.as_ref());
+    let overlay = own.filter(|_| below.is_some());
+    let shown = |file: Option<&str>| file.unwrap_or("its file").to_owned();
     match failed.has_no_space {
-        true => format!("no space is left for disk {volume} ({device}), {file}"),
-        false => format!("disk {volume} ({device}) cannot be read or written, {file}"),
+        true => {
+            let file = shown(overlay.or(image));
+            format!("no space is left for disk {volume} ({device}), {file}")
+        }
+        false => {
+            let file = shown(image);
+            format!("disk {volume} ({device}) cannot be read or written, {file}")
+        }
     }
 }
 
@@ -441,8 +466,13 @@ fn memory_short(facts: &Facts) -> Option<Problem> {
 }
 
 fn image_removed(facts: &Facts) -> Option<Problem> {
-    let (cause, next) = facts.removed_image.as_ref()?.explained();
-    Some(Problem::new("a disk's image was removed", cause, &next))
+    let image = facts.removed_image.as_ref()?;
+    let (cause, next) = image.explained();
+    let what = match image.is_replaced {
+        true => "a disk's image was replaced",
+        false => "a disk's image was removed",
+    };
+    Some(Problem::new(what, cause, &next))
 }
 
 fn shutdown_ignored(facts: &Facts) -> Option<Problem> {

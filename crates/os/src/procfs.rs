@@ -1,6 +1,7 @@
 //! Processes in `/proc`.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rustix::process::Pid;
@@ -75,6 +76,15 @@ pub fn with_open_file(file: &fs::Metadata) -> Vec<Pid> {
     };
     let pid = |process: fs::DirEntry| Pid::from_raw(process.file_name().to_str()?.parse().ok()?);
     processes.filter(has_file).filter_map(pid).collect()
+}
+
+/// The descriptor, below /proc, by which a process has a file open that was removed from this path.
+#[must_use]
+pub fn removed_file(pid: i32, path: &str) -> Option<PathBuf> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let mut paths = descriptors.map(|descriptor| descriptor.path());
+    let removed = format!("{path} (deleted)");
+    paths.find(|it| fs::read_link(it).is_ok_and(|file| file == Path::new(&removed)))
 }
 
 /// What a process takes up.

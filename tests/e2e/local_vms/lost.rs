@@ -158,6 +158,13 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     std::fs::hard_link(link[1], link[2]).unwrap();
     assert_eq!(std::fs::read(&image).unwrap(), [7; 512]);
 
+    let other = laptop.path("other.img");
+    std::fs::write(&other, [8; 512]).unwrap();
+    std::fs::rename(&other, &image).unwrap();
+    let refusal = refused(&home, &["stop"]).await;
+    let replaced = format!("{} is another file now", image.display());
+    assert!(refusal.contains(&replaced), "{refusal}");
+
     let root = directory(&laptop).await;
     std::fs::remove_dir_all(&root).unwrap();
     for verb in [["list"].as_slice(), &["status"]] {

@@ -45,8 +45,13 @@ fn metadata(of_kubevirt: Value) -> Facts {
 
 /// A full file system below a disk; `file`: the user's name of its image, if known.
 fn full_disk(file: Option<&str>) -> Facts {
+    full_disk_over(file, Value::Null)
+}
+
+/// The same of a disk with this backing store.
+fn full_disk_over(file: Option<&str>, backing_store: Value) -> Facts {
     let disk = json!({"Source": {"File": "/d/data.img"}, "Target": {"Device": "vda"},
-        "Alias": {"Name": "data", "UserDefined": true}});
+        "Alias": {"Name": "data", "UserDefined": true}, "BackingStore": backing_store});
     let mut facts = facts("Paused", "IOError", json!({"Devices": {"Disks": [disk]}}));
     facts.launcher.failed_disks = vec![FailedDisk {
         volume: "data".to_owned(),
@@ -84,7 +89,8 @@ fn rows() -> Vec<(Facts, &'static str)> {
                 facts.removed_image = Some(RemovedImage {
                     volume: "data".to_owned(),
                     file: "/home/me/data.img".to_owned(),
-                    last_link: Some("/d/data/disk.img".into()),
+                    is_replaced: false,
+                    last: LastOfImage::Link("/d/data/disk.img".into()),
                 });
             }),
             "a disk's image was removed: the VM has the last link to /home/me/data.img of volume data, which is lost when the VM ends; ln /d/data/disk.img /home/me/data.img brings it back",
@@ -93,11 +99,23 @@ fn rows() -> Vec<(Facts, &'static str)> {
             with(|facts| {
                 facts.removed_image = Some(RemovedImage {
                     volume: "data".to_owned(),
-                    file: "/mnt/data.img".to_owned(),
-                    last_link: None,
+                    file: "/home/me/data.img".to_owned(),
+                    is_replaced: true,
+                    last: LastOfImage::Link("/d/data/disk.img".into()),
                 });
             }),
-            "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; pause the guest and copy it from QEMU's open files (ls -l /proc/PID/fd)",
+            "a disk's image was replaced: /home/me/data.img is another file now, and the VM has the last link to that of volume data, which is lost when the VM ends; ln /d/data/disk.img /home/me/data.img.guest keeps it",
+        ),
+        (
+            with(|facts| {
+                facts.removed_image = Some(RemovedImage {
+                    volume: "data".to_owned(),
+                    file: "/mnt/data.img".to_owned(),
+                    is_replaced: false,
+                    last: LastOfImage::Open("/proc/7/fd/11".into()),
+                });
+            }),
+            "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; pause the guest, copy it (cp /proc/7/fd/11 /mnt/data.img.guest), and do not resume it",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(None)),
@@ -161,6 +179,13 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             full_disk(None),
+            "the guest is paused (since 2026-01-02T03:04:05Z): no space is left for disk data (vda), /d/data.img; make space if the file system of its image is full (df), then launcherctl unpause web",
+        ),
+        (
+            full_disk_over(
+                Some("/home/me/base.img"),
+                json!({"Format": {"Type": "raw"}, "Source": {"File": "/home/me/base.img"}}),
+            ),
             "the guest is paused (since 2026-01-02T03:04:05Z): no space is left for disk data (vda), /d/data.img; make space if the file system of its image is full (df), then launcherctl unpause web",
         ),
         (

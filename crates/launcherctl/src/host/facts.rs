@@ -13,7 +13,7 @@ use super::remains;
 use super::start_args::SuperviseArgs;
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::Client;
-use client::problems::{Condition, Facts, RemovedImage};
+use client::problems::{Condition, Facts, LastOfImage, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
@@ -69,23 +69,25 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.memory_events = procfs::memory_events(&process);
 }
 
-/// The first image that its user has removed, so that it is lost when the VM ends.
+/// The first image that its user has removed or replaced, so that it is lost when the VM ends.
 pub fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
-    // The hard links of a directory that stays are kept.
-    let mut removed = files
-        .iter()
-        .filter(|(_, file)| dir.is_temporary() && !Path::new(file).exists());
-    removed.find_map(|(volume, file)| {
+    files.iter().find_map(|(volume, file)| {
         let mount = dir.path(&PodPaths::default().claim_dir(volume));
         let mut images = std::fs::read_dir(mount).ok()?.flatten();
-        let last_link = images.find_map(|image| match image.metadata().ok()? {
-            it if it.is_symlink() => Some(None),
-            it => (it.is_file() && it.nlink() == 1).then(|| Some(image.path())),
+        let last = images.find_map(|image| match image.metadata().ok()? {
+            it if it.is_symlink() => {
+                let qemu = remains::guest(dir.root())?;
+                procfs::removed_file(qemu, file).map(LastOfImage::Open)
+            }
+            // Those of a directory that stays are kept.
+            it => (it.is_file() && it.nlink() == 1 && dir.is_temporary())
+                .then(|| LastOfImage::Link(image.path())),
         })?;
         Some(RemovedImage {
             volume: volume.clone(),
             file: file.clone(),
-            last_link,
+            is_replaced: Path::new(file).exists(),
+            last,
         })
     })
 }

@@ -1,7 +1,6 @@
 //! Disks that an earlier run has left in a directory of `--root`: they grow to the size that the
 //! manifest has now. Smaller they would lose data.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,6 +116,7 @@ mod tests {
     use super::*;
 
     use std::cell::RefCell;
+    use std::fs;
 
     const VM: &str = "
 kind: VirtualMachineInstance
