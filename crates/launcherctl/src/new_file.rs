@@ -54,6 +54,19 @@ impl NewFile {
     }
 }
 
+/// Writes a file as a whole, or not at all; into a pipe or a device as it is.
+///
+/// # Errors
+/// It cannot be made, written or stored.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    if std::fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+        return std::fs::write(path, bytes).map_err(FileError::on("write", path));
+    }
+    let mut file = NewFile::create(path)?;
+    file.write(bytes)?;
+    file.complete()
+}
+
 /// Refuses to overwrite a regular file. `-` is standard output; others, such as a pipe, may be
 /// written to.
 ///
@@ -71,6 +84,18 @@ pub fn check_overwrite(path: &Path, force: bool) -> Result<(), FileError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_whole_file_is_written_and_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a");
+        write_whole(&file, b"b").unwrap();
+        write_whole(Path::new("/dev/null"), b"b").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"b");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        // The device is full.
+        write_whole(Path::new("/dev/full"), b"b").unwrap_err();
+    }
 
     #[test]
     fn only_a_regular_file_is_replaced() {

@@ -13,7 +13,7 @@ use super::target::{VmArgs, check_processes};
 use crate::error::{CtlError, fail};
 use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
-use client::refusal::NO_AGENT;
+use client::refusal::{NO_AGENT, split_remedy};
 use client::running::check_runs;
 use client::{Client, GuestState, exit_code};
 use domain::guest_agent::{Filesystem, GuestDocument, User};
@@ -71,10 +71,9 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
             let (_, client) = args.target().connect().await?;
             let info = agent_info(&client).await?;
             if let Err(error) = ping(&client).await {
-                say(format!(
-                    "note: this is what the agent said last: {}",
-                    error.chain()
-                ));
+                let error = error.chain();
+                let cause = split_remedy(&error).0;
+                say(format!("note: this is what the agent said last: {cause}"));
             }
             answer(format, &json!(info), || summary(&info))
         }

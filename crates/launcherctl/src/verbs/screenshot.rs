@@ -8,8 +8,7 @@ use serde_json::json;
 
 use super::target::{Target, check_processes};
 use crate::error::CtlError;
-use crate::files::FileError;
-use crate::new_file::check_overwrite;
+use crate::new_file::{check_overwrite, write_whole};
 use crate::view::output::{Format, answer, print_bytes};
 
 /// The arguments of `screenshot`.
@@ -39,7 +38,7 @@ pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCod
         print_bytes(&picture)?;
         return Ok(ExitCode::SUCCESS);
     }
-    std::fs::write(&args.file, &picture).map_err(FileError::on("write", &args.file))?;
+    write_whole(&args.file, &picture)?;
     let file = args.file.display().to_string();
     let bytes = picture.len();
     let json = json!({"file": file, "mime": mime, "bytes": bytes});

@@ -21,9 +21,10 @@ use crate::host::failure::{self, Failure};
 use crate::host::registry::VmDir;
 use crate::host::status;
 use crate::json::list_mut;
-use crate::new_file::check_overwrite;
+use crate::new_file::{check_overwrite, write_whole};
 use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
+use client::refusal::split_remedy;
 use client::{CallError, Client};
 
 const LAUNCHER_LOG: &str = "launcher.log";
@@ -93,7 +94,7 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
             .for_each(say);
         return Ok(ExitCode::SUCCESS);
     }
-    std::fs::write(&out, archive).map_err(FileError::on("write", &out))?;
+    write_whole(&out, &archive)?;
     let json = json!({"archive": out, "missing": missing});
     answer(format, &json, || {
         let out = out.display();
@@ -124,7 +125,8 @@ impl Report {
     }
 
     fn lacks(&mut self, what: &str) {
-        self.missing.push(what.to_owned());
+        // On one line, without what to do.
+        self.missing.push(split_remedy(what).0.replace('\n', " "));
     }
 
     fn add_json(&mut self, name: &str, value: Value) {
@@ -159,7 +161,7 @@ impl Report {
             self.add("metrics.txt", metrics);
         }
         if let Some(answer) = self.found(client.debug().await) {
-            self.missing.extend(answer.problems);
+            answer.problems.iter().for_each(|it| self.lacks(it));
             let (version, phase, jobs) = (answer.version, answer.phase, answer.jobs);
             let launcher = json!({"version": version, "phase": phase, "jobs": jobs});
             self.add_json("launcher.json", launcher);
