@@ -43,7 +43,7 @@ fn an_error_has_its_hint_apart() {
     let (_, text) = in_home(home.path(), "stop -o json");
     let error: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(error["error"], "no VM of this user runs here");
-    assert_eq!(error["hint"], "launcherctl list shows them");
+    assert_eq!(error["hint"], "launcherctl run FILE starts one");
     let near = error_as_json("snapshot web -o json", 2);
     schema::check("error", &near);
     has(near["hint"].as_str().unwrap(), "launcherctl backup DIR");

@@ -614,7 +614,7 @@ fn agent_missing(facts: &Facts) -> Option<Problem> {
     is_missing.then(|| {
         Problem::new(
             "no guest agent is connected",
-            "so there are no addresses, no guest commands and no freezes",
+            "so there are no guest commands and no freezes, and addresses may be missing",
             "start qemu-guest-agent in the guest",
         )
     })

@@ -321,7 +321,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| facts.now = seconds() + 120),
-            "no guest agent is connected: so there are no addresses, no guest commands and no freezes; start qemu-guest-agent in the guest",
+            "no guest agent is connected: so there are no guest commands and no freezes, and addresses may be missing; start qemu-guest-agent in the guest",
         ),
     ]
 }

@@ -84,7 +84,7 @@ fn chosen(args: &StopArgs) -> Result<Vec<(String, VmDir)>, CtlError> {
         _ if !named.is_empty() => Ok(named),
         1 => Ok(all),
         _ if args.all => Ok(all),
-        0 => fail!("no VM of this user runs here; launcherctl list shows them"),
+        0 => fail!("no VM of this user runs here; launcherctl run FILE starts one"),
         _ => {
             let names: Vec<String> = all.into_iter().map(|(name, _)| name).collect();
             let names = names.join(", ");
