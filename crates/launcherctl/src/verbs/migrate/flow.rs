@@ -264,6 +264,7 @@ impl<'a> Migration<'a> {
         }
         match self.source.domain().await {
             Some(domain) => format!("the guest in {root} is {}", status_text(&domain.status)),
+            None if !self.source.dir.root().exists() => "it was stopped meanwhile".to_owned(),
             None => format!("the launcher in {root} does not answer"),
         }
     }
