@@ -124,6 +124,23 @@ stringData: {{userdata: '#cloud-config old'"
 }
 
 #[test]
+fn hooks_try_shows_what_a_script_changes_that_fails_with_its_own_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#!/bin/sh
+case \"$4\" in *Me*) echo 'vendor is set' >&2; exit 1;; esac
+echo \"$4\" | sed 's|<bios></bios>|<bios><entry name=\"vendor\">Me</entry></bios>|'
+";
+    let program = script(&dir.path().join("onDefineDomain"), text);
+    let vmi = in_repository("examples/sidecars/vmi.yaml");
+    let output = launcherctl(&format!("hooks try --vmi {vmi} --sidecar {program}"));
+    let tried = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{tried}");
+    has(&tried, "sysinfo/bios/entry[vendor]");
+    has(&tried, "given its own result it fails: ");
+    has(&tried, "vendor is set");
+}
+
+#[test]
 fn hooks_try_takes_the_answer_of_a_script_that_leaves_a_process() {
     let dir = tempfile::tempdir().unwrap();
     let pids = dir.path().join("pids");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use domain::xml::tree::Element;
+use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -41,8 +42,9 @@ pub struct DryRun {
     pub points: Vec<HookPoint>,
     /// Changes by `OnDefineDomain`. Empty if the sidecar does not subscribe to it.
     pub changes: Changes,
-    /// Changes by a second call with the first result; see [`Self::is_idempotent`].
-    pub second_changes: Changes,
+    /// Changes by a second call with the first result, or why it is refused; see
+    /// [`Self::is_idempotent`].
+    pub second: Result<Changes, String>,
     /// The domain XML that the sidecar returns.
     pub xml: String,
     /// Elements in it that libvirt ignores for their namespace, and the remedy.
@@ -55,16 +57,18 @@ impl DryRun {
     /// Whether a second call changes nothing. A launcher may pass a sidecar its own result.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
-        self.second_changes.is_empty()
+        self.second.as_ref().is_ok_and(Changes::is_empty)
     }
 
     /// The result for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let cloud_init = self.cloud_init.as_ref();
+        let again = self.second.as_ref().map(|changes| changes.list.as_slice());
         json!({
             "sidecar": self.sidecar, "points": self.points, "changes": self.changes.list,
-            "again": self.second_changes.list, "xml": self.xml, "ignored": self.ignored,
+            "again": again.unwrap_or_default(), "againError": self.second.as_ref().err(),
+            "xml": self.xml, "ignored": self.ignored,
             "cloudInitChanges": cloud_init.map(|tried| &tried.changes.list),
             "cloudInit": cloud_init.map(|tried| &tried.data),
         })
@@ -147,18 +151,21 @@ async fn call(
     };
     let define = |xml: String| sidecars.on_define_domain(xml, vmi_json, deadline);
     let first = define(input.domain_xml.clone()).await?;
-    let second = define(first.clone()).await?;
+    let second = define(first.clone()).await;
     let compare = move || {
         let parse = |xml: &str| Element::parse(xml).map_err(HookError::Input);
         let once = parse(&first)?;
         let changes = diff(&parse(&input.domain_xml)?, &once);
         let ignored = once.foreign().iter().map(ToString::to_string).collect();
-        let second_changes = diff(&once, &parse(&second)?);
+        let second = match second {
+            Ok(second) => Ok(diff(&once, &parse(&second)?)),
+            Err(error) => Err(chain(&error)),
+        };
         Ok(DryRun {
             sidecar: name,
             points,
             changes,
-            second_changes,
+            second,
             ignored,
             xml: first,
             cloud_init,

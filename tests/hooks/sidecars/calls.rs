@@ -303,7 +303,7 @@ async fn a_dry_run_needs_no_launcher() {
     );
     assert!(!tried.is_idempotent());
     assert_eq!(
-        tried.second_changes.list.len(),
+        tried.second.as_ref().unwrap().list.len(),
         1,
         "appending is not idempotent"
     );

@@ -163,9 +163,15 @@ fn summary(tried: &DryRun, needs_secret: bool) -> Vec<String> {
     for element in &tried.ignored {
         lines.push(format!("libvirt ignores {element}"));
     }
-    if !tried.second_changes.is_empty() {
-        lines.push("it is not idempotent; given its own result it changes".to_owned());
-        lines.extend(list("", &tried.second_changes));
+    match &tried.second {
+        Ok(changes) if changes.is_empty() => {}
+        Ok(changes) => {
+            lines.push("it is not idempotent; given its own result it changes".to_owned());
+            lines.extend(list("", changes));
+        }
+        Err(error) => lines.push(format!(
+            "it is not idempotent; given its own result it fails: {error}"
+        )),
     }
     lines
 }
