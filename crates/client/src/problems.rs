@@ -102,6 +102,8 @@ pub struct Facts {
     pub now: i64,
     pub domain: Domain,
     pub launcher: DebugResponse,
+    /// Those for which a launcher that starts waits, with the reasons.
+    pub missing_sidecars: Option<String>,
     /// The launcher's metrics, as OpenMetrics text.
     pub metrics: String,
     /// Whether KVM is to be used if it works.
@@ -334,14 +336,20 @@ fn silent(facts: &Facts) -> Option<Problem> {
 }
 
 fn hook_awaited(facts: &Facts) -> Option<Problem> {
-    let hook = &facts.launcher.called_hook;
-    (!hook.is_empty()).then(|| {
-        Problem::new(
+    let next = "launcherctl logs{vm} has the log of the start, launcherctl stop{vm} gives it up";
+    match (&facts.missing_sidecars, &*facts.launcher.called_hook) {
+        (Some(missing), _) => Some(Problem::new(
+            "the start waits for hook sidecars",
+            format!("not ready: {missing}"),
+            next,
+        )),
+        (None, "") => None,
+        (None, hook) => Some(Problem::new(
             "the start waits for a hook",
             format!("{hook} has not answered yet"),
-            "launcherctl logs{vm} has the log of the start, launcherctl stop{vm} gives it up",
-        )
-    })
+            next,
+        )),
+    }
 }
 
 fn stopped_qemu(facts: &Facts) -> Option<Problem> {

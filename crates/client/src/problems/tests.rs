@@ -163,6 +163,12 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the start waits for a hook: hook sidecar \"slow\" has not answered yet; launcherctl logs web has the log of the start, launcherctl stop web gives it up",
         ),
         (
+            with(|facts| {
+                facts.missing_sidecars = Some("hook-sidecar-0 (no socket in it)".to_owned());
+            }),
+            "the start waits for hook sidecars: not ready: hook-sidecar-0 (no socket in it); launcherctl logs web has the log of the start, launcherctl stop web gives it up",
+        ),
+        (
             failed("no lock\n  what to do: end the other VM"),
             "the VM has failed: no lock; end the other VM; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
         ),

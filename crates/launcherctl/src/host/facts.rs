@@ -9,8 +9,8 @@ use std::path::Path;
 use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
 use super::registry::VmDir;
-use super::remains;
 use super::start_args::SuperviseArgs;
+use super::{launcher_log, remains};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::Client;
 use client::problems::{Condition, Facts, LastOfImage, RemovedImage};
@@ -25,12 +25,16 @@ const MAX_CONSOLE_BYTES: u64 = 4096;
 
 /// Adds what takes questions to the launcher, and files of the VM and its QEMU.
 pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
-    if facts.condition == Condition::Answers
-        && let Ok(client) = Client::connect(&dir.cmd_socket()).await
-    {
-        // KubeVirt's tells nothing.
-        facts.launcher = client.debug().await.unwrap_or_default();
-        facts.metrics = client.metrics().await.unwrap_or_default();
+    if facts.condition == Condition::Answers {
+        match Client::connect(&dir.cmd_socket()).await {
+            Ok(client) => {
+                // KubeVirt's tells nothing.
+                facts.launcher = client.debug().await.unwrap_or_default();
+                facts.metrics = client.metrics().await.unwrap_or_default();
+            }
+            // It starts.
+            Err(_) => facts.missing_sidecars = launcher_log::missing_sidecars(&dir.log_file()),
+        }
     }
     // The launcher may have made a part of it again.
     let is_lost = matches!(facts.condition, Condition::Lost(_));

@@ -1,5 +1,7 @@
 //! The launcher of a VM of `run`, from its first call to its exit.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +11,7 @@ use tokio::time::timeout;
 
 use super::control::{Phase, Progress, StopRequests};
 use super::error::{RunError, Stopped};
-use super::launcher_log::failed_sync;
+use super::launcher_log::{failed_sync, missing_sidecars};
 use super::processes::terminate;
 use super::registry::VmDir;
 use super::remains;
@@ -38,6 +40,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Delay between attempts to kill the guest of a launcher whose start is aborted.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// The launcher logs from 5 s on which hook sidecars are missing.
+const SIDECAR_PATIENCE: Duration = Duration::from_secs(6);
 /// Interval of checking whether a slow start has ended: a failed one causes no event.
 pub const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before the guest is asked again, if the launcher could not ask it.
@@ -94,6 +98,18 @@ pub(super) struct LauncherProcess<'a> {
     has_panicked: bool,
 }
 
+/// Notes which hook sidecars are missing, once.
+async fn note_missing_sidecars(vm: Vm<'_>) -> Infallible {
+    loop {
+        tokio::time::sleep(SIDECAR_PATIENCE).await;
+        if let Some(missing) = missing_sidecars(&vm.dir.log_file()) {
+            let text = format!("the start waits for hook sidecars: {missing}");
+            vm.progress.note(&text);
+            return pending().await;
+        }
+    }
+}
+
 impl<'a> LauncherProcess<'a> {
     /// A launcher that has been started, and its events.
     pub fn new(vm: Vm<'a>, child: Child, events: Receiver<LauncherEvent>) -> Self {
@@ -134,6 +150,7 @@ impl<'a> LauncherProcess<'a> {
             status = self.child.wait() => {
                 return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
             }
+            never = note_missing_sidecars(self.vm) => match never {},
         }
         let client = Client::connect(&socket).await?;
         let versions = client.versions().await?;

@@ -11,6 +11,9 @@ use crate::json::text_at;
 use client::CallError;
 use client::refusal::plain;
 
+/// How much of the log's end is read for what it waits for.
+const MAX_END_BYTES: u64 = 64 << 10;
+
 /// An error with its causes, and with the launcher's last error if the launcher has ended.
 pub(super) fn reason(error: &CtlError, log: &Path) -> String {
     let has_ended = matches!(
@@ -62,6 +65,18 @@ fn says_more(last: &str, error: &CtlError) -> bool {
 pub(super) fn failed_sync(log: &Path) -> Option<String> {
     let last = last_error(&std::fs::read_to_string(log).ok()?)?;
     Some(plain(last.strip_prefix("Failed to sync vmi: ")?))
+}
+
+/// The hook sidecars for which the launcher waits, with the reasons.
+pub(super) fn missing_sidecars(log: &Path) -> Option<String> {
+    let end = os::tail::read(log, MAX_END_BYTES).ok()?;
+    let end = String::from_utf8_lossy(&end);
+    let lines = end.lines().rev();
+    let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let waits = |line: &Value| text_at(line, "/msg") == "Still waiting for hook sidecars";
+    lines
+        .find(waits)
+        .map(|line| text_at(&line, "/not_ready").to_owned())
 }
 
 fn last_error(text: &str) -> Option<String> {
