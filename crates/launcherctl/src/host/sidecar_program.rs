@@ -9,7 +9,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
@@ -94,8 +94,13 @@ impl SidecarProgram {
         if path.is_dir() {
             return of(Kind::Directory(hook_programs(&path)?));
         }
+        let file = path.display();
+        if path.metadata().is_ok_and(|it| it.file_type().is_socket()) {
+            fail!(
+                "{file}: it is the socket of a sidecar that runs, which only hooks try takes; give its program, with {{}} in an argument for the directory of its socket"
+            );
+        }
         if !is_executable(&path) {
-            let file = path.display();
             fail!("{file}: not an executable file; chmod +x makes it one");
         }
         let mut hooks = HOOK_PROGRAMS.into_iter();
@@ -127,11 +132,14 @@ impl SidecarProgram {
         !matches!(self.kind, Kind::Server { .. })
     }
 
-    /// From one argument, split at spaces.
+    /// From one argument: a path, else split at spaces.
     ///
     /// # Errors
     /// Those of [`Self::new`].
     pub fn parse(text: &str, is_plugin: bool) -> Result<Self, CtlError> {
+        if Path::new(text).exists() {
+            return Self::new(&[text.to_owned()], is_plugin);
+        }
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Self::new(&words, is_plugin)
     }

@@ -38,7 +38,7 @@ pub fn convert(args: &Inputs, format: Format) -> Result<ExitCode, CtlError> {
     let xml = convert::domain(&vmi, &context)?.to_xml();
     // As a sidecar gets it, so that its author sees what to match.
     let xml = Element::parse(&xml).map_or(xml, |tree| tree.to_xml());
-    answer_document(format, &json!({"domainXml": xml}), &xml)
+    answer_document(format, &json!({"domainXml": xml}), &format!("{xml}\n"))
 }
 
 /// Reads the files: the manifest's text, its VMI as JSON and typed, and the context.
