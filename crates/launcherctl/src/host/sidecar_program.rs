@@ -242,6 +242,13 @@ mod tests {
             kind(&script.display().to_string()),
             Kind::Script(bin.join("onDefineDomain"), "onDefineDomain")
         );
+        let spaced = dir.path().join("a b");
+        fs::copy(&script, &spaced).unwrap();
+        let spaced = spaced.display().to_string();
+        assert!(matches!(kind(&spaced), Kind::Script(..)));
+        let socket = dir.path().join("a.sock");
+        let _served = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(refusal(&socket.display().to_string()).contains("only hooks try takes"));
         let extra = words(&format!("{shown} extra")).unwrap_err();
         assert!(extra.to_string().contains("\"extra\""), "{extra}");
         let server = words("/bin/sh --dir={}").unwrap();
