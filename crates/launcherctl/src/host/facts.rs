@@ -25,16 +25,12 @@ const MAX_CONSOLE_BYTES: u64 = 4096;
 
 /// Adds what takes questions to the launcher, and files of the VM and its QEMU.
 pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
-    if facts.condition == Condition::Answers {
-        match Client::connect(&dir.cmd_socket()).await {
-            Ok(client) => {
-                // KubeVirt's tells nothing.
-                facts.launcher = client.debug().await.unwrap_or_default();
-                facts.metrics = client.metrics().await.unwrap_or_default();
-            }
-            // It starts.
-            Err(_) => facts.missing_sidecars = launcher_log::missing_sidecars(&dir.log_file()),
-        }
+    if facts.condition == Condition::Answers
+        && let Ok(client) = Client::connect(&dir.cmd_socket()).await
+    {
+        // KubeVirt's tells nothing.
+        facts.launcher = client.debug().await.unwrap_or_default();
+        facts.metrics = client.metrics().await.unwrap_or_default();
     }
     // The launcher may have made a part of it again.
     let is_lost = matches!(facts.condition, Condition::Lost(_));
@@ -47,6 +43,10 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.stopped_launcher = dir.stopped_launcher().await;
     }
     let supervisor = ControlClient::current(dir).await;
+    // Later the log may still say it.
+    if supervisor.is_some_and(|current| current.phase.is_none() && !current.is_ending()) {
+        facts.missing_sidecars = launcher_log::missing_sidecars(&dir.log_file());
+    }
     // In a pod virt-handler ends it.
     facts.is_ended_by_nobody =
         dir.is_of_run() && supervisor.is_none_or(|current| !current.is_ending());

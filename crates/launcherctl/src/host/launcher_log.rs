@@ -123,6 +123,18 @@ mod tests {
     }
 
     #[test]
+    fn the_missing_sidecars_are_those_of_the_last_report() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(missing_sidecars(log.path()), None);
+        let line = |not_ready: &str| {
+            format!(r#"{{"msg":"Still waiting for hook sidecars","not_ready":"{not_ready}"}}"#)
+        };
+        let lines = [&line("a, b"), &line("b"), r#"{"msg":"other"}"#, "text"];
+        std::fs::write(log.path(), lines.join("\n")).unwrap();
+        assert_eq!(missing_sidecars(log.path()).as_deref(), Some("b"));
+    }
+
+    #[test]
     fn a_refused_request_is_not_the_last_error_of_a_start() {
         let line = |message: &str| format!(r#"{{"level":"error","msg":"{message}"}}"#) + "\n";
         let pause = line("Failed to pause vmi");
