@@ -170,6 +170,38 @@ pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudIni
     Ok(Value::Object(data))
 }
 
+/// The names in an answer that its data, decoded, do not have: KubeVirt has no such names.
+pub fn unknown_names(answer: &CloudInitForms, data: &Value) -> Vec<String> {
+    let given = parse("cloudInitData", &answer.cloud_init_data);
+    let mut found = Vec::new();
+    if let Ok(Some(given)) = given {
+        find_unknown(&given, data, "", &mut found);
+    }
+    found
+}
+
+fn find_unknown(given: &Value, known: &Value, field: &str, found: &mut Vec<String>) {
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => {
+            let dot = if field.is_empty() { "" } else { "." };
+            for (name, given) in given {
+                let field = format!("{field}{dot}{}", shown(name));
+                let mut known = known.iter();
+                match known.find(|(it, _)| it.eq_ignore_ascii_case(name)) {
+                    Some((_, known)) => find_unknown(given, known, &field, found),
+                    None => found.push(field),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(known)) => {
+            for (index, (given, known)) in given.iter().zip(known).enumerate() {
+                find_unknown(given, known, &format!("{field}[{index}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// The changed fields with their sizes. The content is often secret, so it is not logged.
 pub fn changes(before: &Value, after: &Value) -> Changes {
     let empty = Map::new();
@@ -399,9 +431,14 @@ mod tests {
         data["userData"] = json!("#new");
         data["Foo"] = json!(1);
         data["NoCloudMetaData"]["hostname"] = json!("other");
+        data["NoCloudMetaData"]["public-keys"] = json!({"me": "ssh-ed25519 A"});
         let got = answer(&data.to_string(), "").unwrap();
+        let forms = encode(&data);
+        let unknown = ["Foo", "NoCloudMetaData.hostname"];
+        assert_eq!(unknown_names(&forms, &got), unknown);
         let mut expected = before();
         expected["UserData"] = json!("#new");
+        expected["NoCloudMetaData"]["public-keys"] = json!({"me": "ssh-ed25519 A"});
         assert_eq!(got, expected);
     }
 

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::conformance::program::{Process, Protocol};
 use super::diff::{Changes, diff};
-use super::error::{HookError, UnusableReason};
+use super::error::{CallError, HookError, UnusableReason};
 use super::sidecar::{HookPoint, Sidecar};
+use super::timeout::hook_call_deadline;
 use super::{client, cloud_init, discovery, sidecars::Sidecars, work};
 
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct CloudInitDryRun {
     /// The changed fields with their sizes. The content may be secret, so it is left out.
     pub changes: Changes,
     pub data: Value,
+    /// Names in the answer that KubeVirt does not have: they are not in the data.
+    pub unknown: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +74,7 @@ impl DryRun {
             "xml": self.xml, "ignored": self.ignored,
             "cloudInitChanges": cloud_init.map(|tried| &tried.changes.list),
             "cloudInit": cloud_init.map(|tried| &tried.data),
+            "cloudInitIgnored": cloud_init.map(|tried| &tried.unknown),
         })
     }
 }
@@ -138,17 +142,19 @@ async fn call(
     let (name, points) = (sidecar.to_string(), &sidecar.points);
     let points: Vec<HookPoint> = points.iter().map(|(point, _)| *point).collect();
 
-    let sidecars = Sidecars::of(vec![sidecar]);
     let vmi_json = &input.vmi_json;
     let cloud_init = match input.cloud_init {
         Some(given) if points.contains(&HookPoint::PreCloudInitIso) => {
-            let data = sidecars.pre_cloud_init_iso(given.clone(), vmi_json, deadline);
-            let data = data.await?;
-            let changes = cloud_init::changes(&given, &data);
-            Some(CloudInitDryRun { changes, data })
+            let tried = call_cloud_init(&sidecar, &given, vmi_json, deadline).await;
+            Some(tried.map_err(|reason| HookError::Call {
+                sidecar: name.clone(),
+                point: HookPoint::PreCloudInitIso,
+                reason,
+            })?)
         }
         _ => None,
     };
+    let sidecars = Sidecars::of(vec![sidecar]);
     let define = |xml: String| sidecars.on_define_domain(xml, vmi_json, deadline);
     let first = define(input.domain_xml.clone()).await?;
     let second = define(first.clone()).await;
@@ -172,4 +178,21 @@ async fn call(
         })
     };
     work::until(deadline, compare).await?
+}
+
+async fn call_cloud_init(
+    sidecar: &Sidecar,
+    given: &Value,
+    vmi_json: &Bytes,
+    deadline: Instant,
+) -> Result<CloudInitDryRun, CallError> {
+    let forms = cloud_init::encode(given);
+    let deadline = hook_call_deadline(deadline);
+    let answer = client::pre_cloud_init_iso(sidecar, forms, vmi_json.clone(), deadline).await?;
+    let data = cloud_init::decode(given, &answer)?;
+    Ok(CloudInitDryRun {
+        changes: cloud_init::changes(given, &data),
+        unknown: cloud_init::unknown_names(&answer, &data),
+        data,
+    })
 }

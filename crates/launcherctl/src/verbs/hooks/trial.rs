@@ -17,7 +17,7 @@ use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
 use crate::view::output::{Format, print};
-use hooks::dry_run::{DryRun, DryRunInput, dry_run, dry_run_program};
+use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
 use hooks::{Changes, HookPoint};
 use pod::ExampleCloudInit;
@@ -47,7 +47,8 @@ pub struct TryArgs {
     verbose: bool,
 }
 
-/// `hooks try`: exit status 1 for a sidecar that is not idempotent or misses a Secret, and for a plugin that is refused
+/// `hooks try`: exit status 1 for a sidecar that is not idempotent, misses a Secret or sets what is
+/// ignored, and for a plugin that is refused
 /// at a point or serves none.
 ///
 /// # Errors
@@ -112,7 +113,11 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
     let was_left_out = needs_secret && tried.points.contains(&HookPoint::PreCloudInitIso);
-    let is_sound = tried.is_idempotent() && tried.ignored.is_empty() && !was_left_out;
+    let is_ignored = |it: &CloudInitDryRun| !it.unknown.is_empty();
+    let is_sound = tried.is_idempotent()
+        && tried.ignored.is_empty()
+        && !was_left_out
+        && !tried.cloud_init.as_ref().is_some_and(is_ignored);
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
@@ -159,6 +164,11 @@ fn summary(tried: &DryRun, needs_secret: bool) -> Vec<String> {
         lines.push(
             "  changes nothing: it has neither OnDefineDomain nor PreCloudInitIso".to_owned(),
         );
+    }
+    for name in tried.cloud_init.iter().flat_map(|tried| &tried.unknown) {
+        lines.push(format!(
+            "KubeVirt ignores {name} of the cloud-init data: it has no such name"
+        ));
     }
     for element in &tried.ignored {
         lines.push(format!("libvirt ignores {element}"));
