@@ -6,6 +6,7 @@
 //! | hotpluggable volume, its disk, interface, network, link state | none: the plan has it |
 //! | volume or disk of another kind | restart |
 //! | field without which the converted domain would be another one | restart |
+//! | annotation of a VMI with hook sidecars | restart |
 //! | boot loader, launch security, virtio transitional, log of the serial console | restart |
 //! | interface's other fields, host name, probes, DNS | restart: the pod and its network have them |
 //! | CPU sockets below `maxSockets`, memory below `maxGuest` | virt-handler's own call, with a migration |
@@ -88,6 +89,7 @@ pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec
         wanted.get("spec"),
         &mut differences,
     );
+    compare_annotations(started, wanted, &mut differences);
     let conversions = MAX_CONVERTED_BYTES.checked_div(wanted.to_string().len());
     let judge = Judge {
         started,
@@ -194,6 +196,31 @@ fn compare(
     }
 }
 
+/// A hook sidecar, which is called at the start only, may read any annotation but KubeVirt's own,
+/// which controllers change while the VM runs.
+fn compare_annotations(before: &Value, after: &Value, found: &mut Vec<Difference>) {
+    const SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
+    const OF_CONTROLLERS: [&str; 2] = ["kubevirt.io/", "kubectl.kubernetes.io/"];
+    let [before, after] = [before, after].map(|vmi| {
+        let annotations = vmi.pointer("/metadata/annotations");
+        annotations
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default()
+    });
+    if ![&before, &after].iter().any(|it| it.contains_key(SIDECARS)) {
+        return;
+    }
+    let path = Path::root("metadata").with(Step::Key("annotations".to_owned()));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for name in names {
+        if !OF_CONTROLLERS.iter().any(|prefix| name.starts_with(prefix)) {
+            let path = path.with(Step::Named(name.clone()));
+            compare(&path, before.get(name), after.get(name), found);
+        }
+    }
+}
+
 fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
@@ -230,6 +257,7 @@ impl Judge<'_> {
             })
             .collect();
         match keys.as_slice() {
+            ["metadata", "annotations", ..] => Some(Needs::Restart),
             ["spec", "volumes", volume, ..] => {
                 (!self.is_hotpluggable(volume)).then_some(Needs::Restart)
             }
@@ -430,6 +458,24 @@ mod tests {
             "spec.domain.firmware.bootloader.efi",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_annotation_for_hook_sidecars_needs_a_restart() {
+        let (mut started, mut wanted) = (vmi(), vmi());
+        let sidecars = json!("[]");
+        started["metadata"]["annotations"] = json!({"size": "1", "kubevirt.io/a": "1"});
+        wanted["metadata"]["annotations"] = json!({"size": "2", "kubevirt.io/a": "2"});
+        let fields = |started: &Value, wanted: &Value| {
+            let fields = restart_fields(started, wanted, &Context::default());
+            fields.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert!(fields(&started, &wanted).is_empty(), "nobody reads it");
+        for vmi in [&mut started, &mut wanted] {
+            vmi["metadata"]["annotations"]["hooks.kubevirt.io/hookSidecars"] = sidecars.clone();
+        }
+        let expected = r#"needs a restart: metadata.annotations[size]: "1" becomes "2""#;
+        assert_eq!(fields(&started, &wanted), [expected]);
     }
 
     #[test]
