@@ -96,12 +96,16 @@ fn by_place<'a>(
     (places, missing)
 }
 
-/// The references to ConfigMaps and Secrets of the manifest's file whose files are others than at the
-/// VM's start.
+/// The references of the VMI and its sidecars to ConfigMaps and Secrets of the manifest's file whose
+/// files are others than at the VM's start.
 ///
 /// # Errors
 /// The file's data are wrong.
-pub fn changed<'a>(manifest: &'a Manifest, dir: &VmDir) -> Result<Vec<Reference<'a>>, CtlError> {
+pub fn changed<'a>(
+    manifest: &'a Manifest,
+    sidecars: &'a [SidecarProgram],
+    dir: &VmDir,
+) -> Result<Vec<Reference<'a>>, CtlError> {
     let data = collect(manifest.others(), None)?;
     let is_changed = |reference: &Reference<'_>| {
         let placed = NamedPath {
@@ -113,8 +117,9 @@ pub fn changed<'a>(manifest: &'a Manifest, dir: &VmDir) -> Result<Vec<Reference<
         // What the file does not have came from an option of run; what has no place is new.
         placed.is_ok_and(|placed| given.is_ok_and(|given| given != placed))
     };
-    let references = references(manifest.value());
-    Ok(references.into_iter().filter(is_changed).collect())
+    let references = references(manifest.value()).into_iter();
+    let references = references.chain(of_sidecars(sidecars));
+    Ok(references.filter(is_changed).collect())
 }
 
 /// Options take precedence over documents.
@@ -296,7 +301,7 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
         let dir = VmDir::at(root.path().to_owned());
         let fields = |file: &str| {
             let manifest = Manifest::parse(file).unwrap();
-            let changed = changed(&manifest, &dir).unwrap();
+            let changed = changed(&manifest, &[], &dir).unwrap();
             changed.into_iter().map(|it| it.field).collect::<Vec<_>>()
         };
         assert!(fields(FILE).is_empty(), "nothing has started");

@@ -7,8 +7,8 @@ use super::drives::is_drive;
 use super::error::{FieldError, ManifestError};
 use super::{DISKS, Manifest, STATUS, VOLUMES};
 use crate::json::{
-    copy_at, find_named, is_true_at, list_at, list_mut, names_at, push, remove_named, set,
-    set_default, text_at,
+    copy_at, find_named, is_object_at, is_true_at, list_at, list_mut, names_at, push, remove_named,
+    set, set_default, text_at,
 };
 
 impl Manifest {
@@ -72,6 +72,33 @@ impl Manifest {
         }
         names
     }
+
+    /// Restores the disks of `sent` that were plugged in and have another bus here: the running guest
+    /// would lose one that it has mounted. Returns their names.
+    pub fn keep_plugged_disks(&mut self, sent: &Value) -> Vec<String> {
+        let volumes = list_at(sent, VOLUMES).iter();
+        let plugged = volumes.filter(|volume| may_be_plugged_in(volume));
+        let mut kept = Vec::new();
+        for name in plugged.map(|volume| text_at(volume, "/name")) {
+            let had = find_named(sent, DISKS, name);
+            let mut disks = list_mut(&mut self.vmi, DISKS).iter_mut();
+            let disk = disks.find(|disk| text_at(disk, "/name") == name);
+            if let (Some(had), Some(disk)) = (had, disk)
+                && device(had) != device(disk)
+            {
+                *disk = had.clone();
+                kept.push(name.to_owned());
+            }
+        }
+        kept
+    }
+}
+
+/// The kind of a disk's device, such as `cdrom`, and its bus.
+fn device(disk: &Value) -> Option<(&str, &str)> {
+    let mut kinds = ["disk", "cdrom", "lun"].into_iter();
+    let kind = kinds.find(|kind| is_object_at(disk, &format!("/{kind}")))?;
+    Some((kind, text_at(disk, &format!("/{kind}/bus"))))
 }
 
 /// Takes from `sent` the parts of the status that [`of_admission`](super::defaults::of_admission)
@@ -222,6 +249,29 @@ mod tests {
         assert_eq!(update.keep_volumes(&sent), ["token"]);
         let volumes = list_at(&update.vmi, "/spec/volumes");
         assert_eq!(volumes, &list_at(&sent, "/spec/volumes")[..2]);
+    }
+
+    #[test]
+    fn a_disk_that_was_plugged_in_keeps_its_bus() {
+        let vmi = |bus: &str, serial: &str| {
+            let disk = |name: &str| json!({"name": name, "disk": {"bus": bus}, "serial": serial});
+            json!({"spec": {
+                "volumes": [{"name": "root", "containerDisk": {}},
+                    {"name": "more", "persistentVolumeClaim": {"hotpluggable": true}}],
+                "domain": {"devices": {"disks": [disk("root"), disk("more")]}},
+            }})
+        };
+        let sent = vmi("scsi", "S");
+        let mut update = manifest(vmi("virtio", ""));
+        assert_eq!(update.keep_plugged_disks(&sent), ["more"]);
+        let disks = list_at(&update.vmi, DISKS);
+        assert_eq!(disks[0]["disk"]["bus"], "virtio");
+        assert_eq!(disks[1], list_at(&sent, DISKS)[1]);
+        assert!(
+            manifest(vmi("scsi", ""))
+                .keep_plugged_disks(&sent)
+                .is_empty()
+        );
     }
 
     #[test]

@@ -11,9 +11,11 @@ use crate::error::CtlError;
 use crate::host::config_data;
 use crate::host::network::notes_of_links;
 use crate::host::registry::{self, VmDir};
+use crate::host::sidecars;
+use crate::host::start_args::SuperviseArgs;
 use crate::json::{list_at, push, text_at, text_or_dash};
 use crate::manifest::config_data::Reference;
-use crate::manifest::{Manifest, ManifestError, in_manifest};
+use crate::manifest::{DISKS, Manifest, ManifestError, in_manifest};
 use crate::view::output::{Format, Line, answer, say};
 use client::Client;
 use terminal::progress::waiting;
@@ -103,9 +105,15 @@ fn as_update(
         for name in update.leave_out_new_volumes(sent) {
             restart.push(restart_of("volumes", &name, " is new"));
         }
+        for name in update.keep_plugged_disks(sent) {
+            restart.push(restart_of("domain.devices.disks", &name, KEPT_BUS));
+        }
+        let disks = list_at(update.value(), DISKS).to_vec();
         for name in update.leave_out_volumes(sent) {
+            let disk = disks.iter().find(|disk| text_at(disk, "/name") == name);
+            let options = disk.map(options_of).unwrap_or_default();
             say(format!(
-                "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE plugs it in"
+                "the volume {name} is new and has no image here, so it is left out; launcherctl addvolume {name} --file FILE{options} plugs it in"
             ));
         }
     }
@@ -123,12 +131,32 @@ fn changed_data(manifest: &Manifest, dir: &VmDir) -> Result<Vec<Value>, CtlError
         let why = format!(": the {kind} {name} has changed; the guest keeps the data of its start");
         restart_of_field(&it.field, &why)
     };
-    let changed = config_data::changed(manifest, dir)?;
+    // Those of `run` take the place of scripts.
+    let args = SuperviseArgs::load(dir).map(|args| args.start.sidecars);
+    let sidecars = sidecars::programs(manifest.value(), &args.unwrap_or_default());
+    let sidecars = sidecars.unwrap_or_default();
+    let changed = config_data::changed(manifest, &sidecars, dir)?;
     Ok(changed.iter().map(in_plan).collect())
 }
 
 /// Why a device of the start does not change.
 const KEPT: &str = ": the guest keeps the one of its start as long as it runs";
+
+/// Why a disk does not move.
+const KEPT_BUS: &str =
+    ": the guest keeps the bus on which addvolume has attached it as long as it runs";
+
+/// The options of `addvolume` for a disk like this.
+fn options_of(disk: &Value) -> String {
+    let bus = match text_at(disk, "/disk/bus") {
+        "virtio" => " --bus virtio",
+        _ => "",
+    };
+    match text_at(disk, "/serial") {
+        "" => bus.to_owned(),
+        serial => format!("{bus} --serial {serial}"),
+    }
+}
 
 /// A device of this list below the spec, in a plan's format.
 fn restart_of(list: &str, name: &str, why: &str) -> Value {
