@@ -41,6 +41,17 @@ async fn a_guest_that_boots_is_asked_to_shut_down_until_it_is_down() {
     assert!(!notes.contains("has not shut down within"), "{notes}");
 }
 
+#[tokio::test]
+async fn a_guest_without_a_grace_period_is_asked_too() {
+    let (laptop, home, _stop) = laptop();
+    set_grace_period(&laptop, 0);
+    start_detached(&laptop).await;
+    done(&home, &["guest", "ping", "--wait", "60"]).await;
+    // It may be down after the verb has given up.
+    let _ = launcherctl(&home).arg("shutdown").output().unwrap();
+    rows_until(&laptop, <[Value]>::is_empty).await;
+}
+
 /// Its launcher never serves.
 #[tokio::test]
 async fn a_stop_before_the_guest_is_started_is_no_failure_of_the_stop() {

@@ -22,6 +22,8 @@ use terminal::progress::waiting;
 /// Limit for a start in progress, unless another limit is given: a launcher gives the hooks 20 s,
 /// and QEMU may be slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Also a guest whose grace period is 0 is asked.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// Limit for a VM of `run` to disappear from the list once its guest is down.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -85,7 +87,7 @@ pub async fn shut_down(
     limit: Option<Duration>,
 ) -> Result<(), CtlError> {
     let began = Instant::now();
-    let start_limit = limit.unwrap_or(START_TIMEOUT);
+    let start_limit = limit.unwrap_or(START_TIMEOUT).max(SHORTEST_WAIT);
     let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
     let Ok(started) = started.await else {
         fail!(
@@ -100,7 +102,7 @@ pub async fn shut_down(
     check_runs(Some(&domain))?;
     // A limit covers the start and the shutdown together.
     let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
-    let left = left.unwrap_or_else(|| grace(vmi));
+    let left = left.unwrap_or_else(|| grace(vmi)).max(SHORTEST_WAIT);
     let (mut request_at, mut failure) = (Instant::now(), None);
     let asked = async {
         loop {
@@ -119,9 +121,9 @@ pub async fn shut_down(
     match timeout(left, asked).await {
         Ok(result) => result,
         Err(_) => {
-            let seconds = limit.unwrap_or(left).as_secs();
+            let seconds = limit.unwrap_or(left).max(left).as_secs();
             let text = text_error!(
-                "the guest has not shut down within {seconds} s; launcherctl stop {} --force (in a pod: launcherctl launcher kill) forces it off",
+                "the guest has not shut down within {seconds} s; --timeout SECONDS waits longer, launcherctl stop {} --force (in a pod: launcherctl launcher kill) forces it off",
                 text_at(vmi, "/metadata/name")
             );
             Err(match failure {
