@@ -196,6 +196,25 @@ async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
 }
 
 #[tokio::test]
+async fn a_sidecar_that_serves_on_no_socket_is_named() {
+    let vm = LocalVm::new(Vmi::new("deaf"));
+    let program = vm.home.join("deaf");
+    write_program(&program, "#!/bin/sh\nexec sleep 1000\n");
+    let sidecar = format!("{} {{}}", program.display());
+    let mut running = Running(vm.run(&["--emulate", "--sidecar", &sidecar]));
+    let stderr = running.0.stderr.take().unwrap();
+    let note = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        lines.find(|line| line.contains("waits for hook sidecars"))
+    });
+    let named = "hook-sidecar-0 (no socket in it)";
+    assert!(note.await.unwrap().unwrap().ends_with(named));
+    let status = vm.done(&["status"]).await;
+    assert!(status.contains(&format!("not ready: {named}")), "{status}");
+    vm.done(&["stop"]).await;
+}
+
+#[tokio::test]
 async fn a_guest_that_is_paused_is_explained() {
     let vm = LocalVm::new(Vmi::new("stopped"));
     let mut running = Running(vm.run(&["--emulate"]));
