@@ -129,7 +129,7 @@ pub struct Facts {
     pub memory_events: String,
 }
 
-/// The user's image of a claim or a host disk, which is lost when the VM ends.
+/// The user's image of a claim or a host disk, whose file was removed or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedImage {
     pub volume: String,
@@ -154,14 +154,17 @@ impl RemovedImage {
     #[must_use]
     pub fn explained(&self) -> (String, String) {
         let Self { volume, file, .. } = self;
+        let name = match self.is_replaced {
+            true => format!("{file}.guest"),
+            false => file.clone(),
+        };
         let (who, remedy) = match &self.last {
-            LastOfImage::Link(link) if self.is_replaced => (
-                "the VM has the last link to",
-                format!("ln {} {file}.guest keeps it", link.display()),
-            ),
             LastOfImage::Link(link) => (
                 "the VM has the last link to",
-                format!("ln {} {file} brings it back", link.display()),
+                format!(
+                    "it is {name} when the VM has ended, ln {} {name} brings it there now",
+                    link.display()
+                ),
             ),
             LastOfImage::Open(open) => (
                 "only QEMU has",
@@ -175,7 +178,18 @@ impl RemovedImage {
             true => format!("{file} is another file now, and {who} that of volume {volume}"),
             false => format!("{who} {file} of volume {volume}"),
         };
-        (format!("{what}, which is lost when the VM ends"), remedy)
+        let lost = if self.is_lost() {
+            ", which is lost when the VM ends"
+        } else {
+            ""
+        };
+        (format!("{what}{lost}"), remedy)
+    }
+
+    /// Whether it goes with the VM.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.last, LastOfImage::Open(_))
     }
 }
 

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
+use super::last_images::{has_symbolic_link, last_link};
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use super::{launcher_log, remains};
+use crate::error::{TextError, fail};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::Client;
 use client::problems::{Condition, Facts, LastOfImage, RemovedImage};
@@ -73,20 +74,17 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.memory_events = procfs::memory_events(&process);
 }
 
-/// The first image that its user has removed or replaced, so that it is lost when the VM ends.
-pub fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
+/// The first image that was removed or replaced; `files` are the user's, by volume.
+fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
     files.iter().find_map(|(volume, file)| {
-        let mount = dir.path(&PodPaths::default().claim_dir(volume));
-        let mut images = std::fs::read_dir(mount).ok()?.flatten();
-        let last = images.find_map(|image| match image.metadata().ok()? {
-            it if it.is_symlink() => {
+        let last = match last_link(dir, volume) {
+            Some(link) => LastOfImage::Link(link),
+            None if has_symbolic_link(dir, volume) => {
                 let qemu = remains::guest(dir.root())?;
-                procfs::removed_file(qemu, file).map(LastOfImage::Open)
+                LastOfImage::Open(procfs::removed_file(qemu, file)?)
             }
-            // Those of a directory that stays are kept.
-            it => (it.is_file() && it.nlink() == 1 && dir.is_temporary())
-                .then(|| LastOfImage::Link(image.path())),
-        })?;
+            None => return None,
+        };
         Some(RemovedImage {
             volume: volume.clone(),
             file: file.clone(),
@@ -94,6 +92,20 @@ pub fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<Re
             last,
         })
     })
+}
+
+/// Refuses to end a VM with whose QEMU an image is lost.
+///
+/// # Errors
+/// An image was removed, and cannot be linked again.
+pub fn check_images(name: &str, dir: &VmDir) -> Result<(), TextError> {
+    let args = SuperviseArgs::load(dir);
+    let removed = args.map(|args| removed_image(dir, &args.files));
+    if let Some(image) = removed.ok().flatten().filter(RemovedImage::is_lost) {
+        let (cause, remedy) = image.explained();
+        fail!("{cause}; {remedy}, launcherctl stop {name} --force ends the VM without it");
+    }
+    Ok(())
 }
 
 /// The user's hook sidecars that have changed the domain, by the launcher's report.

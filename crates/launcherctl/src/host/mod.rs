@@ -13,6 +13,7 @@ pub mod failure;
 pub mod image_content;
 pub mod images;
 pub mod kept_disks;
+pub mod last_images;
 pub mod launcher;
 mod launcher_log;
 mod launcher_start;

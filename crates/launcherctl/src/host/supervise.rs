@@ -33,7 +33,7 @@ use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, remains, vm_dir};
+use super::{failure, last_images, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError, text_error};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
@@ -69,6 +69,13 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     let result = run_with_or_without_kvm(vm, &orphan_qemu, &mut stop).await;
     if orphan_qemu.terminate().await && result.is_err() {
         progress.note("the QEMU of the launcher that ended is ended too");
+    }
+    match last_images::give_back(&dir) {
+        Ok(notes) => notes.iter().for_each(|text| progress.note(text)),
+        Err(image) => progress.note(&format!(
+            "the last link to an image is {}, which stays with its directory",
+            image.display()
+        )),
     }
     let last = match result {
         Ok(last) => {

@@ -7,6 +7,7 @@ use std::{fs, io};
 use rustix::fs::Mode;
 use rustix::process::Pid;
 
+use super::last_images;
 use super::registry::{self, RegistryError, VmDir};
 use crate::error::{CtlError, fail};
 use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, short_temporary};
@@ -140,8 +141,11 @@ pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
 }
 
 /// Removes the directory, and any link to it, except the files `kept` in it; those too if all of
-/// them are empty.
+/// them are empty. Nothing goes while it has the last link to an image.
 pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
+    if last_images::give_back(dir).is_err() {
+        return;
+    }
     let has_content = |file: &PathBuf| file.metadata().is_ok_and(|it| it.len() > 0);
     if !kept.iter().any(has_content) {
         let _ = dir.root().canonicalize().and_then(fs::remove_dir_all);

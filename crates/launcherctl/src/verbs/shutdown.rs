@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::target::{TargetError, VmArgs, migrated, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
+use crate::host::facts::check_images;
 use crate::host::launcher::{REQUEST_INTERVAL, START_POLL_INTERVAL, grace};
 use crate::json::text_at;
 use crate::view::output::{Format, answer};
@@ -45,6 +46,7 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
     let target = args.target.target();
     let text = match target.connect_to_vm().await {
         Ok((dir, client, Some(vmi))) => {
+            check_images(text_at(&vmi, "/metadata/name"), &dir)?;
             let down = async {
                 shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
                 ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;

@@ -16,11 +16,10 @@ use super::shutdown::shut_down;
 use super::target::{Target, TargetError, check_root, migrated, vm_names};
 use crate::error::{CtlError, fail};
 use crate::host::control::{ControlClient, Request, Update};
-use crate::host::facts::removed_image;
+use crate::host::facts::check_images;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::host::remains::{self, forget};
-use crate::host::start_args::SuperviseArgs;
 use crate::json::text_at;
 use crate::verbs::run::attach::SupervisorError;
 use crate::view::output::{Format, print};
@@ -130,12 +129,8 @@ async fn stop_one(
     format: Format,
 ) -> Result<String, CtlError> {
     let screen = Screen::new(format);
-    if !force
-        && let Ok(args) = SuperviseArgs::load(dir)
-        && let Some(image) = removed_image(dir, &args.files)
-    {
-        let (cause, remedy) = image.explained();
-        fail!("{cause}; {remedy}, launcherctl stop {name} --force ends the VM without it");
+    if !force {
+        check_images(name, dir)?;
     }
     // A supervisor that ends normally removes the name.
     let has_ended = || registry::find(name).is_err() && !dir.is_of_run();
