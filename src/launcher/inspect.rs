@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
+
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::reads::xml;
@@ -89,6 +91,8 @@ impl Inspection {
             phase_unix_micros: snapshot.phase_since.as_microsecond(),
             is_adopted: self.vm.is_adopted(),
             called_hook: self.hook.whom().unwrap_or_default(),
+            agent_silent_unix_micros: (self.vm.agent_silent_since())
+                .map_or(0, Timestamp::as_microsecond),
         }
     }
 

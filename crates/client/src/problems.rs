@@ -199,7 +199,7 @@ const IN_BACKGROUND: &str = "; it continues in the background";
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     not_there,
     without_supervisor,
     stopped_supervisor,
@@ -217,6 +217,7 @@ const RULES: [Rule; 17] = [
     launcher_restarted,
     libvirt_restarted,
     agent_missing,
+    agent_silent,
 ];
 
 /// What is wrong with the VM, the worst first.
@@ -640,6 +641,16 @@ fn agent_missing(facts: &Facts) -> Option<Problem> {
             "start qemu-guest-agent in the guest",
         )
     })
+}
+
+fn agent_silent(facts: &Facts) -> Option<Problem> {
+    let micros = facts.launcher.agent_silent_unix_micros;
+    let problem = Problem::new(
+        "the guest agent does not answer",
+        "it is connected, and hangs or is busy: what is known of the guest may be old",
+        "restart qemu-guest-agent in the guest; launcherctl guest ping{vm} asks it",
+    );
+    (micros > 0).then(|| problem.since(Some(micros / 1_000_000)))
 }
 
 /// Whether a start failed because of KVM.

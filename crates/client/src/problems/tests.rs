@@ -329,6 +329,10 @@ fn rows() -> Vec<(Facts, &'static str)> {
             with(|facts| facts.now = seconds() + 120),
             "no guest agent is connected: so there are no guest commands and no freezes, and addresses may be missing; start qemu-guest-agent in the guest",
         ),
+        (
+            with(|facts| facts.launcher.agent_silent_unix_micros = seconds() * 1_000_000),
+            "the guest agent does not answer (since 2026-01-02T03:04:05Z): it is connected, and hangs or is busy: what is known of the guest may be old; restart qemu-guest-agent in the guest; launcherctl guest ping web asks it",
+        ),
     ]
 }
 
