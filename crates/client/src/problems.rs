@@ -647,8 +647,8 @@ fn agent_silent(facts: &Facts) -> Option<Problem> {
     let micros = facts.launcher.agent_silent_unix_micros;
     let problem = Problem::new(
         "the guest agent does not answer",
-        "it is connected, and hangs or is busy: what is known of the guest may be old",
-        "restart qemu-guest-agent in the guest; launcherctl guest ping{vm} asks it",
+        "it hung or was busy when it was asked last, so what is known of the guest may be old",
+        "launcherctl guest ping{vm} asks it again; restart qemu-guest-agent in the guest",
     );
     (micros > 0).then(|| problem.since(Some(micros / 1_000_000)))
 }

@@ -331,7 +331,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| facts.launcher.agent_silent_unix_micros = seconds() * 1_000_000),
-            "the guest agent does not answer (since 2026-01-02T03:04:05Z): it is connected, and hangs or is busy: what is known of the guest may be old; restart qemu-guest-agent in the guest; launcherctl guest ping web asks it",
+            "the guest agent does not answer (since 2026-01-02T03:04:05Z): it hung or was busy when it was asked last, so what is known of the guest may be old; launcherctl guest ping web asks it again; restart qemu-guest-agent in the guest",
         ),
     ]
 }
