@@ -73,13 +73,24 @@ impl Manifest {
         names
     }
 
-    /// Restores the disks of `sent` that were plugged in and have another bus here: the running guest
-    /// would lose one that it has mounted. Returns their names.
+    /// Restores what was plugged in and has another bus here, or is a volume of the start: the running
+    /// guest would lose a disk that it has mounted, or could not be rid of it. Returns the names of
+    /// the disks with another bus.
     pub fn keep_plugged_disks(&mut self, sent: &Value) -> Vec<String> {
         let volumes = list_at(sent, VOLUMES).iter();
         let plugged = volumes.filter(|volume| may_be_plugged_in(volume));
         let mut kept = Vec::new();
-        for name in plugged.map(|volume| text_at(volume, "/name")) {
+        for volume in plugged {
+            let name = text_at(volume, "/name");
+            let mut volumes = list_mut(&mut self.vmi, VOLUMES).iter_mut();
+            if let Some(here) = volumes.find(|here| text_at(here, "/name") == name)
+                && ["/persistentVolumeClaim", "/dataVolume"]
+                    .iter()
+                    .any(|kind| is_object_at(here, kind))
+                && !may_be_plugged_in(here)
+            {
+                *here = volume.clone();
+            }
             let had = find_named(sent, DISKS, name);
             let mut disks = list_mut(&mut self.vmi, DISKS).iter_mut();
             let disk = disks.find(|disk| text_at(disk, "/name") == name);
@@ -267,6 +278,12 @@ mod tests {
         let disks = list_at(&update.vmi, DISKS);
         assert_eq!(disks[0]["disk"]["bus"], "virtio");
         assert_eq!(disks[1], list_at(&sent, DISKS)[1]);
+        let mut of_start = vmi("scsi", "");
+        of_start["spec"]["volumes"][1] =
+            json!({"name": "more", "persistentVolumeClaim": {"claimName": "more"}});
+        let mut update = manifest(of_start);
+        assert!(update.keep_plugged_disks(&sent).is_empty());
+        assert_eq!(update.vmi["spec"]["volumes"], sent["spec"]["volumes"]);
         assert!(
             manifest(vmi("scsi", ""))
                 .keep_plugged_disks(&sent)
