@@ -140,7 +140,7 @@ pub struct RemovedImage {
     pub last: LastOfImage,
 }
 
-/// What is left of an image.
+/// Where the data of an image without a name still are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LastOfImage {
     /// The VM's link.

@@ -122,20 +122,26 @@ async fn the_name_of_a_lost_vm_is_free_once_its_guest_has_ended() {
     assert_eq!(done(&home, &["stop", "laptop"]).await, "laptop: has ended");
 }
 
-#[tokio::test]
-async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
+/// A VM that runs with a claim, its directory and the claim's image.
+async fn laptop_with_a_claim() -> (Laptop, PathBuf, PathBuf, StopAll) {
     let laptop = Laptop::of(Vmi::new("laptop").volume(
         json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
         json!({"name": "data", "disk": {"bus": "virtio"}}),
     ));
     let (home, image) = (laptop.path(""), laptop.path("data.img"));
-    let _stop = StopAll(home.clone());
+    let stop = StopAll(home.clone());
     std::fs::write(&image, [7; 512]).unwrap();
     let mut run = launcherctl(&home);
     run.args(run_arguments(&laptop))
         .args(["--detach", "--disk", &format!("data={}", image.display())])
         .env("TMPDIR", &home);
     assert!(output_of(run).await.status.success());
+    (laptop, home, image, stop)
+}
+
+#[tokio::test]
+async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
+    let (laptop, home, image, _stop) = laptop_with_a_claim().await;
 
     std::fs::remove_file(&image).unwrap();
     let expected = format!(
@@ -176,18 +182,7 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
 
 #[tokio::test]
 async fn a_replaced_image_is_there_when_the_vm_has_ended() {
-    let laptop = Laptop::of(Vmi::new("laptop").volume(
-        json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
-        json!({"name": "data", "disk": {"bus": "virtio"}}),
-    ));
-    let (home, image) = (laptop.path(""), laptop.path("data.img"));
-    let _stop = StopAll(home.clone());
-    std::fs::write(&image, [7; 512]).unwrap();
-    let mut run = launcherctl(&home);
-    run.args(run_arguments(&laptop))
-        .args(["--detach", "--disk", &format!("data={}", image.display())])
-        .env("TMPDIR", &home);
-    assert!(output_of(run).await.status.success());
+    let (laptop, home, image, _stop) = laptop_with_a_claim().await;
     let other = laptop.path("other.img");
     std::fs::write(&other, [8; 512]).unwrap();
     std::fs::rename(&other, &image).unwrap();

@@ -48,7 +48,7 @@ fn full_disk(file: Option<&str>) -> Facts {
     full_disk_over(file, Value::Null)
 }
 
-/// The same of a disk with this backing store.
+/// Like [`full_disk`], with a disk that is an overlay of this backing store.
 fn full_disk_over(file: Option<&str>, backing_store: Value) -> Facts {
     let disk = json!({"Source": {"File": "/d/data.img"}, "Target": {"Device": "vda"},
         "Alias": {"Name": "data", "UserDefined": true}, "BackingStore": backing_store});

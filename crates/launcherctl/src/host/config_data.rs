@@ -67,7 +67,8 @@ pub fn place(
     errors
 }
 
-/// Puts those that a file has beside its VMI where a launcher expects them; what is missing stays so.
+/// Writes the ConfigMaps and Secrets among a file's documents to where a launcher reads them. One
+/// that the VMI refers to and the file lacks is no error.
 ///
 /// # Errors
 /// A document has wrong data, or they cannot be written.
@@ -114,7 +115,7 @@ pub fn changed<'a>(
         };
         let placed = of_path(reference.kind, &placed).map(|files| reference.that_count(files));
         let given = reference.files(&data);
-        // What the file does not have came from an option of run; what has no place is new.
+        // Not in the file: it came from an option of run. Not in the VM's directory: it is new.
         placed.is_ok_and(|placed| given.is_ok_and(|given| given != placed))
     };
     let references = references(manifest.value()).into_iter();

@@ -163,8 +163,8 @@ pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
-/// Removes the firmware's variables, which a VM without persistent ones gets anew at each start, as in
-/// a cluster: those of Secure Boot would stay what they were.
+/// Removes the firmware's variables (NVRAM). libvirt then makes them from the template of the next
+/// start, which is another one if `secureBoot` has changed.
 pub fn remove_firmware_variables(dir: &VmDir) {
     for path in [SYSTEM_NVRAM_DIR, SESSION_NVRAM_DIR] {
         let _ = fs::remove_dir_all(dir.path(path));

@@ -131,7 +131,7 @@ fn changed_data(manifest: &Manifest, dir: &VmDir) -> Result<Vec<Value>, CtlError
         let why = format!(": the {kind} {name} has changed; the guest keeps the data of its start");
         restart_of_field(&it.field, &why)
     };
-    // Those of `run` take the place of scripts.
+    // A program of run --sidecar replaces a ConfigMap's script.
     let args = SuperviseArgs::load(dir).map(|args| args.start.sidecars);
     let sidecars = sidecars::programs(manifest.value(), &args.unwrap_or_default());
     let sidecars = sidecars.unwrap_or_default();

@@ -17,8 +17,8 @@ pub enum ExampleCloudInit {
     NeedsSecret,
 }
 
-/// The VMI's data as a launcher reads them. `root` is a pod's: a directory that has no more than
-/// Secrets.
+/// The VMI's data as a launcher reads them. `root` stands for a pod's root directory, which may have
+/// the Secrets.
 ///
 /// # Errors
 /// The data are invalid.

@@ -54,7 +54,7 @@ impl Reference<'_> {
         Ok(files)
     }
 
-    /// Those of the files that the VMI refers to.
+    /// The files without those whose keys the VMI does not read.
     pub fn that_count(&self, mut files: Files) -> Files {
         files.retain(|key, _| self.keys.is_empty() || self.keys.contains(&key.as_str()));
         files

@@ -47,9 +47,8 @@ pub struct TryArgs {
     verbose: bool,
 }
 
-/// `hooks try`: exit status 1 for a sidecar that is not idempotent, misses a Secret or sets what is
-/// ignored, and for a plugin that is refused
-/// at a point or serves none.
+/// `hooks try`: exit status 1 for a sidecar that is not idempotent, lacks a Secret or sets what
+/// libvirt or KubeVirt ignores, and for a plugin that is refused at a point or serves none.
 ///
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
@@ -57,7 +56,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (text, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
     let documents = other_documents(&text).map_err(in_manifest(&args.vmi))?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
-    // The cloud-init data are read below one, for a plugin below the other.
+    // A sidecar's cloud-init data are read below `links`, a plugin's below `sockets`.
     for root in [&sockets, &links] {
         place_of_file(&value, &documents, &VmDir::at(root.path().to_owned()))?;
     }
