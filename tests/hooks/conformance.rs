@@ -6,8 +6,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::support::{built_example, example, is_missing, search_path};
-use hooks::conformance::{Check, Conformance, Limits, Outcome, Subject, check};
+use hooks::conformance::{Check, CloudInit, Conformance, Limits, Outcome, Subject, check};
 use prost::bytes::Bytes;
+use serde_json::json;
+use tempfile::TempDir;
 use tokio::process::Command;
 
 const DOMAIN: &str = r#"<domain type="kvm"><name>ns_vm</name><metadata></metadata>
@@ -25,12 +27,21 @@ const LIMITS: Limits = Limits {
 };
 
 async fn conformance(command: impl FnOnce(&Path) -> Command, limits: Limits) -> Conformance {
+    with_cloud_init(CloudInit::Examples, command, limits).await
+}
+
+async fn with_cloud_init(
+    cloud_init: CloudInit,
+    command: impl FnOnce(&Path) -> Command,
+    limits: Limits,
+) -> Conformance {
     let dir = tempfile::tempdir().unwrap();
     let subject = Subject {
         command: command(dir.path()),
         socket_dir: dir.path().to_path_buf(),
         vmi_json: Bytes::from_static(VMI.as_bytes()),
         domain_xml: DOMAIN.to_owned(),
+        cloud_init,
         plugin: None,
     };
     check(subject, limits).await
@@ -49,11 +60,16 @@ fn shim(version: &str, programs: &Path, socket_dir: &Path) -> Command {
 
 /// The shim with this script as `onDefineDomain`.
 async fn script(version: &str, text: &str, limits: Limits) -> Conformance {
+    let programs = directory_with("onDefineDomain", text);
+    conformance(|dir| shim(version, programs.path(), dir), limits).await
+}
+
+fn directory_with(hook: &str, text: &str) -> TempDir {
     let programs = tempfile::tempdir().unwrap();
-    let file = programs.path().join("onDefineDomain");
+    let file = programs.path().join(hook);
     std::fs::write(&file, text).unwrap();
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    conformance(|dir| shim(version, programs.path(), dir), limits).await
+    programs
 }
 
 /// The checks that failed, with their texts.
@@ -159,6 +175,42 @@ async fn a_sidecar_that_always_fails_is_found() {
         assert!(matches!(outcome, Outcome::Skipped(_)), "{outcome:?}");
     }
     assert!(!table.passed());
+}
+
+#[tokio::test]
+async fn a_sidecar_that_knows_no_cloud_data_only_is_found() {
+    let text = "#!/bin/sh\ncase $4 in *instance-id*) printf '%s' \"$4\";; *) exit 1; esac\n";
+    let programs = directory_with("preCloudInitIso", text);
+    let of = |cloud_init| {
+        let command = |dir: &Path| shim("v1alpha2", programs.path(), dir);
+        with_cloud_init(cloud_init, command, LIMITS)
+    };
+    let checks = |table: &Conformance| -> Vec<Check> {
+        failed(table).iter().map(|(check, _)| *check).collect()
+    };
+    assert_eq!(checks(&of(CloudInit::Examples).await), [Check::ConfigDrive]);
+
+    // A VMI's data stand in for both.
+    let data =
+        json!({"DataSource": "noCloud", "UserData": "#", "NoCloudMetaData": {"instance-id": "i"}});
+    let table = of(CloudInit::Data(data)).await;
+    assert_eq!(checks(&table), []);
+    assert_eq!(outcome(&table, Check::PreCloudInitIso), &Outcome::Passed);
+    let skipped = outcome(&table, Check::ConfigDrive);
+    assert!(matches!(skipped, Outcome::Skipped(_)), "{skipped:?}");
+    let data = json!({"DataSource": "configDrive", "UserData": "#", "ConfigDriveMetaData": {}});
+    let table = of(CloudInit::Data(data)).await;
+    assert_eq!(checks(&table), [Check::PreCloudInitIso]);
+    let data = json!({"UserData": "#", "NoCloudMetaData": {"instance-id": "i", "region": "x"}});
+    let table = of(CloudInit::Data(data)).await;
+    let ignored =
+        "KubeVirt ignores NoCloudMetaData.region of the cloud-init data: it has no such name";
+    assert_eq!(failed(&table), [(Check::PreCloudInitIso, ignored)]);
+    let table = of(CloudInit::NeedsSecret).await;
+    assert_eq!(checks(&table), [Check::PreCloudInitIso]);
+    let table = of(CloudInit::NoVolume).await;
+    let skipped = outcome(&table, Check::PreCloudInitIso);
+    assert!(matches!(skipped, Outcome::Skipped(_)), "{skipped:?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{VMI, built_example};
-use hooks::conformance::{Check, Conformance, Limits, Outcome, Subject, check};
+use hooks::conformance::{Check, CloudInit, Conformance, Limits, Outcome, Subject, check};
 use hooks::plugin_dry_run::{PluginDryRun, PluginInput, dry_run_plugin_program};
 use hooks::plugins::TrialPod;
 use prost::bytes::Bytes;
@@ -55,6 +55,7 @@ async fn checked(command: impl FnOnce(&TrialPod) -> Command) -> Conformance {
         socket_dir: pod.socket_dir(),
         vmi_json: Bytes::from_static(VMI.as_bytes()),
         domain_xml: XML.to_owned(),
+        cloud_init: CloudInit::NoVolume,
         plugin: Some(pod),
     };
     let limits = Limits {

@@ -52,7 +52,7 @@ fn hooks_check_passes_the_shell_example_with_its_options_before_or_after_it() {
 }
 
 #[test]
-fn hooks_try_calls_pre_cloud_init_iso() {
+fn hooks_try_and_check_call_pre_cloud_init_iso() {
     let dir = tempfile::tempdir().unwrap();
     let vmi = |name: &str, source: &str| {
         let text = format!(
@@ -97,6 +97,17 @@ stringData: {{userdata: '#cloud-config old'"
     );
     for vmi in [&with, &secret] {
         has(&done(&try_it(vmi)), "cloud-init data: ~ UserData");
+    }
+    // hooks check calls it with the same data.
+    let row = |vmi: &str| {
+        let output = launcherctl(&format!("hooks check --vmi {vmi} {sidecar}"));
+        let table = stdout(&output);
+        let mut rows = table.lines();
+        let row = rows.find(|row| row.contains(" preCloudInitIso "));
+        row.unwrap_or(&table).to_owned()
+    };
+    for (vmi, result) in [(&secret, "ok"), (&missing, "FAILED"), (&without, "skipped")] {
+        assert!(row(vmi).starts_with(result), "{}", row(vmi));
     }
     let json = json(&format!("{} -o json", try_it(&with)));
     assert_eq!(json["cloudInit"]["UserData"], "#cloud-config newer");
@@ -266,6 +277,9 @@ fn hooks_check_and_try_take_a_plugin() {
     has(&table, "ok       guestDefinition");
     has(&table, "skipped  preBoot");
     has(&table, "ok       preMigrationSourceIdempotence");
+    let mut command = launcherctl_command("hooks check --plugin --slowest 60000");
+    let output = command.arg(format!("{program} {{}}")).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
     let junit = std::fs::read_to_string(&junit).unwrap();
     has(&junit, "failures=\"0\"");
     has(&junit, "name=\"preMigrationSource\"");

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use domain::xml::tree::Element;
 use prost::bytes::Bytes;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::inputs;
 use super::table::Check;
+use super::{CloudInit, inputs};
 use crate::answer::{self, Answer};
 use crate::client;
 use crate::cloud_init::{self, CloudInitForms};
@@ -17,7 +18,7 @@ use crate::error::CallError;
 use crate::sidecar::{HookPoint, Sidecar, Version};
 
 /// The checks made for every version, in this order.
-pub const CALLS: [Check; 9] = [
+pub const CALLS: [Check; 10] = [
     Check::OnDefineDomain,
     Check::Idempotence,
     Check::UnknownElements,
@@ -26,6 +27,7 @@ pub const CALLS: [Check; 9] = [
     Check::InvalidVmi,
     Check::CancelledCall,
     Check::PreCloudInitIso,
+    Check::ConfigDrive,
     Check::InvalidCloudInit,
 ];
 
@@ -68,6 +70,7 @@ pub struct Call<'a> {
     pub sidecar: &'a Sidecar,
     pub vmi_json: &'a Bytes,
     pub domain_xml: &'a str,
+    pub cloud_init: &'a CloudInit,
     pub timeout: Duration,
 }
 
@@ -105,7 +108,13 @@ impl Call<'_> {
                     .await;
                 self.still_serves().await
             }
-            Check::PreCloudInitIso => self.cloud_init().await,
+            Check::PreCloudInitIso => match self.cloud_init {
+                CloudInit::Examples => self.pre_cloud_init_iso(&inputs::no_cloud()).await,
+                CloudInit::Data(data) => self.pre_cloud_init_iso(data).await,
+                CloudInit::NeedsSecret => Err(Failure::NeedsSecret),
+                CloudInit::NoVolume => Ok(()),
+            },
+            Check::ConfigDrive => self.pre_cloud_init_iso(&inputs::config_drive()).await,
             Check::InvalidCloudInit => {
                 let invalid = Bytes::from_static(b"{\"UserData\":");
                 let data = CloudInitForms {
@@ -169,13 +178,17 @@ impl Call<'_> {
         }
     }
 
-    async fn cloud_init(&self) -> Result<(), Failure> {
-        let data = inputs::cloud_init();
+    async fn pre_cloud_init_iso(&self, data: &Value) -> Result<(), Failure> {
         let vmi = self.vmi_json.clone();
-        let forms = cloud_init::encode(&data);
+        let forms = cloud_init::encode(data);
         let answer = client::pre_cloud_init_iso(self.sidecar, forms, vmi, self.deadline()).await?;
-        cloud_init::decode(&data, &answer).map_err(CallError::CloudInit)?;
-        Ok(())
+        let known = cloud_init::decode(data, &answer).map_err(CallError::CloudInit)?;
+        match cloud_init::unknown_names(&answer, &known).as_slice() {
+            [] => Ok(()),
+            names => Err(Failure::IgnoredData {
+                names: names.join(", "),
+            }),
+        }
     }
 
     /// After invalid input any answer passes; an error is best. The program must keep serving.

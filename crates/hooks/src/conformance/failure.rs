@@ -35,6 +35,12 @@ pub enum Failure {
     NoHookPoints,
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error("KubeVirt ignores {names} of the cloud-init data: it has no such name")]
+    IgnoredData { names: String },
+    #[error(
+        "it was not called, as the VMI's cloud-init data need a Secret; put it beside the VM in its file, with its keys"
+    )]
+    NeedsSecret,
     #[error("given its own result, it changes it again: {changes}")]
     NotIdempotent { changes: String },
     #[error(

@@ -93,11 +93,26 @@ pub fn large_vmi(vmi_json: &Bytes) -> Bytes {
     Bytes::from(vmi.to_string())
 }
 
-/// Cloud-init data, with the field names of KubeVirt's Go struct.
-pub fn cloud_init() -> Value {
+/// Cloud-init data of a NoCloud volume, with the field names of KubeVirt's Go struct.
+pub fn no_cloud() -> Value {
     json!({
         "DataSource": "noCloud",
         "NoCloudMetaData": {"instance-id": "check.default", "local-hostname": "check"},
+        "UserData": "#cloud-config\nhostname: check\n",
+        "NetworkData": "",
+        "VolumeName": "cloud-init",
+    })
+}
+
+/// The same of a ConfigDrive volume.
+pub fn config_drive() -> Value {
+    json!({
+        "DataSource": "configDrive",
+        "NoCloudMetaData": null,
+        "ConfigDriveMetaData": {
+            "instance_id": "check.default", "local_hostname": "check", "hostname": "check",
+            "uuid": "c8ac2e1c-4f1f-5b1f-9ccf-d4a4f4d6d3b5",
+        },
         "UserData": "#cloud-config\nhostname: check\n",
         "NetworkData": "",
         "VolumeName": "cloud-init",

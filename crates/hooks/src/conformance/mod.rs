@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use prost::bytes::Bytes;
+use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::Instant;
 
@@ -41,8 +42,35 @@ pub struct Subject {
     pub socket_dir: PathBuf,
     pub vmi_json: Bytes,
     pub domain_xml: String,
+    /// Not for a plugin.
+    pub cloud_init: CloudInit,
     /// The program is a plugin's sidecar, and this stands for its pod.
     pub plugin: Option<TrialPod>,
+}
+
+/// What `PreCloudInitIso` is called with.
+#[derive(Debug)]
+pub enum CloudInit {
+    /// Data of a NoCloud and of a ConfigDrive volume.
+    Examples,
+    /// The VMI's data, with the field names of KubeVirt's Go struct.
+    Data(Value),
+    /// Nothing: the VMI has no cloud-init volume, and a launcher does not call it.
+    NoVolume,
+    /// The VMI's data need a Secret that is not there.
+    NeedsSecret,
+}
+
+impl CloudInit {
+    /// Why there is nothing to check.
+    fn skips(&self, check: Check) -> Option<&'static str> {
+        match (check, self) {
+            (Check::PreCloudInitIso, Self::NoVolume) => Some("the VMI has no cloud-init volume"),
+            (Check::ConfigDrive, Self::Examples) => None,
+            (Check::ConfigDrive, _) => Some("the VMI's own data are checked"),
+            _ => None,
+        }
+    }
 }
 
 /// How long the program may take.
@@ -78,6 +106,7 @@ pub async fn check(mut subject: Subject, limits: Limits) -> Conformance {
         process: Process::new(subject.command, subject.socket_dir, Protocol::Sidecar),
         vmi_json: subject.vmi_json,
         domain_xml: subject.domain_xml,
+        cloud_init: subject.cloud_init,
         limits,
         table: Conformance::default(),
     };
@@ -90,6 +119,7 @@ struct Run {
     process: Process,
     vmi_json: Bytes,
     domain_xml: String,
+    cloud_init: CloudInit,
     limits: Limits,
     table: Conformance,
 }
@@ -150,6 +180,10 @@ impl Run {
                 );
                 continue;
             }
+            if let Some(reason) = self.cloud_init.skips(check) {
+                self.skip(check, Some(version), reason);
+                continue;
+            }
             if check.needs_a_success() && failing.contains(&check.hook_point()) {
                 self.skip(check, Some(version), FAILS_VALID_INPUT);
                 continue;
@@ -159,6 +193,7 @@ impl Run {
                 sidecar: &sidecar,
                 vmi_json: &self.vmi_json,
                 domain_xml: &self.domain_xml,
+                cloud_init: &self.cloud_init,
                 timeout: self.limits.call,
             };
             let mut result = call.check(check).await;

@@ -27,6 +27,8 @@ pub enum Check {
     CancelledCall,
     /// `PreCloudInitIso` answers with cloud-init data.
     PreCloudInitIso,
+    /// The same with the data of a ConfigDrive volume.
+    ConfigDrive,
     /// The program answers and survives cloud-init data that is not JSON.
     InvalidCloudInit,
     /// A plugin's `GuestDefinition` answers with the same domain.
@@ -114,7 +116,9 @@ impl Check {
     /// The hook point that the check calls.
     pub(super) fn hook_point(self) -> HookPoint {
         match self {
-            Self::PreCloudInitIso | Self::InvalidCloudInit => HookPoint::PreCloudInitIso,
+            Self::PreCloudInitIso | Self::ConfigDrive | Self::InvalidCloudInit => {
+                HookPoint::PreCloudInitIso
+            }
             Self::Shutdown => HookPoint::Shutdown,
             _ => HookPoint::OnDefineDomain,
         }
@@ -137,7 +141,7 @@ impl Check {
     pub(super) fn is_timed(self) -> bool {
         matches!(
             self,
-            Self::OnDefineDomain | Self::LargeInput | Self::PreCloudInitIso
+            Self::OnDefineDomain | Self::LargeInput | Self::PreCloudInitIso | Self::ConfigDrive
         )
     }
 }

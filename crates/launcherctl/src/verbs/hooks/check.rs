@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use clap::Args;
 use prost::bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{show, socket_dir, temporary_dir, until_signal};
+use super::{cloud_init, show, socket_dir, temporary_dirs, until_signal};
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
-use crate::manifest::{self, in_manifest};
+use crate::manifest::{self, in_manifest, other_documents};
 use crate::verbs::target::warn_of_unknown_fields;
 use crate::view::output::{Format, Line, counted, print};
 use api::vmi::Vmi;
-use hooks::conformance::{Conformance, Limits, Outcome, Subject, check};
+use hooks::conformance::{CloudInit, Conformance, Limits, Outcome, Subject, check};
 use terminal::progress::waiting;
 use terminal::table;
 
@@ -57,17 +57,30 @@ pub struct CheckArgs {
 /// # Errors
 /// The program is missing, or the VMI is unreadable.
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let program = SidecarProgram::new(&args.program, args.plugin)?;
-    let (sockets, links) = (temporary_dir()?, temporary_dir()?);
-    let (vmi, vmi_json, domain_xml) = inputs_of(args.vmi.as_deref())?;
+    let program = match args.program.as_slice() {
+        [program] => SidecarProgram::parse(program, args.plugin)?,
+        words => SidecarProgram::new(words, args.plugin)?,
+    };
+    let Inputs {
+        vmi,
+        value,
+        documents,
+        domain_xml,
+    } = inputs_of(args.vmi.as_deref())?;
+    let (sockets, links) = temporary_dirs(&value, &documents)?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
+    let cloud_init = match &args.vmi {
+        Some(_) => cloud_init(&links, &vmi)?,
+        None => CloudInit::Examples,
+    };
     let mut command = program.command(&socket_dir, links.path())?;
     show(&mut command, args.verbose);
     let subject = Subject {
         command,
         socket_dir,
-        vmi_json,
+        vmi_json: Bytes::from(value.to_string()),
         domain_xml,
+        cloud_init,
         plugin,
     };
     let (slowest, limits) = (Duration::from_millis(args.slowest), Limits::default());
@@ -88,8 +101,16 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-/// The VMI, its JSON and its domain.
-fn inputs_of(file: Option<&Path>) -> Result<(Vmi, Bytes, String), CtlError> {
+struct Inputs {
+    vmi: Vmi,
+    /// The VMI, with the fields that it does not have too.
+    value: Value,
+    /// What else is in its file.
+    documents: Vec<Value>,
+    domain_xml: String,
+}
+
+fn inputs_of(file: Option<&Path>) -> Result<Inputs, CtlError> {
     let text = match file {
         Some(file) => read_text(file)?,
         None => DEFAULT_VMI.to_owned(),
@@ -98,8 +119,12 @@ fn inputs_of(file: Option<&Path>) -> Result<(Vmi, Bytes, String), CtlError> {
     warn_of_unknown_fields(file, &text);
     let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
     let context = manifest::context::context_of_pod(&vmi);
-    let xml = convert::domain(&vmi, &context)?.to_xml();
-    Ok((vmi, Bytes::from(value.to_string()), xml))
+    Ok(Inputs {
+        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
+        documents: other_documents(&text).map_err(in_manifest(file))?,
+        vmi,
+        value,
+    })
 }
 
 fn text(conformance: &Conformance, format: Format, is_verbose: bool) -> Vec<Line> {
@@ -156,8 +181,8 @@ mod tests {
 
     #[test]
     fn the_default_vmi_converts() {
-        let (_, vmi, xml) = inputs_of(None).unwrap();
-        assert!(vmi.len() > 100 && xml.contains("<interface"), "{xml}");
+        let xml = inputs_of(None).unwrap().domain_xml;
+        assert!(xml.contains("<interface"), "{xml}");
     }
 
     #[test]

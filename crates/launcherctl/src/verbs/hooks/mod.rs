@@ -9,19 +9,23 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail, text_error};
 use crate::files::{FileError, InFile, short_temporary};
+use crate::host::config_data::place_of_file;
+use crate::host::registry::VmDir;
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
+use hooks::conformance::CloudInit;
 use hooks::plugins::TrialPod;
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
+use pod::ExampleCloudInit;
 
 /// Arguments of `hooks`.
 #[derive(Debug, Args)]
@@ -71,7 +75,28 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     })
 }
 
-/// Makes a directory for the sidecar's socket or the shim's links, which is removed on drop.
+/// Makes the directories for a sidecar's socket and for the shim's links, with the ConfigMaps and
+/// Secrets of the VMI's file. They are removed on drop.
+fn temporary_dirs(vmi: &Value, documents: &[Value]) -> Result<(TempDir, TempDir), CtlError> {
+    let (sockets, links) = (temporary_dir()?, temporary_dir()?);
+    // A sidecar's cloud-init data are read below `links`, a plugin's below `sockets`.
+    for root in [&sockets, &links] {
+        place_of_file(vmi, documents, &VmDir::at(root.path().to_owned()))?;
+    }
+    Ok((sockets, links))
+}
+
+/// The VMI's cloud-init data, of whose Secrets `links` has those that are there.
+fn cloud_init(links: &TempDir, vmi: &Vmi) -> Result<CloudInit, CtlError> {
+    let data = pod::example_cloud_init(links.path(), vmi)
+        .map_err(|error| text_error!("the VMI's cloud-init data").caused_by(error))?;
+    Ok(match data {
+        ExampleCloudInit::Data(data) => CloudInit::Data(json!(data)),
+        ExampleCloudInit::NoVolume => CloudInit::NoVolume,
+        ExampleCloudInit::NeedsSecret => CloudInit::NeedsSecret,
+    })
+}
+
 fn temporary_dir() -> Result<TempDir, FileError> {
     // Half of a path for the sidecar's own names.
     let base = short_temporary(64);

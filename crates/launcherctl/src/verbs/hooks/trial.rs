@@ -9,18 +9,16 @@ use clap::Args;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::{show, socket_dir, temporary_dir, until_signal};
+use super::{cloud_init, show, socket_dir, temporary_dirs, until_signal};
 use crate::error::{CtlError, TextError, text_error};
-use crate::host::config_data::place_of_file;
-use crate::host::registry::VmDir;
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
 use crate::view::output::{Format, print};
+use hooks::conformance::CloudInit;
 use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
 use hooks::{Changes, HookPoint};
-use pod::ExampleCloudInit;
 
 /// virt-handler's limit of a whole sync.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,11 +53,7 @@ pub struct TryArgs {
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (text, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
     let documents = other_documents(&text).map_err(in_manifest(&args.vmi))?;
-    let (sockets, links) = (temporary_dir()?, temporary_dir()?);
-    // A sidecar's cloud-init data are read below `links`, a plugin's below `sockets`.
-    for root in [&sockets, &links] {
-        place_of_file(&value, &documents, &VmDir::at(root.path().to_owned()))?;
-    }
+    let (sockets, links) = temporary_dirs(&value, &documents)?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
     let running = Path::new(&args.sidecar);
     let mut program = None;
@@ -84,12 +78,11 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         print(format, &json!(tried), || tried.lines());
         return Ok(ExitCode::from(u8::from(!tried.passed())));
     }
-    let data = pod::example_cloud_init(links.path(), &vmi)
-        .map_err(|error| text_error!("the VMI's cloud-init data").caused_by(error))?;
-    let needs_secret = matches!(data, ExampleCloudInit::NeedsSecret);
+    let data = cloud_init(&links, &vmi)?;
+    let needs_secret = matches!(data, CloudInit::NeedsSecret);
     let cloud_init = match data {
-        ExampleCloudInit::Data(data) => Some(serde_json::to_value(data).map_err(unusable)?),
-        ExampleCloudInit::NoVolume | ExampleCloudInit::NeedsSecret => None,
+        CloudInit::Data(data) => Some(data),
+        _ => None,
     };
     let input = DryRunInput {
         domain_xml,
