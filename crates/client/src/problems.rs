@@ -2,12 +2,14 @@
 //! people.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+mod removed_image;
+
+pub use self::removed_image::{LastOfImage, RemovedImage};
 use super::refusal::{self, plain, split_remedy};
 use super::{GuestState, has_arrived, is_migrating};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
@@ -127,70 +129,6 @@ pub struct Facts {
     pub changed_by: Vec<String>,
     /// `memory.events` of QEMU's cgroup.
     pub memory_events: String,
-}
-
-/// The user's image of a claim or a host disk, whose file was removed or replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemovedImage {
-    pub volume: String,
-    /// Where it was.
-    pub file: String,
-    /// Whether another file is there now.
-    pub is_replaced: bool,
-    pub last: LastOfImage,
-}
-
-/// Where the data of an image without a name still are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LastOfImage {
-    /// The VM's link.
-    Link(PathBuf),
-    /// QEMU's open file, below /proc.
-    Open(PathBuf),
-}
-
-impl RemovedImage {
-    /// What is wrong, and what brings the image back.
-    #[must_use]
-    pub fn explained(&self) -> (String, String) {
-        let Self { volume, file, .. } = self;
-        let name = match self.is_replaced {
-            true => format!("{file}.guest"),
-            false => file.clone(),
-        };
-        let (who, remedy) = match &self.last {
-            LastOfImage::Link(link) => (
-                "the VM has the last link to",
-                format!(
-                    "it is {name} when the VM has ended, ln {} {name} brings it there now",
-                    link.display()
-                ),
-            ),
-            LastOfImage::Open(open) => (
-                "only QEMU has",
-                format!(
-                    "pause the guest, copy it (cp {} {file}.guest), and do not resume it",
-                    open.display()
-                ),
-            ),
-        };
-        let what = match self.is_replaced {
-            true => format!("{file} is another file now, and {who} that of volume {volume}"),
-            false => format!("{who} {file} of volume {volume}"),
-        };
-        let lost = if self.is_lost() {
-            ", which is lost when the VM ends"
-        } else {
-            ""
-        };
-        (format!("{what}{lost}"), remedy)
-    }
-
-    /// Whether it goes with the VM.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        matches!(self.last, LastOfImage::Open(_))
-    }
 }
 
 /// Where the launcher's advice for a repeated call begins in its message.

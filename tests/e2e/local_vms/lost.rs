@@ -186,7 +186,7 @@ async fn a_replaced_image_is_there_when_the_vm_has_ended() {
     let other = laptop.path("other.img");
     std::fs::write(&other, [8; 512]).unwrap();
     std::fs::rename(&other, &image).unwrap();
-    let replaced = format!("{} is another file now", image.display());
+    let replaced = format!("uses the file that was {} before", image.display());
     let status = done(&home, &["status"]).await;
     assert!(status.contains(&replaced), "{status}");
     let root = directory(&laptop).await;

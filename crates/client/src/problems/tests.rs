@@ -93,7 +93,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                     last: LastOfImage::Link("/d/data/disk.img".into()),
                 });
             }),
-            "a disk's image was removed: the VM has the last link to /home/me/data.img of volume data; it is /home/me/data.img when the VM has ended, ln /d/data/disk.img /home/me/data.img brings it there now",
+            "a disk's image was removed: the VM has the last link to /home/me/data.img of volume data; it becomes /home/me/data.img when the VM ends, or at once by ln /d/data/disk.img /home/me/data.img",
         ),
         (
             with(|facts| {
@@ -104,7 +104,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                     last: LastOfImage::Link("/d/data/disk.img".into()),
                 });
             }),
-            "a disk's image was replaced: /home/me/data.img is another file now, and the VM has the last link to that of volume data; it is /home/me/data.img.guest when the VM has ended, ln /d/data/disk.img /home/me/data.img.guest brings it there now",
+            "a disk's image was replaced: volume data uses the file that was /home/me/data.img before, and the VM has the last link to it; it becomes /home/me/data.img.guest when the VM ends, or at once by ln /d/data/disk.img /home/me/data.img.guest",
         ),
         (
             with(|facts| {
