@@ -71,6 +71,8 @@ mod tests {
 
     use std::collections::BTreeMap;
 
+    use serde_json::Value;
+
     use super::super::registry::TEMPORARY;
     use super::super::vm_dir;
 
@@ -121,7 +123,11 @@ mod tests {
         };
         args.store(&dir).unwrap();
         fs::remove_file(&file).unwrap();
-        vm_dir::remove(&dir, &[]);
+        dir.store_vmi(&Value::Null).unwrap();
+        for _ in 0..2 {
+            vm_dir::remove(&dir, &[]);
+        }
+        assert!(dir.load_vmi().is_err());
         let claim = dir.path(&PodPaths::default().claim_image("data"));
         assert_eq!(fs::read_to_string(claim).unwrap(), "5");
     }

@@ -217,7 +217,7 @@ impl VmDir {
 
     /// Removes an ended VM's stored VMI, and the fields that waited for a restart.
     pub fn remove_vmi(&self) {
-        for file in [VMI_FILE, RESTART_FILE, START_FILE] {
+        for file in [VMI_FILE, RESTART_FILE] {
             let _ = fs::remove_file(self.path(file));
         }
     }

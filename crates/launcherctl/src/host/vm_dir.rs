@@ -8,7 +8,7 @@ use rustix::fs::Mode;
 use rustix::process::Pid;
 
 use super::last_images;
-use super::registry::{self, RegistryError, VmDir};
+use super::registry::{self, RegistryError, START_FILE, VmDir};
 use crate::error::{CtlError, fail};
 use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, short_temporary};
 use api::pod_paths::{
@@ -141,10 +141,11 @@ pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
 }
 
 /// Removes the directory, and any link to it, except the files `kept` in it; those too if all of
-/// them are empty. Nothing goes while it has the last link to an image.
+/// them are empty. While it has the last link to an image, only the copies of Secrets go.
 pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
     if last_images::give_back(dir).is_err() {
-        return;
+        dir.remove_vmi();
+        return remove_copies(dir);
     }
     let has_content = |file: &PathBuf| file.metadata().is_ok_and(|it| it.len() > 0);
     if !kept.iter().any(has_content) {
@@ -172,9 +173,14 @@ pub fn remove_firmware_variables(dir: &VmDir) {
 }
 
 /// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init,
-/// and the images made from them.
+/// the images made from them, and how the VM was started.
 pub fn remove_secrets(dir: &VmDir) {
     dir.remove_vmi();
+    let _ = fs::remove_file(dir.path(START_FILE));
+    remove_copies(dir);
+}
+
+fn remove_copies(dir: &VmDir) {
     let paths = PodPaths::default();
     for path in [
         SECRET_DIR,
