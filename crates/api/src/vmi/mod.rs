@@ -31,6 +31,9 @@ pub use quantity::{Factor, IntOrString, Quantity, QuantityError};
 use spec::VirtualMachineInstanceSpec;
 use status::VirtualMachineInstanceStatus;
 
+/// The annotation with the list of hook sidecars.
+pub const HOOK_SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
+
 /// Declares API objects: one line for each field, with its name in JSON. Every field may be
 /// absent or null; it then has its type's default.
 #[macro_export]

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
-use api::vmi::Vmi;
+use api::vmi::{HOOK_SIDECARS, Vmi};
 use domain::DomainSpec;
 
 /// How many bytes of JSON are converted, in all, to find out which differences matter.
@@ -199,7 +199,6 @@ fn compare(
 /// A hook sidecar, which is called at the start only, may read any annotation but KubeVirt's own,
 /// which controllers change while the VM runs.
 fn compare_annotations(before: &Value, after: &Value, found: &mut Vec<Difference>) {
-    const SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
     const OF_CONTROLLERS: [&str; 2] = ["kubevirt.io/", "kubectl.kubernetes.io/"];
     let [before, after] = [before, after].map(|vmi| {
         let annotations = vmi.pointer("/metadata/annotations");
@@ -208,7 +207,10 @@ fn compare_annotations(before: &Value, after: &Value, found: &mut Vec<Difference
             .cloned()
             .unwrap_or_default()
     });
-    if ![&before, &after].iter().any(|it| it.contains_key(SIDECARS)) {
+    if ![&before, &after]
+        .iter()
+        .any(|it| it.contains_key(HOOK_SIDECARS))
+    {
         return;
     }
     let path = Path::root("metadata").with(Step::Key("annotations".to_owned()));

@@ -17,11 +17,11 @@ use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
 use crate::manifest::config_data::{
     ConfigData, Files, Kind, NamedPath, Reference, of_document, of_path, references, write,
 };
-use crate::manifest::hook_sidecars::ANNOTATION;
 use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
 };
+use api::vmi::HOOK_SIDECARS;
 
 /// Options of `run` with ConfigMaps and Secrets.
 #[derive(Debug, Args)]
@@ -179,7 +179,7 @@ fn unused(
     manifest: &Manifest,
 ) -> Vec<TextError> {
     let annotations = copy_at(manifest.value(), "/metadata/annotations");
-    let sidecars = annotations.get(ANNOTATION).and_then(Value::as_str);
+    let sidecars = annotations.get(HOOK_SIDECARS).and_then(Value::as_str);
     let has_sidecar = |name: &str| sidecars.is_some_and(|list| list.contains(name));
     let mut errors = Vec::new();
     for (kind, NamedPath { name, .. }) in args.given() {

@@ -19,9 +19,10 @@ use super::registry::VmDir;
 use super::sidecar_program::SidecarProgram;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
-use crate::manifest::hook_sidecars::{self, ANNOTATION, HookSidecar};
+use crate::manifest::hook_sidecars::{self, HookSidecar};
 use crate::view::output::counted;
 use api::pod_paths::HOOKS_DIR;
+use api::vmi::HOOK_SIDECARS;
 use os::process::Process;
 
 /// How much of the end of a sidecar's log an error may have.
@@ -88,7 +89,7 @@ pub fn are_wanted(vmi: &Value) -> bool {
 
 fn wanted(vmi: &Value) -> Result<Vec<HookSidecar>, TextError> {
     hook_sidecars::of_annotation(hook_sidecars::annotation(vmi))
-        .map_err(|problem| text_error!("metadata.annotations[{ANNOTATION}]: {problem}"))
+        .map_err(|problem| text_error!("metadata.annotations[{HOOK_SIDECARS}]: {problem}"))
 }
 
 /// Starts a VM's sidecars, each with its own directory for its socket. `sidecar-N.log` in the VM's
@@ -180,7 +181,7 @@ mod tests {
     use serde_json::json;
 
     fn vmi(annotation: &str) -> Value {
-        json!({"metadata": {"annotations": {ANNOTATION: annotation}}})
+        json!({"metadata": {"annotations": {HOOK_SIDECARS: annotation}}})
     }
 
     #[test]

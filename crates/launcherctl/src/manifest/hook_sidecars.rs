@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::json::list_at;
 use api::pod_paths::file_name;
+use api::vmi::HOOK_SIDECARS;
 use hooks::Version;
 
-pub const ANNOTATION: &str = "hooks.kubevirt.io/hookSidecars";
 /// The hook programs that the shim calls.
 pub const HOOK_PROGRAMS: [&str; 2] = ["onDefineDomain", "preCloudInitIso"];
 /// Where the shim of a container looks for them.
@@ -74,7 +74,7 @@ pub fn unknown_field(text: &str) -> Option<String> {
 pub fn annotation(vmi: &Value) -> &str {
     let annotation = vmi
         .pointer("/metadata/annotations")
-        .and_then(|it| it.get(ANNOTATION));
+        .and_then(|it| it.get(HOOK_SIDECARS));
     annotation.and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -15,7 +15,7 @@ use super::config_data::{self, ConfigData, Reference, references};
 use super::documents::{self, TEMPLATES};
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
-use super::hook_sidecars::{ANNOTATION, ConfigMapScript, annotation, of_annotation};
+use super::hook_sidecars::{ConfigMapScript, annotation, of_annotation};
 use super::kind::meant_kind;
 use super::lines::Node;
 use super::paths::{CLUSTER_PARTS, is_related, pointer};
@@ -23,6 +23,7 @@ use super::refusals::{clear, clear_parent, refusals};
 use super::rules::{violations, violations_of_data_volume, violations_of_vm};
 use super::{defaults, typed};
 use crate::json::{copy_at, set, text_at};
+use api::vmi::HOOK_SIDECARS;
 use os::logging::chain;
 
 /// Limit of the converted bytes: a VMI is converted repeatedly to find all its refusals.
@@ -287,7 +288,7 @@ fn missing_keys(node: &Node, kind: &str, data: &ConfigData) -> Vec<Problem> {
 
 fn of_script(script: &ConfigMapScript) -> Reference<'_> {
     Reference {
-        field: format!("metadata.annotations[{ANNOTATION}]"),
+        field: format!("metadata.annotations[{HOOK_SIDECARS}]"),
         kind: config_data::Kind::ConfigMap,
         name: &script.name,
         is_optional: false,

@@ -12,8 +12,9 @@ use super::text::{
     is_serial, is_subdomain, is_uuid, may_be_cloud_init,
 };
 use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
-use crate::manifest::hook_sidecars::{ANNOTATION, of_annotation, unknown_field};
+use crate::manifest::hook_sidecars::{of_annotation, unknown_field};
 use crate::manifest::type_error::wrong_type;
+use api::vmi::HOOK_SIDECARS;
 
 type Object = Map<String, Value>;
 
@@ -301,23 +302,23 @@ fn misspelt_sidecars(annotations: &Value) -> Option<String> {
     const PREFIXES: [&str; 2] = ["hooks.kubevirt.io/", "hook.kubevirt.io/"];
     let names = annotations.as_object()?.keys();
     let mut names = names.filter(|name| PREFIXES.iter().any(|it| name.starts_with(it)));
-    let name = names.find(|name| *name != ANNOTATION)?;
+    let name = names.find(|name| *name != HOOK_SIDECARS)?;
     Some(format!(
-        "{name} is not known, and no sidecar is started for it; did you mean {ANNOTATION}?"
+        "{name} is not known, and no sidecar is started for it; did you mean {HOOK_SIDECARS}?"
     ))
 }
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
-    let text = annotations.get(ANNOTATION)?.as_str()?;
+    let text = annotations.get(HOOK_SIDECARS)?.as_str()?;
     let problem = of_annotation(text).err().or_else(|| unknown_field(text))?;
-    Some((ANNOTATION, problem))
+    Some((HOOK_SIDECARS, problem))
 }
 
 fn misplaced_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
-    annotations.get(ANNOTATION)?;
+    annotations.get(HOOK_SIDECARS)?;
     let message =
         "nobody reads it here: a VirtualMachine has it in spec.template.metadata.annotations";
-    Some((ANNOTATION, message.to_owned()))
+    Some((HOOK_SIDECARS, message.to_owned()))
 }
 
 fn has_volume_of(vmi: &Value, source: &str) -> bool {
