@@ -85,7 +85,7 @@ pub enum CallError {
     #[error("the connection broke before the answer arrived: {}", root_cause(.0.as_ref()))]
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// The sidecar answered with an error.
-    #[error("failed with {code:?}: {}{}", if message.trim().is_empty() { "it gave no reason" } else { message }, unserved(*code))]
+    #[error("failed{}: {}{}", status(*code), if message.trim().is_empty() { "it gave no reason" } else { message }, unserved(*code))]
     Failed {
         code: Code,
         /// The sidecar's text, at most [`MAX_MESSAGE_CHARS`].
@@ -99,6 +99,14 @@ pub enum CallError {
     Work(#[from] WorkError),
     #[error("the answer is not cloud-init data")]
     CloudInit(#[from] CloudInitError),
+}
+
+/// The status of an error that has one: a script's has none.
+fn status(code: Code) -> String {
+    match code {
+        Code::Unknown => String::new(),
+        code => format!(" with {code:?}"),
+    }
 }
 
 /// What an unknown method means.
