@@ -20,6 +20,7 @@ const FIELDS: [&str; 6] = [
     "configMap",
     "pvc",
 ];
+const CONFIG_MAP_FIELDS: [&str; 3] = ["name", "key", "hookPath"];
 
 /// A sidecar that a VMI asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -49,8 +50,16 @@ pub fn of_annotation(text: &str) -> Result<Vec<HookSidecar>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let list: Vec<HookSidecar> = serde_json::from_str(text)
-        .map_err(|error| format!("not a JSON list of hook sidecars: {error}"))?;
+    let list = serde_json::from_str(text).and_then(|mut list: Value| {
+        for sidecar in list.as_array_mut().into_iter().flatten() {
+            as_go_reads(sidecar, &FIELDS);
+            if let Some(script) = sidecar.get_mut("configMap") {
+                as_go_reads(script, &CONFIG_MAP_FIELDS);
+            }
+        }
+        serde_json::from_value::<Vec<HookSidecar>>(list)
+    });
+    let list = list.map_err(|error| format!("not a JSON list of hook sidecars: {error}"))?;
     let mut problems = list.iter().enumerate();
     match problems.find_map(|(number, it)| Some((number, it.problem()?))) {
         Some((number, problem)) => Err(format!("hook sidecar {number}: {problem}")),
@@ -58,12 +67,32 @@ pub fn of_annotation(text: &str) -> Result<Vec<HookSidecar>, String> {
     }
 }
 
+/// Go reads the names of an object in any case, and null as nothing.
+fn as_go_reads(object: &mut Value, fields: &[&str]) {
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
+    let given = std::mem::take(object).into_iter();
+    *object = given
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| match go_field(&name, fields) {
+            Some(field) => (field.to_owned(), value),
+            None => (name, value),
+        })
+        .collect();
+}
+
+fn go_field<'f>(name: &str, fields: &[&'f str]) -> Option<&'f str> {
+    let mut fields = fields.iter();
+    fields.find(|it| it.eq_ignore_ascii_case(name)).copied()
+}
+
 /// A field of the annotation's list that a cluster drops.
 pub fn unknown_field(text: &str) -> Option<String> {
     let list: Value = serde_json::from_str(text).ok()?;
     let fields = list_at(&list, "").iter().filter_map(Value::as_object);
     let mut names = fields.flat_map(|sidecar| sidecar.keys());
-    let unknown = names.find(|name| !FIELDS.contains(&name.as_str()))?;
+    let unknown = names.find(|name| go_field(name, &FIELDS).is_none())?;
     Some(format!(
         "unknown field {unknown:?}; expected {}",
         FIELDS.join(", ")
@@ -157,6 +186,16 @@ mod tests {
             (r#"[{"image": "a", "args": ["--other"]}]"#.to_owned(), ""),
             (script(version, path).replace("args", "command"), ""),
             (
+                script(version, path)
+                    .replace("configMap", "configmap")
+                    .replace("hookPath", "hookpath"),
+                "",
+            ),
+            (
+                r#"[{"Image": "a", "configMap": null, "args": null}]"#.to_owned(),
+                "",
+            ),
+            (
                 script("[]", "/etc/a").replace("[{", r#"[{"image": "a", "#),
                 "",
             ),
@@ -224,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_field_that_a_cluster_drops_is_named() {
-        assert_eq!(unknown_field(r#"[{"image": "a", "args": []}]"#), None);
+        assert_eq!(unknown_field(r#"[{"Image": "a", "args": []}]"#), None);
         let found = unknown_field(r#"[{"imag": "a"}]"#).unwrap_or_default();
         assert!(found.starts_with("unknown field \"imag\""), "{found}");
     }
