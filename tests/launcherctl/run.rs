@@ -58,7 +58,7 @@ spec:
         "--disk claim=/nonexistent: cannot find /nonexistent: ",
         "--config-map setings: the VMI refers to no ConfigMap \"setings\"; it refers to settings",
         // It could be started here.
-        "launcherctl check refuses this manifest: apiVersion: \"kubevirt.io/v2\"",
+        "the manifest is run, but launcherctl check refuses it: apiVersion: \"kubevirt.io/v2\"",
     ] {
         has(&said, part);
     }

@@ -176,7 +176,7 @@ fn refused_by_check(text: &str) -> Option<String> {
         ""
     };
     Some(format!(
-        "launcherctl check refuses this manifest: {}: {}{more}",
+        "the manifest is run, but launcherctl check refuses it: {}: {}{more}",
         first.field, first.message
     ))
 }
