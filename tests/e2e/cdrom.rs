@@ -201,4 +201,14 @@ async fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
         is_listed("empty drive").await;
     }
     assert_eq!(done(home, &["plan"]).await, "nothing to do");
+
+    // The guest keeps the drive that a later file lacks.
+    let without = Vmi::new("discs").value().to_string();
+    std::fs::write(path("without.json"), without).unwrap();
+    let synced = done(home, &["sync", &path("without.json")]).await;
+    let kept = "spec.domain.devices.disks[drive]: the guest keeps the one of its start";
+    assert!(synced.contains(kept), "{synced}");
+    is_listed("empty drive").await;
+    done(home, &["addvolume", "drive", "--file", &path("first.iso")]).await;
+    reads(&mut guest, "first").await;
 }

@@ -93,6 +93,7 @@ async fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
     volumes_that_cannot_be_plugged_are_refused(&laptop, &data).await;
     a_disk_is_plugged_listed_and_unplugged(&laptop, &mut guest, &data).await;
     a_disk_keeps_its_name_when_one_before_it_goes(home, &data, &other).await;
+    a_plugged_volume_stays_that_a_file_has_as_another_kind(&laptop, &data).await;
 
     let overlays = laptop.path("vm/var/run/kubevirt-ephemeral-disks/disk-data");
     assert!(overlays.join("rootdisk").exists());
@@ -217,6 +218,29 @@ async fn a_disk_keeps_its_name_when_one_before_it_goes(home: &Path, data: &str, 
         (&other["target"], &other["state"]),
         (&json!("sdb"), &json!("attached"))
     );
+}
+
+async fn a_plugged_volume_stays_that_a_file_has_as_another_kind(laptop: &Laptop, data: &str) {
+    let home = laptop.home.path();
+    let volumes = json!([{"name": "rootdisk", "containerDisk": {"image": "any/name"}},
+        {"name": "data", "emptyDisk": {"capacity": "1Mi"}}]);
+    let disks = json!([{"name": "rootdisk", "disk": {"bus": "virtio"}},
+        {"name": "data", "disk": {"bus": "scsi"}}]);
+    let vmi = laptop.vmi.clone().set("/spec/volumes", volumes);
+    let vmi = vmi.set("/spec/domain/devices/disks", disks);
+    let file = laptop.path("other.json").display().to_string();
+    std::fs::write(&file, vmi.value().to_string()).unwrap();
+
+    let synced = done(home, &["sync", &file]).await;
+    assert!(synced.contains("spec.volumes[data] is new"), "{synced}");
+    done(home, &["addvolume", "data", "--file", data]).await;
+    assert_eq!(done(home, &["plan"]).await, "nothing to do");
+    let kept = "needs a restart: spec.volumes[data]: the guest keeps what addvolume has attached";
+    for arguments in [&["plan", &file][..], &["sync", &file], &["plan"]] {
+        says(home, arguments, kept).await;
+    }
+    let removed = done(home, &["removevolume", "data"]).await;
+    assert_eq!(removed, "data is detached");
 }
 
 async fn volumes(home: &Path) -> Vec<Value> {

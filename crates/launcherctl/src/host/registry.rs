@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::files::FileError;
+use crate::json::text_at;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use os::grpc::serving_process;
@@ -213,6 +214,16 @@ impl VmDir {
     /// The fields stored by [`Self::store_restart`]; empty if none were.
     pub fn load_restart(&self) -> Vec<Value> {
         self.load(RESTART_FILE).unwrap_or_default()
+    }
+
+    /// The field does not wait any more.
+    ///
+    /// # Errors
+    /// This cannot be stored.
+    pub fn forget_restart(&self, field: &str) -> Result<(), FileError> {
+        let mut fields = self.load_restart();
+        fields.retain(|it| text_at(it, "/field") != field);
+        self.store_restart(&fields)
     }
 
     /// Removes an ended VM's stored VMI, and the fields that waited for a restart.

@@ -11,6 +11,9 @@ use crate::json::{
     set, set_default, text_at,
 };
 
+/// The kinds of volumes that can be plugged in.
+const PLUGGABLE: [&str; 2] = ["/persistentVolumeClaim", "/dataVolume"];
+
 impl Manifest {
     /// Makes it a later version of a sent VMI: parts of the status that its file lacks stay as
     /// sent.
@@ -73,24 +76,48 @@ impl Manifest {
         names
     }
 
-    /// Restores what was plugged in and has another bus here, or is a volume of the start: the running
-    /// guest would lose a disk that it has mounted, or could not be rid of it. Returns the names of
-    /// the disks with another bus.
-    pub fn keep_plugged_disks(&mut self, sent: &Value) -> Vec<String> {
-        let volumes = list_at(sent, VOLUMES).iter();
-        let plugged = volumes.filter(|volume| may_be_plugged_in(volume));
+    /// Restores CD-ROM drives of `sent` that are missing, without a medium that was inserted: the
+    /// running guest keeps them. Returns their names.
+    pub fn keep_drives(&mut self, sent: &Value) -> Vec<String> {
         let mut kept = Vec::new();
-        for volume in plugged {
+        let drives = list_at(sent, DISKS).iter();
+        for drive in drives.filter(|disk| is_object_at(disk, "/cdrom")) {
+            let name = text_at(drive, "/name");
+            let medium = find_named(sent, VOLUMES, name);
+            if medium.is_none_or(may_be_plugged_in) && find_named(&self.vmi, DISKS, name).is_none()
+            {
+                push(&mut self.vmi, DISKS, drive.clone());
+                kept.push(name.to_owned());
+            }
+        }
+        kept
+    }
+
+    /// Restores plugged-in volumes that only a start gives the guest here: it could not be rid of
+    /// them. Returns the names of those of another kind.
+    pub fn keep_plugged_volumes(&mut self, sent: &Value) -> Vec<String> {
+        let mut kept = Vec::new();
+        for volume in plugged_volumes(sent) {
             let name = text_at(volume, "/name");
             let mut volumes = list_mut(&mut self.vmi, VOLUMES).iter_mut();
             if let Some(here) = volumes.find(|here| text_at(here, "/name") == name)
-                && ["/persistentVolumeClaim", "/dataVolume"]
-                    .iter()
-                    .any(|kind| is_object_at(here, kind))
                 && !may_be_plugged_in(here)
             {
+                if !PLUGGABLE.iter().any(|kind| is_object_at(here, kind)) {
+                    kept.push(name.to_owned());
+                }
                 *here = volume.clone();
             }
+        }
+        kept
+    }
+
+    /// Restores plugged-in disks that have another bus here: the running guest would lose a disk that
+    /// it has mounted. Returns their names.
+    pub fn keep_plugged_disks(&mut self, sent: &Value) -> Vec<String> {
+        let mut kept = Vec::new();
+        for volume in plugged_volumes(sent) {
+            let name = text_at(volume, "/name");
             let had = find_named(sent, DISKS, name);
             let mut disks = list_mut(&mut self.vmi, DISKS).iter_mut();
             let disk = disks.find(|disk| text_at(disk, "/name") == name);
@@ -159,12 +186,14 @@ fn source_kinds(volume: &Value) -> impl Iterator<Item = &String> {
     names.filter(|field| *field != "name")
 }
 
+fn plugged_volumes(sent: &Value) -> impl Iterator<Item = &Value> {
+    let volumes = list_at(sent, VOLUMES).iter();
+    volumes.filter(|volume| may_be_plugged_in(volume))
+}
+
 fn may_be_plugged_in(volume: &Value) -> bool {
-    let fields = [
-        "/persistentVolumeClaim/hotpluggable",
-        "/dataVolume/hotpluggable",
-    ];
-    fields.iter().any(|field| is_true_at(volume, field))
+    let mut kinds = PLUGGABLE.iter();
+    kinds.any(|kind| is_true_at(volume, &format!("{kind}/hotpluggable")))
 }
 
 #[cfg(test)]
@@ -263,6 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_stays_without_what_was_inserted() {
+        let drive = |name: &str| json!({"name": name, "cdrom": {"bus": "sata"}});
+        let inserted = json!({"name": "cd", "persistentVolumeClaim": {"hotpluggable": true}});
+        let seed = json!({"name": "seed", "containerDisk": {}});
+        let sent = json!({"spec": {
+            "volumes": [inserted, seed],
+            "domain": {"devices": {"disks": [drive("cd"), drive("empty"), drive("seed"), {"name": "root", "disk": {}}]}},
+        }});
+        let mut update = manifest(json!({"spec": {"domain": {"devices": {"disks": []}}}}));
+        assert_eq!(update.keep_drives(&sent), ["cd", "empty"]);
+        let disks = json!([drive("cd"), drive("empty")]);
+        assert_eq!(update.vmi["spec"]["domain"]["devices"]["disks"], disks);
+        assert!(list_at(&update.vmi, VOLUMES).is_empty());
+        assert!(update.keep_drives(&sent).is_empty());
+    }
+
+    #[test]
     fn a_disk_that_was_plugged_in_keeps_its_bus() {
         let vmi = |bus: &str, serial: &str| {
             let disk = |name: &str| json!({"name": name, "disk": {"bus": bus}, "serial": serial});
@@ -279,11 +325,12 @@ mod tests {
         assert_eq!(disks[0]["disk"]["bus"], "virtio");
         assert_eq!(disks[1], list_at(&sent, DISKS)[1]);
         let mut of_start = vmi("scsi", "");
-        of_start["spec"]["volumes"][1] =
-            json!({"name": "more", "persistentVolumeClaim": {"claimName": "more"}});
-        let mut update = manifest(of_start);
-        assert!(update.keep_plugged_disks(&sent).is_empty());
-        assert_eq!(update.vmi["spec"]["volumes"], sent["spec"]["volumes"]);
+        for (kind, kept) in [("persistentVolumeClaim", &[][..]), ("emptyDisk", &["more"])] {
+            of_start["spec"]["volumes"][1] = json!({"name": "more", (kind): {}});
+            let mut update = manifest(of_start.clone());
+            assert_eq!(update.keep_plugged_volumes(&sent), kept);
+            assert_eq!(update.vmi["spec"]["volumes"], sent["spec"]["volumes"]);
+        }
         assert!(
             manifest(vmi("scsi", ""))
                 .keep_plugged_disks(&sent)

@@ -99,11 +99,17 @@ fn as_update(
             restart.extend(names.iter().map(|name| of_interface(name)));
         }
         notes_of_links(&update).for_each(say);
+        for name in update.keep_drives(sent) {
+            restart.push(restart_of("domain.devices.disks", &name, KEPT));
+        }
         for name in update.keep_volumes(sent) {
             restart.push(restart_of("volumes", &name, KEPT));
         }
         for name in update.leave_out_new_volumes(sent) {
             restart.push(restart_of("volumes", &name, " is new"));
+        }
+        for name in update.keep_plugged_volumes(sent) {
+            restart.push(restart_of("volumes", &name, KEPT_PLUGGED));
         }
         for name in update.keep_plugged_disks(sent) {
             restart.push(restart_of("domain.devices.disks", &name, KEPT_BUS));
@@ -141,6 +147,10 @@ fn changed_data(manifest: &Manifest, dir: &VmDir) -> Result<Vec<Value>, CtlError
 
 /// Why a device of the start does not change.
 const KEPT: &str = ": the guest keeps the one of its start as long as it runs";
+
+/// Why a volume does not get in.
+const KEPT_PLUGGED: &str =
+    ": the guest keeps what addvolume has attached by this name as long as it runs";
 
 /// Why a disk does not move.
 const KEPT_BUS: &str =

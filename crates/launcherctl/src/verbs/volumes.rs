@@ -127,6 +127,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     };
     vm.store(&vmi)?;
+    dir.forget_restart(&format!("spec.volumes[{}]", args.name))?;
     let (name, target) = (&args.name, attached.target.device.as_str());
     let text = if is_medium {
         format!("{name} is in its CD-ROM drive ({target})")
