@@ -19,6 +19,32 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "devices/hostdev/source/address@type",
     "devices/memballoon/address",
 ];
+/// Parts that libvirt knows and leaves out where they are empty, besides those that the launcher
+/// itself leaves empty.
+const EMPTY_GROUPS: [&str; 22] = [
+    "blkiotune",
+    "cpu",
+    "cputune",
+    "description",
+    "features",
+    "features/capabilities",
+    "features/tcg",
+    "idmap",
+    "iothreadids",
+    "keywrap",
+    "memoryBacking",
+    "memtune",
+    "numatune",
+    "perf",
+    "pm",
+    "seclabel",
+    "sysinfo/baseBoard",
+    "sysinfo/bios",
+    "sysinfo/chassis",
+    "sysinfo/oemStrings",
+    "throttlegroups",
+    "title",
+];
 /// Parts without which a host device is not the one that was asked for.
 const HOST_DEVICE_PARTS: [&str; 3] = ["iommufd", "devices/hostdev/", "devices/iommu/"];
 
@@ -30,16 +56,24 @@ pub struct IgnoredParts {
     pub others: BTreeSet<String>,
 }
 
-/// The parts of the `written` domain that are nowhere in the `kept` one.
+/// The parts of the `written` domain that are nowhere in the `kept` one. `own` is the domain before
+/// hooks have changed it: libvirt leaves out many empty elements of that one.
 ///
 /// # Errors
 /// One of them cannot be read.
-pub fn ignored_parts(written: &str, kept: &str) -> Result<IgnoredParts, ReadError> {
-    let (written, kept) = (Element::parse(written)?, Element::parse(kept)?);
-    let mut known = HashSet::new();
-    add_parts(&kept, "", &mut known);
+pub fn ignored_parts(written: &str, own: &str, kept: &str) -> Result<IgnoredParts, ReadError> {
+    let written = Element::parse(written)?;
+    let parts = |xml: &str| -> Result<HashSet<String>, ReadError> {
+        let mut parts = HashSet::new();
+        add_parts(&Element::parse(xml)?, "", &mut parts);
+        Ok(parts)
+    };
+    let known = Known {
+        kept: parts(kept)?,
+        own: parts(own)?,
+    };
     let mut missing = BTreeSet::new();
-    find_missing(&written, "", &known, &mut missing);
+    known.find_missing(&written, "", &mut missing);
     missing.extend(written.foreign().into_iter().map(foreign_part));
     let devices = written.child("devices");
     let has_host_devices = devices.is_some_and(|devices| devices.child("hostdev").is_some());
@@ -72,41 +106,50 @@ fn add_parts(element: &Element, path: &str, known: &mut HashSet<String>) {
     }
 }
 
-/// Collects the missing parts; of an element that is missing, not what is in it.
-fn find_missing(
-    element: &Element,
-    path: &str,
-    known: &HashSet<String>,
-    missing: &mut BTreeSet<String>,
-) {
-    // `xmlns` and the id of a running domain are not the definition's.
-    if !path.is_empty() {
+/// The parts of two domains.
+struct Known {
+    kept: HashSet<String>,
+    own: HashSet<String>,
+}
+
+impl Known {
+    /// Collects the missing parts; of an element that is missing, not what is in it.
+    fn find_missing(&self, element: &Element, path: &str, missing: &mut BTreeSet<String>) {
         for (name, value) in &element.attributes {
             let part = format!("{path}@{name}");
-            let is_set = !matches!(value.as_str(), "" | "0");
-            if is_set && !known.contains(&part) && !WITHOUT_EFFECT.contains(&&*part) {
+            let is_set = !matches!(value.as_str(), "" | "0") && !is_of_document(path, name);
+            if is_set && !self.kept.contains(&part) && !WITHOUT_EFFECT.contains(&&*part) {
                 missing.insert(part);
             }
         }
+        for child in element.children() {
+            let path = below(path, child);
+            if WITHOUT_EFFECT.contains(&&*path) || is_left_out(child) {
+                continue;
+            }
+            if self.kept.contains(&path) || is_empty(child) && self.may_be_empty(&path) {
+                self.find_missing(child, &path, missing);
+            } else {
+                missing.insert(path);
+            }
+        }
     }
-    for child in element.children() {
-        let path = below(path, child);
-        if has_no_effect(child) || WITHOUT_EFFECT.contains(&&*path) {
-            continue;
-        }
-        if known.contains(&path) {
-            find_missing(child, &path, known, missing);
-        } else {
-            missing.insert(path);
-        }
+
+    fn may_be_empty(&self, path: &str) -> bool {
+        self.own.contains(path) || EMPTY_GROUPS.contains(&path)
     }
 }
 
-/// libvirt leaves out what is empty or off, and may give a namespace another prefix.
-fn has_no_effect(element: &Element) -> bool {
+/// `xmlns` and the id of a running domain are not the definition's.
+fn is_of_document(path: &str, attribute: &str) -> bool {
+    path.is_empty() && (attribute == "id" || attribute.starts_with("xmlns"))
+}
+
+/// libvirt leaves out what is off or unset, and may give a namespace another prefix.
+fn is_left_out(element: &Element) -> bool {
     let is_off = element.attribute("state") == Some("off");
     let is_unset = element.name == "entry" && element.text().is_empty();
-    is_off || is_unset || element.name.contains(':') || is_empty(element)
+    is_off || is_unset || element.name.contains(':')
 }
 
 fn below(path: &str, child: &Element) -> String {
@@ -120,7 +163,9 @@ fn below(path: &str, child: &Element) -> String {
 fn is_empty(element: &Element) -> bool {
     element.attributes.is_empty()
         && element.text().is_empty()
-        && element.children().all(has_no_effect)
+        && element
+            .children()
+            .all(|child| is_left_out(child) || is_empty(child))
 }
 
 #[cfg(test)]
@@ -130,7 +175,8 @@ mod tests {
 
     fn missing(written: &str, kept: &str) -> (Vec<String>, Vec<String>) {
         let document = |content: &str| format!("<domain>{content}</domain>");
-        let found = ignored_parts(&document(written), &document(kept)).unwrap();
+        let written = document(written);
+        let found = ignored_parts(&written, &written, &document(kept)).unwrap();
         let of_host_devices = found.of_host_devices.into_iter().collect();
         (of_host_devices, found.others.into_iter().collect())
     }
@@ -163,6 +209,16 @@ mod tests {
         let written = "<devices><tpm model='new'><backend/></tpm></devices>";
         let (_, others) = missing(written, "<devices/>");
         assert_eq!(others, ["devices/tpm"]);
+    }
+
+    #[test]
+    fn what_a_hook_has_added_is_missing_though_it_is_empty() {
+        let own = "<domain type='kvm'><sysinfo><bios/></sysinfo><new/><devices/></domain>";
+        let written = "<domain type='kvm' id='1' xmlns:q='u' foo='bar'><sysinfo><bios/></sysinfo><new/><memoryBacking><nosharepage/></memoryBacking><cputune/><os><a><b/></a></os><devices/></domain>";
+        let kept = "<domain type='kvm'><os/><devices/></domain>";
+        let found = ignored_parts(written, own, kept).unwrap().others;
+        let expected = ["@foo", "memoryBacking/nosharepage", "os/a"].map(str::to_owned);
+        assert_eq!(found, BTreeSet::from(expected));
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl Start {
         let prepare = move || this.prepare(&vmi, converted);
         let prepared = blocking("preparing the pod", prepare);
         let (xml, ports) = timeline.measure(Step::Prepare, prepared).await?;
+        let own_xml = xml.clone();
         let hooks = preparation.run_define_hooks(request, xml, Purpose::Start);
         let (xml, modified_by) = timeline.measure(Step::DefineHooks, hooks).await?;
         let log = move || {
@@ -127,6 +128,7 @@ impl Start {
         let xml = blocking("logging the domain", log).await?;
         Ok(Definition {
             xml,
+            own_xml,
             ports,
             modified_by,
             unfinished_cloud_init,
@@ -181,6 +183,7 @@ impl Start {
     ) -> Result<(), LauncherError> {
         let Definition {
             xml,
+            own_xml,
             ports,
             mut modified_by,
             unfinished_cloud_init,
@@ -189,7 +192,7 @@ impl Start {
         let defining = self.timeline().step(Step::Define);
         let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
-        self.report_ignored_parts(&xml, &domain, &modified_by)
+        self.report_ignored_parts([&xml, &own_xml], &domain, &modified_by)
             .map_err(|error| undo(&domain, error))?;
         drop(defining);
         tracing::info!("Domain defined.");
@@ -235,12 +238,12 @@ impl Start {
     // D-start-6 (docs/differences.md).
     fn report_ignored_parts(
         &self,
-        xml: &str,
+        [xml, own_xml]: [&str; 2],
         domain: &ChangeableDomain,
         modified_by: &[String],
     ) -> Result<(), LauncherError> {
         // libvirt has other limits than our reader, so this is not an error of the VM.
-        let ignored = match convert::ignored_parts(xml, &domain.xml(XmlKind::Secure)?) {
+        let ignored = match convert::ignored_parts(xml, own_xml, &domain.xml(XmlKind::Secure)?) {
             Ok(ignored) => ignored,
             Err(error) => {
                 tracing::warn!(reason = %error, "Could not compare the domain with libvirt's");
@@ -311,6 +314,8 @@ fn loggable(xml: &str) -> Option<Cow<'_, str>> {
 /// A domain on its way to libvirt.
 struct Definition {
     xml: String,
+    /// The XML before sidecars and plugins changed it.
+    own_xml: String,
     ports: HotplugPorts,
     /// The sidecars and plugins that changed it.
     modified_by: Vec<String>,
