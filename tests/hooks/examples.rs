@@ -406,7 +406,7 @@ async fn a_background_process_of_a_program_does_not_delay_its_answer() {
     assert!(process.end().1.contains(r#""msg":"before""#));
 }
 
-/// The commands of examples/sidecars/README.md.
+/// By the sockets of sidecars that run.
 #[test]
 fn hooks_try_shows_what_each_example_changes() {
     let tools = env!("CARGO_BIN_EXE_pod-tools");

@@ -109,16 +109,15 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
-    if let Some(refused) = refused_by_check(&text) {
-        screen.note(&refused);
-    }
     // From here on, nothing started may outlive this program by accident.
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let orphan_qemu = OrphanQemu::adopt();
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
     match prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen) {
-        Ok(()) => {}
+        Ok(()) => refused_by_check(&text)
+            .iter()
+            .for_each(|refused| screen.note(refused)),
         Err(error) => {
             discard(args, &name, &dir);
             if let Some(earlier) = earlier {
@@ -306,4 +305,22 @@ fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
         crate::host::vm_dir::remove_secrets(dir);
     }
     registry::remove(name, dir);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_check_refuses_is_named_but_unknown_fields() {
+        let text = "apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: a}
+spec: {domain: {memory: {guest: 64Mi}, devices: {}, unknown: 1}}
+";
+        assert_eq!(refused_by_check(text), None);
+        let other = refused_by_check(&text.replace("/v1", "/v2")).unwrap_or_default();
+        let expected = "check refuses it: apiVersion: \"kubevirt.io/v2\"";
+        assert!(other.contains(expected), "{other}");
+    }
 }
