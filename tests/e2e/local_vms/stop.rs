@@ -52,6 +52,21 @@ async fn a_guest_without_a_grace_period_is_asked_too() {
     rows_until(&laptop, <[Value]>::is_empty).await;
 }
 
+#[tokio::test]
+async fn stop_waits_for_the_grace_period_of_the_last_sync() {
+    let (laptop, home, _stop) = laptop();
+    set_grace_period(&laptop, 0);
+    start_detached(&laptop).await;
+    done(&home, &["guest", "ping", "--wait", "60"]).await;
+    set_grace_period(&laptop, 240);
+    let manifest = laptop.path("vmi.json").display().to_string();
+    done(&home, &["sync", &manifest]).await;
+    let output = launcherctl(&home).arg("stop").output().unwrap();
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(notes.contains("guest is asked to shut down"), "{notes}");
+    assert!(!notes.contains("forced off"), "{notes}");
+}
+
 /// Its launcher never serves.
 #[tokio::test]
 async fn a_stop_before_the_guest_is_started_is_no_failure_of_the_stop() {

@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::console_hub::{self, Output};
 use super::control::{Phase, StopRequests, Update};
 use super::error::RunError;
-use super::launcher::{self, LauncherProcess, Vm};
+use super::launcher::{LauncherProcess, Vm};
 use super::status;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
@@ -83,7 +83,7 @@ pub(super) async fn attend(
                 progress.note(&format!(
                     "{text:?} has not appeared within {} s; the guest is asked to shut down, and forced off after {} s (Ctrl-C: at once)",
                     timeout.as_secs(),
-                    launcher::grace(vm.vmi).as_secs()
+                    vm.grace().as_secs()
                 ));
                 let why = why_not_up(vm).await.map(|problem| problem.of_ended());
                 return Err(RunError::NotUp(text, timeout, why).into());

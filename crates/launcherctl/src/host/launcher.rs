@@ -79,6 +79,12 @@ impl<'a> Vm<'a> {
     pub fn name(&self) -> &'a str {
         text_at(self.vmi, "/metadata/name")
     }
+
+    /// The guest's grace period by the VMI of the last sync.
+    pub fn grace(&self) -> Duration {
+        let last = self.dir.load_vmi();
+        grace(last.as_ref().unwrap_or(self.vmi))
+    }
 }
 
 /// A launcher and its guest.
@@ -321,7 +327,7 @@ impl<'a> LauncherProcess<'a> {
             return Ok(());
         }
         if !self.is_down {
-            let grace = grace(self.vm.vmi);
+            let grace = self.vm.grace();
             let shut_down = async {
                 let is_known = self.note_obstacle(grace).await;
                 timeout(grace, self.shut_down_guest(is_known)).await
