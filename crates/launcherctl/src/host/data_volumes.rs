@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::image_content::{Accepts, check_content};
 use crate::error::{CtlError, fail, text_error};
-use crate::files::FileError;
+use crate::files::{FileError, absolute};
 use crate::json::{is_object_at, text_at};
 use api::vmi::Quantity;
 use os::command::Limits;
@@ -45,6 +45,7 @@ pub fn place(
     claim: &Path,
 ) -> Result<Option<String>, CtlError> {
     if claim.exists() {
+        let claim = absolute(claim);
         let claim = claim.display();
         return Ok(image.map(|_| {
             format!("{volume} is what the guest has left in {claim}; remove that to import the image again")

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::error::RunError;
 use crate::error::{CtlError, text_error};
+use crate::files::absolute;
 use crate::json::text_at;
 use client::CallError;
 use client::refusal::plain;
@@ -34,7 +35,7 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
     }
     let last_error = more_in_log(&error, log);
     let last_error = last_error.map(|error| format!("its last error: {error}"));
-    let log = format!("the launcher's log: {}", log.display());
+    let log = format!("the launcher's log: {}", absolute(log).display());
     let details = [log].into_iter().chain(last_error).collect();
     let failed = text_error!("run failed").caused_by(error.into_source());
     CtlError::from(failed).with_details(details)

@@ -18,6 +18,7 @@ use super::failure::{self, Failure};
 use super::network::{Forward, Network};
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::{facts, remains};
+use crate::files::absolute;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use client::problems::{Condition, Facts, Problem, problems};
@@ -187,14 +188,6 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
 
 fn existing(log: &Path) -> Option<PathBuf> {
     log.exists().then(|| absolute(log))
-}
-
-/// `--root` may be relative, which does not help a reader in another directory, or too long for
-/// sockets: then a link names the VM.
-fn absolute(path: &Path) -> PathBuf {
-    path.canonicalize()
-        .or_else(|_| std::path::absolute(path))
-        .unwrap_or_else(|_| path.to_owned())
 }
 
 /// Stored by `run`, else from the launcher, as in a pod. Empty if neither has one.

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use super::run::{Incoming, receive};
 use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
+use crate::files::absolute;
 use crate::host::console::is_terminal;
 use crate::host::registry::{CONTROL_SOCKET, VmDir};
 use crate::host::remains;
@@ -124,7 +125,7 @@ async fn move_to(
     let migration = Migration::new(source, &target, vmi, args, Output::new(format)).await?;
     let summary = migration.run(stop).await?;
     end_lost_source(&source.dir, text_at(vmi, "/metadata/name")).await;
-    let root = target.dir.root().display().to_string();
+    let root = absolute(target.dir.root()).display().to_string();
     let json = json!({"success": true, "message": summary, "root": root});
     print(format, &json, || {
         [format!("{summary}; the VM runs in {root} now")]
