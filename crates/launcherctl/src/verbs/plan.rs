@@ -230,7 +230,7 @@ pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     }
     let after = client.plan(vmi).await.unwrap_or_default();
     let steps = list_at(&planned, "/steps");
-    let restart = [&update.restart, list_at(&after, "/restart")].concat();
+    let restart = [list_at(&after, "/restart"), &update.restart].concat();
     let vm = vm_name(vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
     answer(format, &json, || {
