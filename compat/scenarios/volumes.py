@@ -90,6 +90,8 @@ def memory_dump(session, result):
         result.step("file" + attempt, dump_file, vm, pod)
         result.step("guest answers" + attempt, vm.shell, "echo hello")
         result.step("detach" + attempt, detach, vm, "dump", pod)
+        # The file's name has the second: a second dump by the same name is taken for the first.
+        time.sleep(1)
     end_by_deletion(result, vm)
     return vm
 
