@@ -162,9 +162,18 @@ async fn a_sidecar_that_drops_unknown_elements_is_found() {
 #[tokio::test]
 async fn a_sidecar_that_always_fails_is_found() {
     let text = "#!/bin/sh\necho 'no license' >&2\nexit 1\n";
+    let start = std::time::Instant::now();
     let table = script("v1alpha2", text, LIMITS).await;
+    let all = start.elapsed();
     let failed = failed(&table);
     assert_eq!(failed.len(), 4, "{failed:?}");
+    // The second after each, in which the program may end, is not part of its call.
+    let times = table.results.iter().map(|result| result.milliseconds);
+    let calls = Duration::from_millis(times.sum());
+    assert!(
+        calls + Duration::from_secs(4) <= all,
+        "{calls:?} of {all:?}"
+    );
     assert!(
         failed
             .iter()

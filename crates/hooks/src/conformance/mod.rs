@@ -132,7 +132,7 @@ impl Run {
             Ok(sidecar) => (Some(sidecar), Ok(())),
             Err(failure) => (None, Err(failure)),
         };
-        self.record(Check::Start, None, start, started);
+        self.record(Check::Start, None, start.elapsed(), started);
         let Some(sidecar) = sidecar else {
             return;
         };
@@ -140,7 +140,7 @@ impl Run {
 
         let start = Instant::now();
         let (versions, result) = checks::info(&sidecar, self.limits.call).await;
-        self.record(Check::Info, None, start, result);
+        self.record(Check::Info, None, start.elapsed(), result);
         for version in versions {
             self.version(version).await;
         }
@@ -168,7 +168,7 @@ impl Run {
             let sidecar = match self.sidecar(version).await {
                 Ok(sidecar) => sidecar,
                 Err(failure) => {
-                    self.record(check, Some(version), Instant::now(), Err(failure));
+                    self.record(check, Some(version), Duration::ZERO, Err(failure));
                     continue;
                 }
             };
@@ -197,8 +197,9 @@ impl Run {
                 timeout: self.limits.call,
             };
             let mut result = call.check(check).await;
+            let time = start.elapsed();
             if check.is_timed() {
-                slowest = slowest.max(start.elapsed());
+                slowest = slowest.max(time);
             }
             if let Err(failure) = result {
                 result = Err(self.process.cause(failure).await);
@@ -206,7 +207,7 @@ impl Run {
             if result.is_err() && check.has_valid_input() {
                 failing.push(check.hook_point());
             }
-            self.record(check, Some(version), start, result);
+            self.record(check, Some(version), time, result);
         }
         let result = match slowest <= self.limits.slowest {
             true if !failing.is_empty() => {
@@ -218,7 +219,7 @@ impl Run {
                 limit: self.limits.slowest,
             }),
         };
-        self.record(Check::Time, Some(version), Instant::now(), result);
+        self.record(Check::Time, Some(version), Duration::ZERO, result);
     }
 
     async fn shutdown(&mut self) {
@@ -226,7 +227,7 @@ impl Run {
         let sidecar = match self.sidecar(newest).await {
             Ok(sidecar) => sidecar,
             Err(failure) => {
-                return self.record(Check::Shutdown, None, Instant::now(), Err(failure));
+                return self.record(Check::Shutdown, None, Duration::ZERO, Err(failure));
             }
         };
         if sidecar.priority(HookPoint::Shutdown).is_none() {
@@ -241,7 +242,7 @@ impl Run {
             Ok(()) => self.process.ended(self.limits.stop).await,
             Err(failure) => Err(failure),
         };
-        self.record(Check::Shutdown, Some(newest), start, result);
+        self.record(Check::Shutdown, Some(newest), start.elapsed(), result);
     }
 
     async fn sigterm(&mut self) {
@@ -250,14 +251,14 @@ impl Run {
             Ok(_) => self.process.terminate(self.limits.stop).await,
             Err(failure) => Err(failure),
         };
-        self.record(Check::Sigterm, None, start, result);
+        self.record(Check::Sigterm, None, start.elapsed(), result);
     }
 
     fn record(
         &mut self,
         check: Check,
         version: Option<Version>,
-        start: Instant,
+        time: Duration,
         result: Result<(), Failure>,
     ) {
         self.table.results.push(CheckResult {
@@ -267,7 +268,7 @@ impl Run {
                 Ok(()) => Outcome::Passed,
                 Err(failure) => Outcome::Failed(os::logging::chain(&failure)),
             },
-            milliseconds: os::time::milliseconds(start.elapsed()),
+            milliseconds: os::time::milliseconds(time),
         });
     }
 

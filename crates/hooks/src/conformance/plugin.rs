@@ -84,7 +84,7 @@ impl Run {
         if let Ok(sidecar) = &started {
             self.table.sidecar = Some(sidecar.id.clone());
         }
-        self.record(Check::Start, start, started.map(drop));
+        self.record(Check::Start, start.elapsed(), started.map(drop));
         if !is_started {
             return;
         }
@@ -92,22 +92,21 @@ impl Run {
         for checks in POINTS {
             has_points |= self.point(checks).await;
         }
-        let start = Instant::now();
         if !has_points {
-            self.record(Check::Info, start, Err(Failure::NoPoints));
+            self.record(Check::Info, Duration::ZERO, Err(Failure::NoPoints));
         }
         let (slowest, limit) = (self.slowest, self.limits.slowest);
         let in_time = match slowest <= limit {
             true => Ok(()),
             false => Err(Failure::Slow { slowest, limit }),
         };
-        self.record(Check::Time, start, in_time);
+        self.record(Check::Time, Duration::ZERO, in_time);
         let start = Instant::now();
         let ended = match self.process.running(self.limits.start).await {
             Ok(_) => self.process.terminate(self.limits.stop).await,
             Err(failure) => Err(failure),
         };
-        self.record(Check::Sigterm, start, ended);
+        self.record(Check::Sigterm, start.elapsed(), ended);
     }
 
     /// Makes the checks of a hook point. Returns whether the program serves it.
@@ -134,7 +133,7 @@ impl Run {
                 self.slowest = self.slowest.max(time);
                 skipped = result.is_err().then_some(FAILS_VALID_INPUT);
             }
-            self.record(check, start, result);
+            self.record(check, time, result);
         }
         skipped != Some(UNSERVED)
     }
@@ -208,12 +207,12 @@ impl Run {
         Ok(())
     }
 
-    fn record(&mut self, check: Check, start: Instant, result: Result<(), Failure>) {
+    fn record(&mut self, check: Check, time: Duration, result: Result<(), Failure>) {
         let outcome = match result {
             Ok(()) => Outcome::Passed,
             Err(failure) => Outcome::Failed(os::logging::chain(&failure)),
         };
-        self.push(check, outcome, os::time::milliseconds(start.elapsed()));
+        self.push(check, outcome, os::time::milliseconds(time));
     }
 
     fn skip(&mut self, check: Check, reason: &'static str) {
