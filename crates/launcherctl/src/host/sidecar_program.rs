@@ -127,6 +127,18 @@ impl SidecarProgram {
         }
     }
 
+    /// Says as which hook a script is called that has another name.
+    pub fn assumed_hook(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Script(path, hook) if !path.ends_with(hook) => Some(format!(
+                "{} is called as {hook}; a script for the cloud-init data has the name {}",
+                path.display(),
+                HOOK_PROGRAMS[1]
+            )),
+            _ => None,
+        }
+    }
+
     /// Whether a shim calls it; else it serves gRPC itself.
     pub fn has_shim(&self) -> bool {
         !matches!(self.kind, Kind::Server { .. })

@@ -16,7 +16,7 @@ use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{self, in_manifest, other_documents};
 use crate::verbs::target::warn_of_unknown_fields;
-use crate::view::output::{Format, Line, counted, print};
+use crate::view::output::{Format, Line, counted, print, say};
 use api::vmi::Vmi;
 use hooks::conformance::{CloudInit, Conformance, Limits, Outcome, Subject, check};
 use terminal::progress::waiting;
@@ -61,6 +61,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         [program] => SidecarProgram::parse(program, args.plugin)?,
         words => SidecarProgram::new(words, args.plugin)?,
     };
+    program.assumed_hook().iter().for_each(|text| say(text));
     let Inputs {
         vmi,
         value,
