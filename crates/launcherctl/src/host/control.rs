@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, timeout};
 
 use super::registry::{CONTROL_SOCKET, VmDir};
 use crate::files::{FileError, listen};
@@ -104,15 +104,11 @@ pub enum Update {
     /// The first report.
     Current(Current),
     /// A phase has been reached.
-    Phase {
-        phase: Phase,
-        /// Since the supervisor's start.
-        seconds: f64,
-    },
+    Phase { phase: Phase },
     /// A remark.
     Note(String),
     /// An event of the domain, for programs.
-    Event { event: LauncherEvent, seconds: f64 },
+    Event { event: LauncherEvent },
     /// The guest's console can be connected to, if it has one.
     Console(bool),
     /// The VM has ended, and nothing of it remains.
@@ -157,21 +153,19 @@ pub enum Request {
     Force,
 }
 
-/// Sends the supervisor's reports, with the time since the start.
+/// Sends the supervisor's reports.
 #[derive(Debug, Clone)]
 pub struct Progress {
     clients: broadcast::Sender<Update>,
     /// Given to later clients first, with its time in seconds since 1970.
     phase: watch::Sender<Option<(Phase, i64)>>,
-    started: Instant,
 }
 
 impl Progress {
     pub fn phase(&self, phase: Phase) {
         let now = Timestamp::now().as_second();
         self.phase.send_replace(Some((phase, now)));
-        let seconds = self.started.elapsed().as_secs_f64();
-        self.send(Update::Phase { phase, seconds });
+        self.send(Update::Phase { phase });
     }
 
     pub fn note(&self, text: &str) {
@@ -180,10 +174,8 @@ impl Progress {
 
     /// An event of the launcher.
     pub fn event(&self, event: &LauncherEvent) {
-        self.send(Update::Event {
-            event: event.clone(),
-            seconds: self.started.elapsed().as_secs_f64(),
-        });
+        let event = event.clone();
+        self.send(Update::Event { event });
     }
 
     pub fn send(&self, update: Update) {
@@ -253,7 +245,6 @@ impl Control {
         let progress = Progress {
             clients: broadcast::Sender::new(MAX_QUEUED),
             phase: watch::Sender::new(None),
-            started: Instant::now(),
         };
         let (requests, stop) = watch::channel(None);
         if let Some(signals) = signals {

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -14,10 +15,11 @@ use crate::view::output::{Format, print_json};
 use client::refusal::without_own_sidecar;
 use terminal::on_stderr;
 
-/// Prints updates between the guest's output.
+/// Prints updates between the guest's output, with the seconds since it was made.
 #[derive(Debug)]
 pub struct Screen {
     format: Format,
+    started: Instant,
     /// Standard error is a terminal, perhaps in raw mode.
     terminal: bool,
     /// The guest, which writes to the same terminal or pipe, has an incomplete line.
@@ -28,6 +30,7 @@ impl Screen {
     pub fn new(format: Format) -> Self {
         Self {
             format,
+            started: Instant::now(),
             terminal: std::io::stderr().is_terminal(),
             in_guest_line: Cell::new(false),
         }
@@ -35,16 +38,17 @@ impl Screen {
 
     /// Prints the supervisor's updates, except the last, which is the program's own result.
     pub fn show(&self, update: &Update) {
+        let seconds = self.started.elapsed().as_secs_f64();
         match (self.format, update) {
-            (Format::Json, Update::Phase { phase, seconds }) => {
+            (Format::Json, Update::Phase { phase }) => {
                 print_json(&json!({"phase": phase.text(), "seconds": seconds}));
             }
             // `migrate` prints its result.
-            (_, Update::Phase { phase, .. }) if *phase == Phase::GuestArrived => {}
-            (_, Update::Phase { phase, seconds }) => {
+            (_, Update::Phase { phase }) if *phase == Phase::GuestArrived => {}
+            (_, Update::Phase { phase }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
-            (format, Update::Event { event, seconds }) => match event {
+            (format, Update::Event { event }) => match event {
                 LauncherEvent::Kubernetes { event } => {
                     self.note(&without_own_sidecar(text_at(event, "/message")))
                 }

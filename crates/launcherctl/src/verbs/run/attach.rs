@@ -116,7 +116,7 @@ impl<'a> Attachment<'a> {
             Update::Failed { message, details } => {
                 return Err(SupervisorError::failed(message, details));
             }
-            Update::Phase { phase, .. } => {
+            Update::Phase { phase } => {
                 self.note_phase(phase);
                 if detach_at == Some(phase) {
                     return Ok(Some(self.detach().await));

@@ -142,7 +142,6 @@ async fn wait_until_ready(
         match update {
             Update::Phase {
                 phase: Phase::TargetReady,
-                ..
             } => return Ok(()),
             Update::Failed { message, details } => {
                 return Err(SupervisorError::failed(message, details));
