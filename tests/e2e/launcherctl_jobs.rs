@@ -1,5 +1,6 @@
 //! Backups and memory dumps by `launcherctl`: of a VM of `run`, and in a pod.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -229,7 +230,21 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
     let full = done(&home, &["backup", target, "-o", "json"]).await;
     assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());
     done(&home, &["backup", target, "--incremental"]).await;
+
+    // The disk that only this launcher has returns to the directory of --root.
+    let left = vm.path("vm");
+    let scratch = left.join("var/run/libvirt/empty-disks/scratch.qcow2");
+    let inode = || scratch.metadata().unwrap().ino();
+    let before = inode();
+    let another = vm.path("another.json");
+    std::fs::write(&another, Vmi::new("another").value().to_string()).unwrap();
+    let [another, left] = [&another, &left].map(|path| path.to_str().unwrap());
+    let error = refused(&home, &["run", another, "--root", left]).await;
+    let expected = "the VM backed-up has left it by a migration";
+    assert!(error.contains(expected), "{error}");
+    assert_eq!(inode(), before);
     done(&home, &["stop", "--force"]).await;
+    assert_ne!(inode(), before);
 }
 
 #[tokio::test]

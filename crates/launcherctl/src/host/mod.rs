@@ -10,6 +10,7 @@ pub mod data_volumes;
 pub mod error;
 pub mod facts;
 pub mod failure;
+pub mod home;
 pub mod image_content;
 pub mod images;
 pub mod kept_disks;

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use super::failure::{self, Failure};
 use super::registry::{self, CONTROL_SOCKET, RegistryError, TEMPORARY, VmDir};
-use super::{network, vm_dir};
+use super::{home, network, vm_dir};
+use crate::files::FileError;
 use crate::json::text_at;
 use crate::reports::notify_server::notify_socket;
 use api::pod_paths::PodPaths;
@@ -113,6 +114,14 @@ impl Earlier {
             name: name.to_owned(),
             dir,
         }))
+    }
+
+    /// Moves its disks to the directory of `--root` that it has left by a migration, if it has.
+    ///
+    /// # Errors
+    /// One cannot be moved.
+    pub fn give_back(&self) -> Result<(), FileError> {
+        home::give_back(&self.dir)
     }
 
     /// Ends its processes and removes its files, as the VM in `next` is about to start. Keeps the

@@ -43,6 +43,9 @@ pub struct SuperviseArgs {
     /// The user's files of volumes: their names in the VM's directory say little.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// The directory of `--root` that the VM has left by a migration: its disks return there.
+    #[serde(default)]
+    pub home: Option<PathBuf>,
     pub start: StartArgs,
 }
 

@@ -33,13 +33,14 @@ use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, last_images, remains, vm_dir};
+use super::{failure, home, last_images, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError, text_error};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
 use client::CallError;
 use client::problems::{is_kvm_failure, memory_event};
+use os::logging::chain;
 use os::procfs::memory_events;
 use os::signals::EndSignals;
 
@@ -69,6 +70,13 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     let result = run_with_or_without_kvm(vm, &orphan_qemu, &mut stop).await;
     if orphan_qemu.terminate().await && result.is_err() {
         progress.note("the QEMU of the launcher that ended is ended too");
+    }
+    if let Err(error) = home::give_back(&dir) {
+        let root = dir.root().display();
+        progress.note(&format!(
+            "a disk of the VM stays in {root}: {}",
+            chain(&error)
+        ));
     }
     match last_images::give_back(&dir) {
         Ok(notes) => notes.iter().for_each(|text| progress.note(text)),

@@ -7,8 +7,8 @@ use std::{fs, io};
 use rustix::fs::Mode;
 use rustix::process::Pid;
 
-use super::last_images;
 use super::registry::{self, RegistryError, START_FILE, VmDir};
+use super::{home, last_images};
 use crate::error::{CtlError, fail};
 use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, short_temporary};
 use api::pod_paths::{
@@ -45,6 +45,7 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
         keep_private(&root.join(directory))?;
     }
     let root = root.canonicalize().map_err(FileError::on("find", root))?;
+    check_not_left(&root)?;
     let dir = VmDir::at(root.clone());
     let lock = lock_for_start(name, &dir)?;
     remove_stale_socket(&dir)?;
@@ -58,6 +59,19 @@ fn keep_private(directory: &Path) -> Result<(), FileError> {
     let private = || fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
     let made = fs::create_dir_all(directory).and_then(|()| private());
     made.map_err(FileError::on("make", directory))
+}
+
+/// Refuses a directory that a VM has left by a migration: its disks will return there.
+fn check_not_left(root: &Path) -> Result<(), CtlError> {
+    let is_away = |vm: &VmDir| vm.is_temporary() && vm.is_running();
+    let has_left = |vm: &VmDir| is_away(vm) && home::of(vm).as_deref() == Some(root);
+    match registry::all()?.iter().find(|(_, vm)| has_left(vm)) {
+        Some((other, _)) => fail!(
+            "{}: the VM {other} has left it by a migration, and its disks return there when it ends; end it first (launcherctl stop {other})",
+            root.display()
+        ),
+        None => Ok(()),
+    }
 }
 
 fn lock_for_start(name: &str, dir: &VmDir) -> Result<fs::File, CtlError> {
@@ -141,9 +155,10 @@ pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
 }
 
 /// Removes the directory, and any link to it, except the files `kept` in it; those too if all of
-/// them are empty. While it has the last link to an image, only the copies of Secrets go.
+/// them are empty. While it has disks that cannot return to their place, only the copies of Secrets
+/// go.
 pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
-    if last_images::give_back(dir).is_err() {
+    if home::give_back(dir).is_err() || last_images::give_back(dir).is_err() {
         dir.remove_vmi();
         return remove_copies(dir);
     }

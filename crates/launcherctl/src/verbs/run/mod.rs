@@ -114,6 +114,9 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let orphan_qemu = OrphanQemu::adopt();
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
+    if let Some(earlier) = &earlier {
+        earlier.give_back()?;
+    }
     match prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen) {
         Ok(()) => refused_by_check(&text)
             .iter()
@@ -251,6 +254,7 @@ fn prepare(
     let supervise = SuperviseArgs {
         stop_when_up: !args.detach && !is_terminal(),
         incoming: false,
+        home: None,
         files: files.collect(),
         start: args.start.clone(),
     };
