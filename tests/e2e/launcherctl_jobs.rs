@@ -221,6 +221,15 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
     assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());
     done(&home, &["backup", target, "--incremental"]).await;
 
+    // A target that the VM does not reach leaves nothing.
+    let scratch = vm.path("vm/var/run/libvirt/empty-disks/scratch.qcow2");
+    let inode = || scratch.metadata().unwrap().ino();
+    let before = inode();
+    let cancelled = ["migrate", "--bandwidth", "1Mi", "--timeout", "1"];
+    let error = refused(&home, &cancelled).await;
+    assert!(error.contains("the guest runs on in"), "{error}");
+    assert_eq!(inode(), before);
+
     // Another launcher has the same disks, and tracks them further.
     done(&home, &["migrate", "--detach"]).await;
     let error = refused(&home, &["backup", target, "--incremental"]).await;
@@ -233,9 +242,6 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
 
     // The disk that only this launcher has returns to the directory of --root.
     let left = vm.path("vm");
-    let scratch = left.join("var/run/libvirt/empty-disks/scratch.qcow2");
-    let inode = || scratch.metadata().unwrap().ino();
-    let before = inode();
     let another = vm.path("another.json");
     std::fs::write(&another, Vmi::new("another").value().to_string()).unwrap();
     let [another, left] = [&another, &left].map(|path| path.to_str().unwrap());

@@ -32,6 +32,25 @@ pub fn of(dir: &VmDir) -> Option<PathBuf> {
     }
 }
 
+/// The VM has moved from one launcher to another, and returns its disks to `home` from there.
+///
+/// # Errors
+/// This cannot be stored.
+pub fn pass_on(home: Option<PathBuf>, from: &VmDir, to: &VmDir) -> Result<(), FileError> {
+    // A launcher that was started by hand has no supervisor, which would do it.
+    if let Ok(args) = SuperviseArgs::load(to) {
+        SuperviseArgs { home, ..args }.store(to)?;
+    }
+    if from.is_temporary()
+        && let Ok(args) = SuperviseArgs::load(from)
+    {
+        let home = None;
+        // It may just be removed.
+        let _ = SuperviseArgs { home, ..args }.store(from);
+    }
+    Ok(())
+}
+
 /// Moves the disks, the firmware's variables and the TPM's state of an ended VM to the directory
 /// that it has left by a migration, in place of those of before. Does nothing if it has left none,
 /// or if somebody has removed that.
@@ -95,12 +114,8 @@ mod tests {
     fn migrated(path: &Path, source: &VmDir) -> VmDir {
         let dir = VmDir::at(path.to_owned());
         write(&dir, TEMPORARY, "");
-        let home = of(source);
-        let args = SuperviseArgs {
-            home,
-            ..SuperviseArgs::default()
-        };
-        args.store(&dir).unwrap();
+        SuperviseArgs::default().store(&dir).unwrap();
+        pass_on(of(source), source, &dir).unwrap();
         dir
     }
 
@@ -125,22 +140,22 @@ mod tests {
         let there = tempfile::tempdir_in("/dev/shm").unwrap();
         let root = root(&here.path().join("root"));
         let first = migrated(&here.path().join("first"), &root);
+        let second = migrated(&there.path().join("second"), &first);
         let variables = format!("{SYSTEM_NVRAM_DIR}/a_VARS.fd");
         let state = "uuid/tpm2/tpm2-00.permall";
         let [state, state_at_home] =
             [SYSTEM_SWTPM_DIR, EMBEDDED_SWTPM_DIR].map(|path| format!("{path}/{state}"));
-        for (dir, text) in [
-            (migrated(&there.path().join("second"), &first), "second"),
-            (first, "third"),
-        ] {
+        for dir in [&second, &first] {
             for file in [&disk(), &variables, &state] {
-                write(&dir, file, text);
+                write(dir, file, &dir.root().display().to_string());
             }
-            vm_dir::remove(&dir, &[]);
-            for file in [&disk(), &variables, &state_at_home] {
-                assert_eq!(read(&root, file).unwrap(), text);
-            }
+            vm_dir::remove(dir, &[]);
             assert!(!dir.root().exists());
+            // The first one's are out of date, even if it ends later.
+            for file in [&disk(), &variables, &state_at_home] {
+                let text = read(&root, file).unwrap();
+                assert_eq!(text, second.root().display().to_string());
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The course of a migration: both virt-handlers' calls in order, and the guest's whereabouts.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use super::side::{Side, check_match};
 use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::host::network::Network;
-use crate::host::registry;
+use crate::host::{home, registry};
 use crate::json::{list_at, set, text_at};
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -39,6 +40,7 @@ pub struct Migration<'a> {
     vmi: Value,
     /// The sent VMI's fields that wait for a restart, in a plan's format.
     restart: Vec<Value>,
+    home: Option<PathBuf>,
     /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,
     args: &'a MigrateArgs,
@@ -79,6 +81,7 @@ impl<'a> Migration<'a> {
             sent,
             vmi,
             restart,
+            home: home::of(&source.dir),
             options,
             args,
             output,
@@ -242,6 +245,7 @@ impl<'a> Migration<'a> {
         let (source, target) = (&self.source.dir, &self.target.dir);
         target.store_vmi(&self.sent)?;
         target.store_restart(&self.restart)?;
+        home::pass_on(self.home.clone(), source, target)?;
         let name = text_at(&self.sent, "/metadata/name");
         Ok(registry::follow(name, source, target)?)
     }

@@ -25,7 +25,7 @@ use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, home, images, vm_dir};
+use crate::host::{config_data, images, vm_dir};
 use crate::manifest::{Manifest, in_manifest};
 use crate::verbs::migrate::error::{CANCELLED, NotArrived};
 use crate::verbs::screen::Screen;
@@ -111,16 +111,15 @@ fn prepare(
     dir.store_vmi(manifest.value())?;
     let supervise = SuperviseArgs {
         incoming: true,
-        home: home::of(incoming.source),
-        files: SuperviseArgs::load(incoming.source)
-            .unwrap_or_default()
-            .files,
+        // The VM is not here yet.
+        home: None,
         start: StartArgs {
             emulate: incoming.emulate,
             launcher: incoming.launcher.clone(),
             ..StartArgs::default()
         },
         stop_when_up: false,
+        ..SuperviseArgs::load(incoming.source).unwrap_or_default()
     };
     supervise.store(dir)?;
     super::start_supervisor(dir)
