@@ -71,6 +71,7 @@ impl<'a> Migration<'a> {
             false => vmi::with_shared_host_disks(&sent),
         };
         let mut vmi = vmi::migrating(&moved, &target.setup.pod_name, is_paused);
+        vmi::keep_empty_disks(&mut vmi, &domain, &source.dir.pod_root());
         vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
         let last = source.client.last_sync().await?;
         let restart = [source.dir.load_restart(), pending.to_vec()].concat();

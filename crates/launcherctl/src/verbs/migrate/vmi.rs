@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use crate::json::{find_named, is_object_at, is_true_at, list_at, list_mut, push, set, text_at};
 use crate::manifest::config_data::GENERATED;
 use crate::manifest::random_uuid;
+use crate::verbs::volume_table::find_disk;
 use domain::Domain;
+use pod::Root;
 
 /// The VMI between two launchers of one machine: both have the files of its host disks.
 pub fn with_shared_host_disks(vmi: &Value) -> Value {
@@ -98,6 +100,19 @@ fn has_local_disks(vmi: &Value) -> bool {
     volumes.any(|volume| !is_shared(volume))
 }
 
+/// Gives the empty disks the sizes that they have: one that an earlier run has left may be larger
+/// than the VMI says, and the target's have to be equal.
+pub fn keep_empty_disks(vmi: &mut Value, domain: &Domain, root: &Root) {
+    for volume in list_mut(vmi, "/spec/volumes") {
+        if is_object_at(volume, "/emptyDisk")
+            && let Some(disk) = find_disk(domain, text_at(volume, "/name"))
+            && let Ok(bytes) = pod::virtual_size(root, &disk.source.file, "qcow2")
+        {
+            set(volume, "/emptyDisk/capacity", json!(bytes.to_string()));
+        }
+    }
+}
+
 /// Adds the sizes of the images that the source's launcher has generated; `path` locates a
 /// launcher's path.
 pub fn add_image_sizes(vmi: &mut Value, domain: &Domain, path: impl Fn(&str) -> PathBuf) {
@@ -180,6 +195,25 @@ mod tests {
         assert_ne!(uid(&first), uid(&second));
         assert_eq!(first["status"]["migrationState"]["targetPod"], "target");
         assert_eq!(second["status"]["conditions"][0]["type"], "Paused");
+    }
+
+    #[test]
+    fn an_empty_disk_has_the_size_that_it_has() {
+        let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let file = dir.path().join("a.qcow2");
+        let mut create = std::process::Command::new("qemu-img");
+        let create = create.args(["create", "-q", "-f", "qcow2"]);
+        let created = create.arg(&file).arg("3M").status();
+        assert!(created.is_ok_and(|it| it.success()));
+        let volume =
+            |name: &str, size: &str| json!({"name": name, "emptyDisk": {"capacity": size}});
+        let vmi =
+            |size: &str| json!({"spec": {"volumes": [volume("a", size), volume("b", "2Mi")]}});
+        let mut kept = vmi("2Mi");
+        let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": file}});
+        let domain = crate::json::domain(json!({"Spec": {"Devices": {"Disks": [disk]}}}));
+        keep_empty_disks(&mut kept, &domain, &Root::new(dir.path()));
+        assert_eq!(kept, vmi("3145728"));
     }
 
     #[test]
