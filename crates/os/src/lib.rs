@@ -5,6 +5,7 @@
 pub mod accept;
 pub mod command;
 pub mod failpoints;
+pub mod file_id;
 pub mod grpc;
 pub mod inotify;
 pub mod lines;

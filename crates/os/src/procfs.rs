@@ -1,10 +1,11 @@
 //! Processes in `/proc`.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{fs, io};
 
 use rustix::process::Pid;
+
+use crate::file_id::FileId;
 
 /// The processes whose parent this one is, those started by it and orphans that came to it:
 /// proc_pid_task_children(5) of all threads. Orphans are the main thread's, which is listed first;
@@ -65,26 +66,18 @@ pub fn command_line(pid: Pid) -> String {
 /// The processes that have the file open; as another user than root, only one's own.
 #[must_use]
 pub fn with_open_file(file: &fs::Metadata) -> Vec<Pid> {
-    let is_file = |descriptor: fs::DirEntry| {
-        let open = fs::metadata(descriptor.path());
-        open.is_ok_and(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
-    };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let has_file = |process: &fs::DirEntry| {
-        let descriptors = fs::read_dir(process.path().join("fd"));
-        descriptors.into_iter().flatten().flatten().any(is_file)
-    };
-    let pid = |process: fs::DirEntry| Pid::from_raw(process.file_name().to_str()?.parse().ok()?);
-    processes.filter(has_file).filter_map(pid).collect()
+    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let has_file = |pid: &i32| open_file(*pid, FileId::of(file)).is_some();
+    pids.filter(has_file).filter_map(Pid::from_raw).collect()
 }
 
-/// The descriptor, below /proc, by which a process has a file open that was removed from this path.
+/// The descriptor, below /proc, by which a process has a file open: also one without a name.
 #[must_use]
-pub fn removed_file(pid: i32, path: &str) -> Option<PathBuf> {
+pub fn open_file(pid: i32, file: FileId) -> Option<PathBuf> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     let mut paths = descriptors.map(|descriptor| descriptor.path());
-    let removed = format!("{path} (deleted)");
-    paths.find(|it| fs::read_link(it).is_ok_and(|file| file == Path::new(&removed)))
+    paths.find(|it| fs::metadata(it).is_ok_and(|open| FileId::of(&open) == file))
 }
 
 /// What a process takes up.

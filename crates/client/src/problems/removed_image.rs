@@ -13,13 +13,15 @@ pub struct RemovedImage {
     pub last: LastOfImage,
 }
 
-/// Where the data of an image without a name still are.
+/// Where the data of such an image still are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LastOfImage {
     /// The VM's link.
     Link(PathBuf),
     /// QEMU's open file, below /proc.
     Open(PathBuf),
+    /// Another name, if that is known.
+    OtherName(Option<PathBuf>),
 }
 
 impl RemovedImage {
@@ -46,6 +48,16 @@ impl RemovedImage {
                     open.display()
                 ),
             ),
+            LastOfImage::OtherName(now) => {
+                let now = match now {
+                    Some(now) => now.display().to_string(),
+                    None => "another file".to_owned(),
+                };
+                let cause = format!(
+                    "volume {volume} uses the file that was {file} before and is {now} now, so what the guest writes is not in {file}"
+                );
+                return (cause, format!("give {now} to the next run to keep that"));
+            }
         };
         let what = match self.is_replaced {
             true => format!("volume {volume} uses the file that was {file} before, and {who} it"),

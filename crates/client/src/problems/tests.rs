@@ -118,6 +118,17 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; pause the guest, copy it (cp /proc/7/fd/11 /mnt/data.img.guest), and do not resume it",
         ),
         (
+            with(|facts| {
+                facts.removed_image = Some(RemovedImage {
+                    volume: "data".to_owned(),
+                    file: "/home/me/data.img".to_owned(),
+                    is_replaced: true,
+                    last: LastOfImage::OtherName(Some("/home/me/old.img".into())),
+                });
+            }),
+            "a disk's image was replaced: volume data uses the file that was /home/me/data.img before and is /home/me/old.img now, so what the guest writes is not in /home/me/data.img; give /home/me/old.img to the next run to keep that",
+        ),
+        (
             with(|facts| facts.condition = Condition::Lost(None)),
             "the VM is lost: its launcher was killed or has ended, and its guest does not run; launcherctl stop web removes what is left of it",
         ),

@@ -1,20 +1,19 @@
 //! Collects what the rules of `client::problems` look at.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use super::console_log::console_log_file;
 use super::control::{ControlClient, Current};
-use super::last_images::{has_symbolic_link, last_link};
+use super::last_images::find_removed;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use super::{launcher_log, remains};
 use crate::error::{TextError, fail};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::Client;
-use client::problems::{Condition, Facts, LastOfImage, RemovedImage};
+use client::problems::{Condition, Facts, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
@@ -54,7 +53,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.stop_began = supervisor.and_then(Current::asked_to_shut_down);
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
-        facts.removed_image = removed_image(dir, &args.files);
+        facts.removed_image = find_removed(dir, || remains::guest(dir.root()));
         facts.files = args.files;
     }
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
@@ -74,34 +73,13 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.memory_events = procfs::memory_events(&process);
 }
 
-/// The first image that was removed or replaced; `files` are the user's, by volume.
-fn removed_image(dir: &VmDir, files: &BTreeMap<String, String>) -> Option<RemovedImage> {
-    files.iter().find_map(|(volume, file)| {
-        let last = match last_link(dir, volume) {
-            Some(link) => LastOfImage::Link(link),
-            None if has_symbolic_link(dir, volume) => {
-                let qemu = remains::guest(dir.root())?;
-                LastOfImage::Open(procfs::removed_file(qemu, file)?)
-            }
-            None => return None,
-        };
-        Some(RemovedImage {
-            volume: volume.clone(),
-            file: file.clone(),
-            is_replaced: Path::new(file).exists(),
-            last,
-        })
-    })
-}
-
 /// Refuses to end a VM with whose QEMU an image is lost.
 ///
 /// # Errors
 /// An image was removed, and cannot be linked again.
 pub fn check_images(name: &str, dir: &VmDir) -> Result<(), TextError> {
-    let args = SuperviseArgs::load(dir);
-    let removed = args.map(|args| removed_image(dir, &args.files));
-    if let Some(image) = removed.ok().flatten().filter(RemovedImage::is_lost) {
+    let removed = find_removed(dir, || remains::guest(dir.root()));
+    if let Some(image) = removed.filter(RemovedImage::is_lost) {
         let (cause, remedy) = image.explained();
         fail!("{cause}; {remedy}, launcherctl stop {name} --force ends the VM without it");
     }

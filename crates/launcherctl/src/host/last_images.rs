@@ -9,47 +9,100 @@ use std::path::{Path, PathBuf};
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use api::pod_paths::PodPaths;
+use client::problems::{LastOfImage, RemovedImage};
+use os::file_id::FileId;
+use os::procfs::open_file;
 
 /// The names that are tried for an image, if other files have them.
 const MAX_NAMES: usize = 100;
+/// How many files of a directory are looked at for one that was renamed.
+const MAX_BESIDE: usize = 10_000;
 
 /// Gives the images of which a VM's directory has the last link a name beside the user's again, as
 /// the directory is about to go. Returns notes for the user, or the image that has to stay.
 pub fn give_back(dir: &VmDir) -> Result<Vec<String>, PathBuf> {
-    let files = SuperviseArgs::load(dir).map(|args| args.files);
+    let args = SuperviseArgs::load(dir).unwrap_or_default();
     let mut notes = Vec::new();
-    for (volume, file) in files.unwrap_or_default() {
-        let Some(link) = last_link(dir, &volume) else {
-            continue;
+    for (volume, file) in &args.files {
+        let place = match last_link(dir, volume) {
+            Some(link) => Some(link_beside(&link, file).ok_or(link)?),
+            None => other_name(dir, &args, volume).flatten(),
         };
-        let place = link_beside(&link, &file).ok_or(link)?;
-        let place = place.display();
-        notes.push(format!(
-            "the image of volume {volume}, which was removed or replaced, is {place}"
-        ));
+        if let Some(place) = place {
+            let place = place.display();
+            notes.push(format!(
+                "the image of volume {volume}, which was removed or replaced, is {place}"
+            ));
+        }
     }
     Ok(notes)
 }
 
+/// The first image that was removed or replaced. `qemu` is the PID of the VM's QEMU.
+pub fn find_removed(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Option<RemovedImage> {
+    let args = SuperviseArgs::load(dir).ok()?;
+    args.files.iter().find_map(|(volume, file)| {
+        let open = || open_without_name(dir, args.file_ids.get(volume)?, volume, qemu()?);
+        let last = match last_link(dir, volume) {
+            Some(link) => LastOfImage::Link(link),
+            None => match open() {
+                Some(open) => LastOfImage::Open(open),
+                None => LastOfImage::OtherName(other_name(dir, &args, volume)?),
+            },
+        };
+        Some(RemovedImage {
+            volume: volume.clone(),
+            file: file.clone(),
+            is_replaced: Path::new(file).exists(),
+            last,
+        })
+    })
+}
+
 /// The VM's link to a volume's image, if there is no other one. In a directory that stays it is kept.
-pub fn last_link(dir: &VmDir, volume: &str) -> Option<PathBuf> {
-    let is_last = |image: &fs::DirEntry| {
-        let metadata = image.metadata();
+fn last_link(dir: &VmDir, volume: &str) -> Option<PathBuf> {
+    let is_last = |image: &PathBuf| {
+        let metadata = image.symlink_metadata();
         metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1)
     };
     let mut images = entries(dir, volume).filter(|_| dir.is_temporary());
-    images.find(is_last).map(|image| image.path())
+    images.find(is_last)
 }
 
-/// Whether the image is on another file system than the VM's directory.
-pub fn has_symbolic_link(dir: &VmDir, volume: &str) -> bool {
-    let is_link = |image: fs::DirEntry| image.metadata().is_ok_and(|it| it.is_symlink());
-    entries(dir, volume).any(is_link)
+/// QEMU's descriptor of an image that has no name any more: that of an image on another file system
+/// than the VM's directory, which has only a symbolic link.
+fn open_without_name(dir: &VmDir, id: &FileId, volume: &str, qemu: i32) -> Option<PathBuf> {
+    entries(dir, volume).find(|image| image.is_symlink())?;
+    let open = open_file(qemu, *id)?;
+    let has_none = open.metadata().is_ok_and(|it| it.nlink() == 0);
+    has_none.then_some(open)
 }
 
-fn entries(dir: &VmDir, volume: &str) -> impl Iterator<Item = fs::DirEntry> {
-    let mount = dir.path(&PodPaths::default().claim_dir(volume));
-    fs::read_dir(mount).into_iter().flatten().flatten()
+/// The image's name, if known, where another file has got the name that the user gave.
+fn other_name(dir: &VmDir, args: &SuperviseArgs, volume: &str) -> Option<Option<PathBuf>> {
+    let (file, id) = (
+        Path::new(args.files.get(volume)?),
+        *args.file_ids.get(volume)?,
+    );
+    // A container disk's image is only read.
+    entries(dir, volume).next()?;
+    let has_its_name = FileId::at(file).is_some_and(|there| there != id);
+    has_its_name.then(|| {
+        let beside = fs::read_dir(file.parent()?).ok()?.flatten();
+        let beside = beside.take(MAX_BESIDE).map(|entry| entry.path());
+        let mut known = beside.chain(entries(dir, volume));
+        known.find(|path| FileId::at(path) == Some(id))
+    })
+}
+
+/// The VM's images of a volume.
+fn entries(dir: &VmDir, volume: &str) -> impl Iterator<Item = PathBuf> {
+    let paths = PodPaths::default();
+    let mount = fs::read_dir(dir.path(&paths.claim_dir(volume)));
+    let mounted = mount.into_iter().flatten().flatten();
+    let plugged_in = dir.path(&paths.hotplug_image(volume));
+    let plugged_in = plugged_in.symlink_metadata().is_ok().then_some(plugged_in);
+    mounted.map(|entry| entry.path()).chain(plugged_in)
 }
 
 /// Links the image as the user's file, or beside it if another file is there.
@@ -76,23 +129,66 @@ mod tests {
     use super::super::registry::TEMPORARY;
     use super::super::vm_dir;
 
+    /// A VM's directory with the image of the volume `data`.
+    fn vm(root: PathBuf, file: &Path, place: &str, link: impl Fn(&Path, &Path)) -> VmDir {
+        let dir = VmDir::at(root);
+        let place = dir.path(place);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(dir.path(TEMPORARY), "").unwrap();
+        link(file, &place);
+        let mut args = SuperviseArgs::default();
+        args.add_file("data", file);
+        args.store(&dir).unwrap();
+        dir
+    }
+
+    fn hard_link(file: &Path, link: &Path) {
+        fs::hard_link(file, link).unwrap();
+    }
+
+    #[test]
+    fn an_image_that_was_renamed_is_found_until_it_is_lost() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let (file, renamed) = (path("data.img"), path("renamed"));
+        fs::write(&file, "data").unwrap();
+        let claim = PodPaths::default().claim_image("data");
+        // As for an image on another file system.
+        let link = |file: &Path, link: &Path| std::os::unix::fs::symlink(file, link).unwrap();
+        let dir = vm(path("vm"), &file, &claim, link);
+        // This process stands for QEMU.
+        let _open = fs::File::open(&file).unwrap();
+        let qemu = || i32::try_from(std::process::id()).ok();
+        let found = || find_removed(&dir, qemu).map(|it| (it.last, it.is_replaced));
+        assert_eq!(found(), None);
+        fs::rename(&file, &renamed).unwrap();
+        assert_eq!(found(), None, "nobody takes another file for it");
+        fs::write(&file, "another").unwrap();
+        let other_name = LastOfImage::OtherName(Some(renamed.clone()));
+        assert_eq!(found(), Some((other_name, true)));
+        let notes = give_back(&dir).unwrap();
+        assert!(notes[0].ends_with(&format!("is {}", renamed.display())));
+        fs::remove_file(&renamed).unwrap();
+        for is_replaced in [true, false] {
+            let Some((LastOfImage::Open(open), found)) = found() else {
+                panic!("{:?}", found());
+            };
+            assert_eq!(fs::read_to_string(open).unwrap(), "data");
+            assert_eq!(found, is_replaced);
+            let _ = fs::remove_file(&file);
+        }
+    }
+
     #[test]
     fn an_image_of_which_the_vm_has_the_last_link_comes_back() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("data.img");
+        let paths = PodPaths::default();
+        let places = [paths.claim_image("data"), paths.hotplug_image("data")];
         let vm = |number: usize| {
-            let dir = VmDir::at(home.path().join(format!("vm{number}")));
-            let claim = dir.path(&PodPaths::default().claim_image("data"));
-            fs::create_dir_all(claim.parent().unwrap()).unwrap();
-            fs::write(dir.path(TEMPORARY), "").unwrap();
             fs::write(&file, number.to_string()).unwrap();
-            fs::hard_link(&file, &claim).unwrap();
-            let args = SuperviseArgs {
-                files: BTreeMap::from([("data".to_owned(), file.display().to_string())]),
-                ..SuperviseArgs::default()
-            };
-            args.store(&dir).unwrap();
-            dir
+            let root = home.path().join(format!("vm{number}"));
+            vm(root, &file, &places[number % 2], hard_link)
         };
         let read = |name: &str| fs::read_to_string(home.path().join(name)).ok();
 
@@ -128,7 +224,7 @@ mod tests {
             vm_dir::remove(&dir, &[]);
         }
         assert!(dir.load_vmi().is_err());
-        let claim = dir.path(&PodPaths::default().claim_image("data"));
-        assert_eq!(fs::read_to_string(claim).unwrap(), "5");
+        let image = dir.path(&places[5 % 2]);
+        assert_eq!(fs::read_to_string(image).unwrap(), "5");
     }
 }

@@ -15,6 +15,7 @@ use crate::files::FileError;
 use crate::json::text_at;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
+use os::file_id::FileId;
 use os::grpc::serving_process;
 use os::procfs::is_stopped;
 use pod::Root;
@@ -313,11 +314,11 @@ pub fn find(name: &str) -> Result<VmDir, RegistryError> {
 /// The registry cannot be read.
 pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
     // Canonical paths do not work: that of /proc/PID/root is another root.
-    let inode = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
-    let wanted = inode(root);
+    let wanted = FileId::at(root);
     let mut vms = all()?.into_iter();
     // Somebody may have removed it.
-    let is_same = |vm: &VmDir| wanted.is_some() && inode(vm.root()) == wanted || vm.root() == root;
+    let is_same =
+        |vm: &VmDir| wanted.is_some() && FileId::at(vm.root()) == wanted || vm.root() == root;
     Ok(vms.find(|(_, vm)| is_same(vm)))
 }
 

@@ -2,7 +2,7 @@
 //! its own on.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::registry::{RegistryError, START_FILE, VmDir};
 use super::sidecars::SidecarArgs;
 use crate::files::FileError;
+use os::file_id::FileId;
 
 /// How a VM is started.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
@@ -43,6 +44,9 @@ pub struct SuperviseArgs {
     /// The user's files of volumes: their names in the VM's directory say little.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// What these files were when the VM got them, by volume.
+    #[serde(default)]
+    pub file_ids: BTreeMap<String, FileId>,
     /// The directory of `--root` that the VM has left by a migration: its disks return there.
     #[serde(default)]
     pub home: Option<PathBuf>,
@@ -50,6 +54,21 @@ pub struct SuperviseArgs {
 }
 
 impl SuperviseArgs {
+    /// Notes the user's file of a volume, if that exists and its path is text.
+    pub fn add_file(&mut self, volume: &str, file: &Path) {
+        let path = file.canonicalize().ok();
+        let path = path.as_ref().and_then(|path| path.to_str());
+        if let (Some(path), Some(id)) = (path, FileId::at(file)) {
+            self.files.insert(volume.to_owned(), path.to_owned());
+            self.file_ids.insert(volume.to_owned(), id);
+        }
+    }
+
+    pub fn remove_file(&mut self, volume: &str) {
+        self.files.remove(volume);
+        self.file_ids.remove(volume);
+    }
+
     /// Stores them for the supervisor.
     ///
     /// # Errors

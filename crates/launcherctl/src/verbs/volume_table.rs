@@ -1,7 +1,6 @@
 //! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, with libvirt's
 //! names.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -9,6 +8,7 @@ use serde::Serialize;
 use crate::view::output::{Format, Line, or_dash};
 use domain::Domain;
 use domain::disks::Disk;
+use os::file_id::FileId;
 use pod::Root;
 use terminal::human_size;
 use terminal::table;
@@ -26,22 +26,15 @@ pub fn find_attached<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
 
 /// The disk that uses this very file, under any name.
 pub fn find_disk_of_file<'a>(domain: &'a Domain, file: &Path) -> Option<&'a Disk> {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    let wanted = identity(file)?;
+    let wanted = FileId::at(file)?;
     let has_it = |disk: &&Disk| {
         let below = disk
             .backing_store
             .as_ref()
             .and_then(|it| it.source.as_ref()?.path());
         let files = [disk.source.path(), disk.source.backend_path(), below];
-        let mut identities = files
-            .into_iter()
-            .flatten()
-            .map(|file| identity(Path::new(file)));
-        identities.any(|it| it == Some(wanted))
+        let mut files = files.into_iter().flatten().map(Path::new);
+        files.any(|file| FileId::at(file) == Some(wanted))
     };
     domain.spec.devices.disks.iter().find(has_it)
 }

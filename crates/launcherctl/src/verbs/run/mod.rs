@@ -246,18 +246,14 @@ fn prepare(
         let volume = manifest.volumes().find(|(volume, _)| *volume == name);
         volume.is_some_and(|(_, volume)| data_volumes::find(manifest.others(), volume).is_none())
     };
-    let disks = args.disks.iter().filter(|disk| is_used(&disk.name));
-    let files = disks.filter_map(|NamedPath { name, path }| {
-        let file = path.canonicalize().ok()?;
-        Some((name.clone(), file.to_str()?.to_owned()))
-    });
-    let supervise = SuperviseArgs {
+    let mut supervise = SuperviseArgs {
         stop_when_up: !args.detach && !is_terminal(),
-        incoming: false,
-        home: None,
-        files: files.collect(),
         start: args.start.clone(),
+        ..SuperviseArgs::default()
     };
+    for disk in args.disks.iter().filter(|disk| is_used(&disk.name)) {
+        supervise.add_file(&disk.name, &disk.path);
+    }
     Ok(supervise.store(dir)?)
 }
 
