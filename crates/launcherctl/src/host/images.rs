@@ -1,7 +1,7 @@
 //! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -60,6 +60,9 @@ pub fn place(
             }
             (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
                 check_usable(manifest.value(), name, volume, image)?;
+                if !is_only_read(volume) {
+                    check_has_no_data(&destination)?;
+                }
                 let accepts = match is_object_at(volume, "/containerDisk") {
                     true => Accepts::RawOrQcow2,
                     false => Accepts::Raw,
@@ -135,9 +138,7 @@ fn check_disk(manifest: &Manifest, disk: &NamedPath) -> Result<(), TextError> {
 /// Refuses an image that the guest would write to and this user cannot, or that another guest has,
 /// as QEMU would once the VM starts.
 fn check_usable(vmi: &Value, name: &str, volume: &Value, image: &Path) -> Result<(), CtlError> {
-    // Of these each VM has an overlay.
-    let kinds = ["/containerDisk", "/ephemeral"];
-    let is_read = kinds.iter().any(|kind| is_object_at(volume, kind));
+    let is_read = is_only_read(volume);
     let disk = find_named(vmi, DISKS, name);
     let is_shared = disk.is_some_and(|disk| is_true_at(disk, "/shareable"));
     let is_read_only =
@@ -154,6 +155,25 @@ fn check_usable(vmi: &Value, name: &str, volume: &Value, image: &Path) -> Result
         fail!(
             "{}: the guest {guest} has it open (QEMU is process {pid}); end that VM, or give this one a copy",
             image.display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether each VM has an overlay of the volume's image.
+fn is_only_read(volume: &Value) -> bool {
+    let mut kinds = ["/containerDisk", "/ephemeral"].iter();
+    kinds.any(|kind| is_object_at(volume, kind))
+}
+
+/// Refuses to replace an image that an earlier VM has left in a directory of `--root` and that is
+/// nowhere else.
+pub fn check_has_no_data(link: &Path) -> Result<(), TextError> {
+    let metadata = link.symlink_metadata();
+    if metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1) {
+        fail!(
+            "{} has the only copy of what an earlier guest wrote to this volume; move it away to use another image (run without --disk for the volume uses it)",
+            link.display()
         );
     }
     Ok(())
@@ -242,6 +262,9 @@ pub fn give_image(
 /// It cannot be linked.
 pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlError> {
     let file = image.canonicalize().map_err(FileError::on("find", image))?;
+    if link.canonicalize().is_ok_and(|there| there == file) {
+        return Ok(());
+    }
     let directory = link.parent().unwrap_or(link);
     fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     let _ = fs::remove_file(link);
@@ -261,7 +284,6 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::CommandExt;
 
     fn manifest() -> Manifest {
@@ -291,6 +313,32 @@ mod tests {
             dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img")
                 .exists()
         );
+    }
+
+    #[test]
+    fn an_image_that_is_nowhere_else_is_not_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, first, second) = (
+            VmDir::at(root.path().join("vm")),
+            root.path().join("first"),
+            root.path().join("second"),
+        );
+        fs::write(&first, [1; 512]).unwrap();
+        fs::write(&second, [2; 512]).unwrap();
+        let placed = |data: &Path| {
+            let disks = ["root", "data"].map(|name| format!("{name}={}", data.display()));
+            let disks = disks.map(|disk| disk.parse().unwrap());
+            let errors = place(&manifest(), &dir, &disks, |_| {});
+            errors.iter().map(CtlError::chain).collect::<String>()
+        };
+        assert_eq!(placed(&first), "");
+        assert_eq!(placed(&second), "");
+        fs::remove_file(&second).unwrap();
+        let error = placed(&first);
+        assert!(error.contains("data/disk.img has the only copy"), "{error}");
+        let claim = dir.path(&PodPaths::default().claim_image("data"));
+        assert_eq!(placed(&claim), "");
+        assert_eq!(fs::read(claim).unwrap(), [2; 512]);
     }
 
     #[test]

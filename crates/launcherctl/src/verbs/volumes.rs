@@ -16,8 +16,9 @@ use super::volume_table::{Row, find_attached, find_disk, find_disk_of_file, text
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
-use crate::host::images::{give_image, link_image};
+use crate::host::images::{check_has_no_data, give_image, link_image};
 use crate::host::registry::VmDir;
+use crate::host::start_args::SuperviseArgs;
 use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
 use crate::manifest::is_label;
@@ -114,6 +115,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         let copy = || fs::copy(&args.file, &image).map_err(FileError::on("copy", &args.file));
         linked.or_else(|_| copy().map(drop))?;
     } else {
+        check_has_no_data(&image)?;
         give_image(&args.file, &image, Accepts::Raw, dir.is_of_run())?;
     }
     let attached = match attach(&vm, &vmi, &args.name).await {
@@ -127,6 +129,13 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     };
     vm.store(&vmi)?;
+    // A launcher that was started by hand has none.
+    if let Ok(mut start) = SuperviseArgs::load(dir)
+        && !is_medium
+    {
+        start.add_file(&args.name, &args.file);
+        start.store(dir)?;
+    }
     dir.forget_restart(&format!("spec.volumes[{}]", args.name))?;
     let (name, target) = (&args.name, attached.target.device.as_str());
     let text = if is_medium {
@@ -198,6 +207,10 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
         && error.kind() != ErrorKind::NotFound
     {
         return Err(FileError::on("remove", image)(error).into());
+    }
+    if let Ok(mut start) = SuperviseArgs::load(dir) {
+        start.remove_file(&args.name);
+        start.store(dir)?;
     }
     let name = &args.name;
     let text = if is_medium {
