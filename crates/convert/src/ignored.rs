@@ -88,11 +88,13 @@ pub fn ignored_parts(written: &str, own: &str, kept: &str) -> Result<IgnoredPart
     })
 }
 
-/// With its namespace, as the prefix may look right.
+/// With what is wrong with its namespace, as the name may look right.
 fn foreign_part(element: Foreign<'_>) -> String {
     let Foreign { name, namespace } = element;
-    let namespace = namespace.map(|uri| format!(" (of the namespace {uri:?})"));
-    format!("{name}{}", namespace.unwrap_or_default())
+    match namespace {
+        Some(uri) => format!("{name} (of the namespace {uri:?})"),
+        None => format!("{name} (whose prefix is not declared: <domain> lacks its xmlns)"),
+    }
 }
 
 fn add_parts(element: &Element, path: &str, known: &mut HashSet<String>) {
@@ -225,7 +227,8 @@ mod tests {
     fn an_element_in_a_namespace_that_libvirt_does_not_know_is_missing() {
         let element = "<qemu:commandline><qemu:arg value='-s'/></qemu:commandline>";
         let (_, others) = missing(element, "");
-        assert_eq!(others, ["qemu:commandline"]);
+        let expected = "qemu:commandline (whose prefix is not declared: <domain> lacks its xmlns)";
+        assert_eq!(others, [expected]);
         let (_, others) = missing(
             "<q:commandline xmlns:q='u'><q:arg value='-s'/></q:commandline>",
             "",
