@@ -142,13 +142,17 @@ async fn what_is_below_a_root_is_for_its_user_only() {
 #[tokio::test]
 async fn a_sidecar_changes_the_domain_of_run() {
     let image = r#"[{"args": ["--version", "v1alpha3"], "image": "example/smbios"}]"#;
-    let vm = LocalVm::new(Vmi::new("sided").set(
-        "/metadata/annotations",
-        json!({
-            "hooks.kubevirt.io/hookSidecars": image,
-            "smbios.vm.kubevirt.io/baseBoardManufacturer": "R. Edward",
-        }),
-    ));
+    let vm = LocalVm::new(
+        Vmi::new("sided")
+            .set(
+                "/metadata/annotations",
+                json!({
+                    "hooks.kubevirt.io/hookSidecars": image,
+                    "smbios.vm.kubevirt.io/baseBoardManufacturer": "R. Edward",
+                }),
+            )
+            .set("/metadata/labels", json!({"logVerbosity": "4"})),
+    );
     let mut refused = vm.run(&["--emulate"]);
     let mut said = String::new();
     let mut stderr = refused.stderr.take().unwrap();
@@ -166,6 +170,8 @@ async fn a_sidecar_changes_the_domain_of_run() {
     let sidecar = example("smbios-shell");
     let _running = Running(vm.run(&["--emulate", "--sidecar", &sidecar]));
     vm.guest().await.until(UP).await;
+    let log = std::fs::read_to_string(vm.root().join("launcher.log")).unwrap();
+    assert!(log.contains("Context of the conversion"), "{log}");
     let domain: Value = serde_json::from_str(&vm.done(&["domain", "-o", "json"]).await).unwrap();
     let sysinfo = domain["Spec"]["SysInfo"].to_string();
     assert!(sysinfo.contains("R. Edward"), "{sysinfo}");

@@ -49,6 +49,11 @@ pub(super) fn start_launcher(vm: Vm<'_>, sidecars: usize) -> Result<Child, CtlEr
         .stderr(stderr)
         .process_group(0)
         .kill_on_drop(true);
+    let verbosity = text_at(vmi, "/metadata/labels/logVerbosity");
+    if !verbosity.is_empty() {
+        // As virt-controller does.
+        command.env("VIRT_LAUNCHER_LOG_VERBOSITY", verbosity);
+    }
     if vm.emulate {
         command.arg("--force-emulation");
     }
