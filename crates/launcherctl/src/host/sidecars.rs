@@ -82,6 +82,15 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     wanted.iter().enumerate().map(program).collect()
 }
 
+/// The ConfigMaps in place of whose scripts the given programs run.
+pub fn replaced_scripts(vmi: &Value, args: &SidecarArgs) -> Vec<String> {
+    let wanted = wanted(vmi).unwrap_or_default();
+    let are_replaced = args.programs.len() == wanted.len();
+    let scripts = wanted.into_iter().filter_map(|it| it.config_map);
+    let replaced = scripts.filter(|_| are_replaced);
+    replaced.map(|script| script.name).collect()
+}
+
 /// Whether the VMI asks for sidecars.
 pub fn are_wanted(vmi: &Value) -> bool {
     wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
@@ -225,17 +234,20 @@ mod tests {
     fn a_script_of_a_config_map_needs_no_program_but_may_have_one() {
         let script = r#"{"args": ["--version", "v1alpha2"], "configMap": {"name": "a", "key": "b.sh", "hookPath": "/usr/bin/onDefineDomain"}}"#;
         let both = vmi(&format!(r#"[{script}, {{"image": "a/smbios"}}]"#));
+        let args = |given: &[&str]| SidecarArgs {
+            programs: given.iter().map(|it| (*it).to_owned()).collect(),
+            ..SidecarArgs::default()
+        };
         let scripts = |given: &[&str]| {
-            let programs = SidecarArgs {
-                programs: given.iter().map(|it| (*it).to_owned()).collect(),
-                ..SidecarArgs::default()
-            };
-            let found = super::programs(&both, &programs).map_err(|error| error.to_string())?;
+            let found = programs(&both, &args(given)).map_err(|error| error.to_string())?;
             Ok(found
                 .into_iter()
                 .map(|it| it.config_map)
                 .collect::<Vec<_>>())
         };
+        let replaced = |given: &[&str]| replaced_scripts(&both, &args(given));
+        assert_eq!(replaced(&["/bin/true"]), [""; 0]);
+        assert_eq!(replaced(&["/bin/true", "/bin/true"]), ["a"]);
         let config_map = Some(("a".to_owned(), "b.sh".to_owned()));
         assert_eq!(scripts(&["/bin/true"]), Ok(vec![config_map, None]));
         assert_eq!(scripts(&["/bin/true", "/bin/true"]), Ok(vec![None, None]));

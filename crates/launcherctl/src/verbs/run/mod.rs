@@ -106,6 +106,13 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     {
         screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
     }
+    let replaced = crate::host::sidecars::replaced_scripts(manifest.value(), &args.start.sidecars);
+    if !replaced.is_empty() {
+        screen.note(&format!(
+            "--sidecar runs in place of the script of ConfigMap {}",
+            replaced.join(", ")
+        ));
+    }
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
