@@ -145,10 +145,9 @@ mod tests {
             let vmi = json!({"metadata": {"annotations": {name: "[]"}}});
             violations(&vmi).map(|it| it.field).collect::<Vec<_>>()
         };
-        assert_eq!(
-            of("hooks.kubevirt.io/hookSidecar"),
-            ["metadata.annotations"]
-        );
+        for misspelt in ["hooks.kubevirt.io/hookSidecar", "kubevirt.io/hookSidecars"] {
+            assert_eq!(of(misspelt), ["metadata.annotations"]);
+        }
         assert_eq!(of("hooks.kubevirt.io/hookSidecars"), [""; 0]);
         assert_eq!(of("example.org/hookSidecar"), [""; 0]);
     }

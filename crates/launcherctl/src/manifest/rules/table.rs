@@ -299,7 +299,11 @@ fn wrong_port(port: &Value) -> Option<String> {
 
 /// An annotation that looks like the one of hook sidecars.
 fn misspelt_sidecars(annotations: &Value) -> Option<String> {
-    const PREFIXES: [&str; 2] = ["hooks.kubevirt.io/", "hook.kubevirt.io/"];
+    const PREFIXES: [&str; 3] = [
+        "hooks.kubevirt.io/",
+        "hook.kubevirt.io/",
+        "kubevirt.io/hook",
+    ];
     let names = annotations.as_object()?.keys();
     let mut names = names.filter(|name| PREFIXES.iter().any(|it| name.starts_with(it)));
     let name = names.find(|name| *name != HOOK_SIDECARS)?;
