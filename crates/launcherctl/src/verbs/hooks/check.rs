@@ -61,7 +61,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         [program] => SidecarProgram::parse(program, args.plugin)?,
         words => SidecarProgram::new(words, args.plugin)?,
     };
-    program.assumed_hook().iter().for_each(|text| say(text));
+    program.assumed_hook().iter().for_each(say);
     let Inputs {
         vmi,
         value,

@@ -59,7 +59,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut program = None;
     if !is_socket(running) {
         let sidecar = SidecarProgram::parse(&args.sidecar, args.plugin)?;
-        sidecar.assumed_hook().iter().for_each(|text| say(text));
+        sidecar.assumed_hook().iter().for_each(say);
         let command = program.insert(sidecar.command(&socket_dir, links.path())?);
         // A shim's log is for its developers; an error has what its script prints.
         show(command, args.verbose || !sidecar.has_shim());
