@@ -10,6 +10,7 @@ use tokio::net::unix::pipe;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
+use domain::xml::secrets::shown_command_line;
 use os::inotify::{DirWatch, appears};
 use os::lines;
 use os::log_file::{LogFile, Progress, ReadError};
@@ -22,7 +23,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// it exists.
 pub async fn follow(path: PathBuf) {
     let mut qemu = Qemu::new("");
-    follow_into(&path, |line| qemu.log(line)).await;
+    follow_into(&path, |line| qemu.log(&shown_command_line(line))).await;
 }
 
 async fn follow_into(path: &Path, mut log: impl FnMut(&str)) {

@@ -58,6 +58,33 @@ fn is_secret_object(value: &str) -> bool {
                 .any(|part| value.contains(part)))
 }
 
+/// QEMU's command line, or a line of it, as libvirt writes it to QEMU's log: each option ends with a
+/// backslash.
+#[must_use]
+pub fn shown_command_line(text: &str) -> String {
+    const END: &str = " \\";
+    let options = text.split(END).map(shown_option);
+    options.collect::<Vec<_>>().join(END)
+}
+
+fn shown_option(text: &str) -> Cow<'_, str> {
+    let Some((option, value)) = text.split_once(' ') else {
+        return text.into();
+    };
+    let bare = value.trim_matches('\'');
+    let is_for_guest = option.ends_with("-smbios") && bare.starts_with("type=11");
+    let shown = match option.contains('-') {
+        true if is_for_guest => HIDDEN.into(),
+        // libvirt's own object has its key in a file.
+        true if !is_secret_object(bare) || bare.contains("data") => shown("value", bare),
+        _ => return text.into(),
+    };
+    match shown == bare {
+        true => text.into(),
+        false => format!("{option} {shown}").into(),
+    }
+}
+
 /// A document without its secrets; the same text if it has none. One that cannot be read is not
 /// shown at all.
 #[must_use]
@@ -121,6 +148,32 @@ mod tests {
             shown("value", "user,password=a,smb=x"),
             "user,password=(secret),smb=x"
         );
+    }
+
+    #[test]
+    fn a_command_line_is_shown_without_secrets() {
+        let harmless = r#"/usr/bin/qemu-system-x86_64 \-name guest=a,debug-threads=on \-object '{"qom-type":"secret","id":"masterKey0","format":"raw","file":"/k"}' \-no-user-config \"#;
+        assert_eq!(shown_command_line(harmless), harmless);
+        for option in [
+            "-smbios 'type=11,value=hunter2'",
+            "-smbios type=11,value=hunter2",
+            "-object secret,id=s,data=hunter2",
+            r#"-object '{"qom-type":"secret","data":"hunter2"}'"#,
+            "-netdev user,id=n,password=hunter2,smb=x",
+        ] {
+            for text in [
+                format!("{option} \\"),
+                format!("a \\{option} \\-x"),
+                option.to_owned(),
+            ] {
+                let shown = shown_command_line(&text);
+                assert!(
+                    !shown.contains("hunter2") && shown.contains(HIDDEN),
+                    "{shown}"
+                );
+                assert_eq!(shown.ends_with('\\'), text.ends_with('\\'), "{shown}");
+            }
+        }
     }
 
     #[test]

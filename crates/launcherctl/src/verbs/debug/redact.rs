@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use domain::xml::secrets::without_secrets;
+use domain::xml::secrets::{shown_command_line, without_secrets};
 
 /// Replaces a secret.
 pub const REMOVED: &str = "[removed]";
@@ -69,7 +69,7 @@ pub fn log(log: &str) -> String {
     for line in log.lines() {
         match serde_json::from_str::<Value>(line) {
             Ok(line @ Value::Object(_)) => clean.push_str(&log_line(line).to_string()),
-            _ => clean.push_str(&text(line)),
+            _ => clean.push_str(&text(&shown_command_line(line))),
         }
         clean.push('\n');
     }
@@ -92,6 +92,8 @@ fn log_line(mut line: Value) -> Value {
                 *string = REMOVED.to_owned();
             } else if let Ok(document @ Value::Object(_)) = serde_json::from_str(string) {
                 *string = json(document).to_string();
+            } else {
+                *string = shown_command_line(string);
             }
         }
     }
@@ -204,12 +206,14 @@ mod tests {
             json!({"msg": "Domain to define", "xml": "<a passwd='hunter2'/>"}),
             json!({"msg": "A hook sidecar has run", "point": "PreCloudInitIso", "changed": "UserData: hunter2"}),
             json!({"msg": "Context of the conversion", "context": "{\"userData\":\"hunter2\",\"cpuSet\":[1]}"}),
+            json!({"msg": "qemu \\-smbios type=11,value=hunter2 \\-x", "subcomponent": "qemu"}),
         ];
-        let text = lines.map(|line| line.to_string()).join("\n") + "\nplain password=hunter2\n";
+        let text = lines.map(|line| line.to_string()).join("\n")
+            + "\nplain password=hunter2\n-smbios type=11,value=hunter2 \\\n";
         let clean = log(&text);
         has_no_secret(&clean);
         assert!(!clean.contains("aHVudGVyMg"));
-        assert_eq!(clean.lines().count(), 5);
+        assert_eq!(clean.lines().count(), 7);
         assert!(clean.contains("cpuSet"), "{clean}");
     }
 }
