@@ -9,7 +9,7 @@ use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 
 /// The kinds of volumes whose data goes with the guest's end.
-const LOST: [&str; 3] = ["containerDisk", "ephemeral", "emptyDisk"];
+const LOST: [&str; 2] = ["containerDisk", "ephemeral"];
 
 /// A disk without a file in the backup.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -43,6 +43,8 @@ fn reason(disk: &Disk, vmi: &Value) -> &'static str {
     let has = |kind: &str| volume.is_some_and(|it| it.get(kind).is_some());
     if LOST.iter().any(|kind| has(kind)) {
         "what the guest writes to it goes with its end"
+    } else if has("emptyDisk") {
+        "what the guest writes to it goes with its end, unless run has --root"
     } else if GENERATED.iter().any(|kind| has(kind)) {
         "made from the manifest at each start"
     } else if disk.device == DiskDevice::CdRom {
@@ -71,6 +73,7 @@ mod tests {
             disk("root", "disk", json!({})),
             disk("data", "disk", json!({"Source": {"DataStore": {"Type": "file"}}})),
             disk("init", "disk", json!({})),
+            disk("empty", "disk", json!({})),
             disk("iso", "cdrom", json!({"ReadOnly": {}})),
             disk("ro", "disk", json!({"ReadOnly": {}})),
             disk("lun", "lun", json!({})),
@@ -78,12 +81,16 @@ mod tests {
         ]}}}));
         let vmi = json!({"spec": {"volumes": [
             {"name": "root", "containerDisk": {}}, {"name": "init", "cloudInitNoCloud": {}},
-            {"name": "iso", "persistentVolumeClaim": {}}]}});
+            {"name": "iso", "persistentVolumeClaim": {}}, {"name": "empty", "emptyDisk": {}}]}});
         let all = left_out(&domain, &vmi);
         let reasons: Vec<_> = all.iter().map(|it| (&*it.volume, it.reason)).collect();
         let expected = [
             ("root", "what the guest writes to it goes with its end"),
             ("init", "made from the manifest at each start"),
+            (
+                "empty",
+                "what the guest writes to it goes with its end, unless run has --root",
+            ),
             ("iso", "a CD-ROM"),
             ("ro", "its changes are not tracked"),
             ("lun", "its changes are not tracked"),
