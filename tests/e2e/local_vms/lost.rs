@@ -114,6 +114,8 @@ async fn the_name_of_a_lost_vm_is_free_once_its_guest_has_ended() {
     let error = refused(&home, &arguments).await;
     let expected = format!("its guest still runs (QEMU is process {pid}); launcherctl stop");
     assert!(error.contains(&expected), "{error}");
+    let error = refused(&home, &["shutdown"]).await;
+    assert!(error.contains(&expected), "{error}");
     assert!(root.exists());
     kill_process_of(&laptop, "qemu");
     nothing_runs(&laptop).await;

@@ -12,6 +12,8 @@ use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::facts::check_images;
 use crate::host::launcher::{REQUEST_INTERVAL, START_POLL_INTERVAL, grace};
+use crate::host::registry::{RegistryError, VmDir};
+use crate::host::remains;
 use crate::json::text_at;
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -67,7 +69,10 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
         }
         Ok((.., None)) => "no guest runs".to_owned(),
         // It has ended, or does not serve yet: the SIGTERM that follows ends what it has begun.
-        Err(error) if runs_no_launcher(&error) => "no launcher runs".to_owned(),
+        Err(error) if runs_no_launcher(&error) => {
+            target.resolve().ok().as_ref().map_or(Ok(()), check_lost)?;
+            "no launcher runs".to_owned()
+        }
         Err(error) => return Err(error),
     };
     let json = json!({"success": true, "message": text});
@@ -77,6 +82,20 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
 fn runs_no_launcher(error: &CtlError) -> bool {
     matches!(error.of(), Some(TargetError::NotRunning(_)))
         || matches!(error.of(), Some(call @ CallError::Connect { .. }) if !call.is_forbidden())
+}
+
+/// Refuses a VM of `run` whose guest has lost its launcher.
+fn check_lost(dir: &VmDir) -> Result<(), RegistryError> {
+    let Ok(vmi) = dir.load_vmi() else {
+        return Ok(());
+    };
+    match remains::guest(dir.root()) {
+        Some(qemu) => {
+            let name = text_at(&vmi, "/metadata/name").to_owned();
+            Err(RegistryError::GuestRuns(name, qemu))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Asks the guest until it is down; a starting one once it has started.
