@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::record::{decision, line, seconds, to_json};
 use crate::view::output::{Format, print_json, say};
-use api::proto::inspect::v1::MigrationEvent;
 use api::proto::inspect::v1::migration_event::Event;
+use api::proto::inspect::v1::{MigrationEvent, MigrationSample};
 use terminal::progress;
 
 /// Interval of samples for people, in microseconds.
@@ -21,17 +21,19 @@ pub struct Output {
     format: Format,
     /// When the next sample gets its line.
     next_line: Cell<u64>,
+    /// How much was sent, and when a sample had that first, in microseconds.
+    sent: Cell<(u64, u64)>,
     /// The last sample, on a terminal.
     shown: OnceCell<ProgressBar>,
 }
 
 impl Output {
     pub fn new(format: Format) -> Self {
-        let (next_line, shown) = (Cell::new(0), OnceCell::new());
         Self {
             format,
-            next_line,
-            shown,
+            next_line: Cell::new(0),
+            sent: Cell::new((0, 0)),
+            shown: OnceCell::new(),
         }
     }
 
@@ -40,6 +42,17 @@ impl Output {
             Format::Json => print_json(&json!({"note": text})),
             _ => say(text),
         }
+    }
+
+    /// For how many seconds nothing has been sent.
+    fn standstill(&self, sample: &MigrationSample, at_micros: u64) -> u64 {
+        let sent = sample.data_processed.unwrap_or_default();
+        let (before, since) = self.sent.get();
+        if sent != before {
+            self.sent.set((sent, at_micros));
+            return 0;
+        }
+        at_micros.saturating_sub(since) / 1_000_000
     }
 
     pub fn event(&self, event: &MigrationEvent) {
@@ -55,12 +68,12 @@ impl Output {
                 let left = sample.data_remaining.unwrap_or_default();
                 shown.set_length(total);
                 shown.set_position(total.saturating_sub(left));
-                return shown.set_message(line(sample));
+                return shown.set_message(line(sample, self.standstill(sample, event.at_micros)));
             }
             Some(Event::Sample(sample)) if event.at_micros >= self.next_line.get() => {
                 let next = event.at_micros.saturating_add(LINE_INTERVAL_MICROS);
                 self.next_line.set(next);
-                line(sample)
+                line(sample, self.standstill(sample, event.at_micros))
             }
             Some(Event::Decision(what)) => decision(what),
             Some(Event::Ended(_)) => {

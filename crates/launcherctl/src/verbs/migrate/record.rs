@@ -82,11 +82,18 @@ fn measured_downtime(sample: &MigrationSample) -> Option<u64> {
     sample.expected_downtime_ms.filter(|_| is_computed)
 }
 
-/// A sample as a line for people.
-pub fn line(sample: &MigrationSample) -> String {
+/// QEMU's rate is that of the time in which it sent something.
+const STANDSTILL_SECONDS: u64 = 3;
+
+/// A sample as a line for people; nothing has been sent for `standstill` seconds.
+pub fn line(sample: &MigrationSample, standstill: u64) -> String {
     let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), human_size);
     let total = amount(sample.data_total);
-    let speed = sample.memory_bandwidth.map(human_size);
+    let rate = sample.memory_bandwidth.map(human_size);
+    let speed = match standstill < STANDSTILL_SECONDS {
+        true => rate.map(|rate| format!("{rate}/s")),
+        false => Some(format!("nothing sent for {standstill} s")),
+    };
     let pass = sample.iteration.filter(|pass| *pass > 0);
     let throttle = sample.throttle_percent.filter(|percent| *percent > 0);
     let mode = match sample.mode.as_str() {
@@ -96,7 +103,7 @@ pub fn line(sample: &MigrationSample) -> String {
     let known = [
         Some(format!("{} sent", amount(sample.data_processed))),
         Some(format!("{} of {total} left", amount(sample.data_remaining))),
-        speed.map(|speed| format!("{speed}/s")),
+        speed,
         guest_writes(sample).map(|rate| format!("guest writes {}/s", human_size(rate))),
         pass.map(|pass| format!("pass {pass}")),
         measured_downtime(sample).map(|downtime| format!("downtime would be {downtime} ms")),
@@ -176,13 +183,15 @@ mod tests {
     #[test]
     fn a_line_says_what_is_left_and_what_hinders() {
         let first = "? sent, 200 MiB of 256 MiB left, 31 MiB/s, guest writes 60 MiB/s, pass 1, downtime would be 6000 ms";
-        assert_eq!(line(&sample()), first);
+        assert_eq!(line(&sample(), 2), first);
+        let stands_still = first.replace("31 MiB/s", "nothing sent for 3 s");
+        assert_eq!(line(&sample(), 3), stands_still);
         let paused = MigrationSample {
             throttle_percent: Some(50),
             is_paused: true,
             ..sample()
         };
-        let last = line(&paused);
+        let last = line(&paused, 0);
         assert!(
             last.ends_with(", guest slowed down by 50 %, guest paused"),
             "{last}"
@@ -194,7 +203,8 @@ mod tests {
             dirty_rate: Some(0),
             ..sample()
         };
-        assert_eq!(line(&early), "10 MiB sent, 200 MiB of 256 MiB left, pass 1");
+        let early = line(&early, 0);
+        assert_eq!(early, "10 MiB sent, 200 MiB of 256 MiB left, pass 1");
         let suspended = MigrationDecision {
             action: "Suspend".into(),
             why: "not completed after 49 s".into(),
