@@ -6,8 +6,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::home;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
+use crate::files::absolute;
 use api::pod_paths::PodPaths;
 use client::problems::{LastOfImage, RemovedImage};
 use os::file_id::FileId;
@@ -44,7 +46,7 @@ pub fn find_removed(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Option<Remov
     args.files.iter().find_map(|(volume, file)| {
         let open = || open_without_name(dir, args.file_ids.get(volume)?, volume, qemu()?);
         let last = match last_link(dir, volume) {
-            Some(link) => LastOfImage::Link(link),
+            Some(link) => LastOfImage::Link(absolute(&link)),
             None => match open() {
                 Some(open) => LastOfImage::Open(open),
                 None => LastOfImage::OtherName(other_name(dir, &args, volume)?),
@@ -59,14 +61,20 @@ pub fn find_removed(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Option<Remov
     })
 }
 
-/// The VM's link to a volume's image, if there is no other one. In a directory that stays it is kept.
+/// The VM's link to a volume's image, if nobody else has one. The directory of `--root` that it has
+/// left by a migration may have another one of its own.
 fn last_link(dir: &VmDir, volume: &str) -> Option<PathBuf> {
+    let left = home::of(dir).filter(|_| dir.is_temporary()).map(VmDir::at);
+    let left: Vec<PathBuf> = left.iter().flat_map(|it| entries(it, volume)).collect();
     let is_last = |image: &PathBuf| {
-        let metadata = image.symlink_metadata();
-        metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1)
+        let Ok(metadata) = image.symlink_metadata() else {
+            return false;
+        };
+        let is_same = |other: &&PathBuf| FileId::at(other) == Some(FileId::of(&metadata));
+        let own = 1 + left.iter().filter(is_same).count() as u64;
+        metadata.is_file() && metadata.nlink() == own
     };
-    let mut images = entries(dir, volume).filter(|_| dir.is_temporary());
-    images.find(is_last)
+    entries(dir, volume).find(is_last)
 }
 
 /// QEMU's descriptor of an image that has no name any more: that of an image on another file system
@@ -177,6 +185,25 @@ mod tests {
             assert_eq!(found, is_replaced);
             let _ = fs::remove_file(&file);
         }
+    }
+
+    #[test]
+    fn the_directory_that_a_migrated_vm_has_left_is_nobody_elses() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let file = path("data.img");
+        fs::write(&file, "data").unwrap();
+        let claim = PodPaths::default().claim_image("data");
+        let root = vm(path("root"), &file, &claim, hard_link);
+        fs::remove_file(root.path(TEMPORARY)).unwrap();
+        let dir = vm(path("vm"), &file, &claim, hard_link);
+        super::home::pass_on(super::home::of(&root), &root, &dir).unwrap();
+        assert_eq!(find_removed(&dir, || None), None);
+        fs::remove_file(&file).unwrap();
+        let found = find_removed(&dir, || None).unwrap();
+        assert_eq!(found.last, LastOfImage::Link(dir.path(&claim)));
+        give_back(&dir).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "data");
     }
 
     #[test]
