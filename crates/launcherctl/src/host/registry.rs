@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::files::FileError;
+use crate::files::{FileError, absolute};
 use crate::json::text_at;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
@@ -63,7 +63,7 @@ pub enum RegistryError {
 impl RegistryError {
     /// The name is taken by the VM in `dir`.
     pub fn name_taken(name: &str, dir: &VmDir) -> Self {
-        Self::NameTaken(name.to_owned(), dir.root().to_owned())
+        Self::NameTaken(name.to_owned(), absolute(dir.root()))
     }
 }
 

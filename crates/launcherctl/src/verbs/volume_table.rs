@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::files::absolute;
 use crate::view::output::{Format, Line, or_dash};
 use domain::Domain;
 use domain::disks::Disk;
@@ -79,6 +80,14 @@ impl Row {
         row.size = format.and_then(|format| pod::virtual_size(root, source, format).ok());
         row.source = Some(source.to_owned());
         row
+    }
+
+    /// Replaces the path for QEMU, which may begin with a short link, on this machine.
+    pub fn resolve_source(&mut self) {
+        self.source = self.source.take().map(|source| {
+            let path = absolute(Path::new(&source));
+            path.into_os_string().into_string().unwrap_or(source)
+        });
     }
 }
 

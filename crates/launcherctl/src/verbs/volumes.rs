@@ -229,7 +229,10 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     let vm = Vm::connect(target).await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
     let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir.pod_root(), &domain, name));
-    let rows: Vec<Row> = rows.collect();
+    let mut rows: Vec<Row> = rows.collect();
+    if vm.dir.is_of_run() {
+        rows.iter_mut().for_each(Row::resolve_source);
+    }
     answer(format, &json!(rows), || text(&rows, format))
 }
 
