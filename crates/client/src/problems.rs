@@ -118,6 +118,8 @@ pub struct Facts {
     pub stopped_launcher: Option<i32>,
     pub stopped_libvirt: Option<i32>,
     pub stopped_qemu: Option<i32>,
+    /// Like the last one, of the QEMU to which a guest migrates.
+    pub stopped_target: Option<i32>,
     /// The end of the serial console's log; `None` without a console.
     pub console: Option<String>,
     /// Whether somebody has removed the VM's directory.
@@ -474,9 +476,15 @@ fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
 fn migration(facts: &Facts) -> Option<Problem> {
     let migration = facts.domain.spec.metadata.kube_virt.migration.as_ref()?;
     let problem = if is_migrating(Some(&facts.domain)) {
+        let cause = match facts.stopped_target {
+            Some(pid) => format!(
+                "the target's QEMU (process {pid}) was stopped by a signal or a debugger, and kill -CONT {pid} lets it go on"
+            ),
+            None => "the guest moves to another launcher".to_owned(),
+        };
         Problem::new(
             "a migration is under way",
-            "the guest moves to another launcher",
+            cause,
             "launcherctl migration{vm} --follow shows how far it is, Ctrl-C cancels it where launcherctl migrate runs",
         )
     } else if migration.failed && !refusal::is_cancelled(&migration.failure_reason) {

@@ -287,6 +287,13 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the guest has not shut down yet (since 2026-01-02T03:04:05Z): it was asked to, and nobody forces it off; launcherctl stop web asks again, and forces it off after its grace period",
         ),
         (
+            Facts {
+                stopped_target: Some(9),
+                ..metadata(json!({"Migration": {"StartTimestamp": BEGAN}}))
+            },
+            "a migration is under way (since 2026-01-02T03:04:05Z): the target's QEMU (process 9) was stopped by a signal or a debugger, and kill -CONT 9 lets it go on; launcherctl migration web --follow shows how far it is, Ctrl-C cancels it where launcherctl migrate runs",
+        ),
+        (
             metadata(json!({"Migration": {"StartTimestamp": BEGAN}})),
             "a migration is under way (since 2026-01-02T03:04:05Z): the guest moves to another launcher; launcherctl migration web --follow shows how far it is, Ctrl-C cancels it where launcherctl migrate runs",
         ),

@@ -12,9 +12,9 @@ use super::start_args::SuperviseArgs;
 use super::{launcher_log, remains};
 use crate::error::{TextError, fail};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
-use client::Client;
 use client::problems::{Condition, Facts, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
+use client::{Client, is_migrating};
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 use hooks::{HookPoint, HookPointReport, Report};
@@ -70,6 +70,9 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         None => return,
     };
     facts.stopped_qemu = qemu.filter(|pid| procfs::is_stopped(*pid));
+    if is_migrating(Some(&facts.domain)) {
+        facts.stopped_target = remains::stopped_target(&facts.domain.spec.name, qemu);
+    }
     facts.memory_events = procfs::memory_events(&process);
 }
 

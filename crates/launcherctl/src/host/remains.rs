@@ -61,6 +61,18 @@ pub fn guest_with_file(file: &Metadata) -> Option<(i32, String)> {
     })
 }
 
+/// PID of a stopped QEMU that has, or gets by a migration, the guest of this name, except `own`.
+pub fn stopped_target(guest: &str, own: Option<i32>) -> Option<i32> {
+    let is_target = |pid: &i32| {
+        let arguments = Pid::from_raw(*pid).and_then(|pid| os::procfs::arguments(pid).ok());
+        let name = arguments.and_then(|arguments| guest_name(&arguments));
+        Some(*pid) != own && name.as_deref() == Some(guest) && os::procfs::is_stopped(*pid)
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    pids.find(is_target)
+}
+
 /// PID of a daemon of libvirt's whose process is stopped.
 pub fn stopped_libvirt(root: &Path) -> Option<i32> {
     let is_daemon = |process: &Process| {

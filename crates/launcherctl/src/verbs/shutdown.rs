@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::target::{TargetError, VmArgs, migrated, vm_name};
+use super::target::{TargetError, VmArgs, check_processes, migrated, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::facts::check_images;
@@ -49,6 +49,7 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
     let text = match target.connect_to_vm().await {
         Ok((dir, client, Some(vmi))) => {
             check_images(text_at(&vmi, "/metadata/name"), &dir)?;
+            check_processes(&dir)?;
             let down = async {
                 shut_down(&client, &vmi, args.timeout.map(Duration::from_secs)).await?;
                 ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;

@@ -25,11 +25,13 @@ use crate::json::text_at;
 use crate::verbs::run::attach::SupervisorError;
 use crate::view::output::{Format, print};
 use api::Action;
-use client::Client;
+use client::{Client, is_migrating};
 use os::process::Process;
 
 /// Limit for a supervisor to report its VM's progress, and to exit when killed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limit for a launcher to say whether its guest migrates.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit for a supervisor to end a VM at once: longer than its launcher and its QEMU have together.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -132,6 +134,7 @@ async fn stop_one(
     let screen = Screen::new(format);
     if !force {
         check_images(name, dir)?;
+        note_migration(dir, &screen).await;
     }
     // A supervisor that ends normally removes the name.
     let has_ended = || registry::find(name).is_err() && !dir.is_of_run();
@@ -169,6 +172,21 @@ async fn stop_one(
             kill(pid).await;
             stop_unsupervised(name, dir, true, &screen).await
         }
+    }
+}
+
+/// Says why the end may take longer than the grace period.
+async fn note_migration(dir: &VmDir, screen: &Screen) {
+    let domain = async {
+        let client = Client::connect(&dir.cmd_socket()).await.ok()?;
+        client.domain().await.ok()?
+    };
+    if let Ok(domain) = timeout(QUESTION_TIMEOUT, domain).await
+        && is_migrating(domain.as_ref())
+    {
+        screen.note(
+            "a migration is under way, which may delay the end; launcherctl status says if it is stuck",
+        );
     }
 }
 

@@ -269,7 +269,7 @@ impl<'a> Migration<'a> {
         }
         match self.source.domain().await {
             Some(domain) => format!("the guest in {root} is {}", status_text(&domain.status)),
-            None if !self.source.dir.root().exists() => "it was stopped meanwhile".to_owned(),
+            None if !self.source.dir.is_running() => "it has ended meanwhile".to_owned(),
             None => format!("the launcher in {root} does not answer"),
         }
     }
