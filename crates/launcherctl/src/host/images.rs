@@ -22,6 +22,7 @@ use crate::manifest::{DISKS, Manifest};
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
+use os::file_id::FileId;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -43,6 +44,11 @@ pub fn place(
     }
     let data_volume = |volume| data_volumes::find(manifest.others(), volume);
     let makes_file = |volume| makes_host_disk(volume) || data_volume(volume).is_some();
+    let of_user = manifest
+        .volumes()
+        .filter(|(_, it)| data_volume(it).is_none());
+    let used = of_user.filter_map(|(name, _)| Some((name, *given.get(name)?)));
+    let used: Vec<(&str, &Path)> = used.collect();
     let mut volumes: Vec<_> = manifest.volumes().enumerate().collect();
     // An error of another volume comes before a copy that may be large.
     volumes.sort_by_key(|(_, (_, volume))| makes_file(volume));
@@ -59,7 +65,7 @@ pub fn place(
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
             (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
-                check_usable(manifest.value(), name, volume, image)?;
+                check_usable(manifest.value(), (name, volume), image, &used)?;
                 if !is_only_read(volume) {
                     check_has_no_data(&destination)?;
                 }
@@ -135,9 +141,14 @@ fn check_disk(manifest: &Manifest, disk: &NamedPath) -> Result<(), TextError> {
     fail!("--disk {name}: the VMI has no volume {name:?}; it has {names}");
 }
 
-/// Refuses an image that the guest would write to and this user cannot, or that another guest has,
-/// as QEMU would once the VM starts.
-fn check_usable(vmi: &Value, name: &str, volume: &Value, image: &Path) -> Result<(), CtlError> {
+/// Refuses an image that the guest would write to and this user cannot, or that another guest or
+/// another volume has, as QEMU would once the VM starts. `used` has the images of all volumes.
+fn check_usable(
+    vmi: &Value,
+    (name, volume): (&str, &Value),
+    image: &Path,
+    used: &[(&str, &Path)],
+) -> Result<(), CtlError> {
     let is_read = is_only_read(volume);
     let disk = find_named(vmi, DISKS, name);
     let is_shared = disk.is_some_and(|disk| is_true_at(disk, "/shareable"));
@@ -146,6 +157,15 @@ fn check_usable(vmi: &Value, name: &str, volume: &Value, image: &Path) -> Result
     if !is_read && !is_read_only && image.exists() {
         access(image, Access::WRITE_OK)
             .map_err(|error| FileError::on("write", image)(error.into()))?;
+    }
+    let is_same = |it: &&(&str, &Path)| it.0 != name && FileId::at(it.1) == FileId::at(image);
+    if !is_read
+        && !is_read_only
+        && !is_shared
+        && image.exists()
+        && let Some((other, _)) = used.iter().find(is_same)
+    {
+        fail!("the volume {other} has the same file; give one of them a copy");
     }
     if !is_read
         && !is_shared
@@ -295,15 +315,13 @@ mod tests {
 
     #[test]
     fn images_are_placed_by_kind_and_index() {
-        let (root, image) = (
-            tempfile::tempdir().unwrap(),
-            tempfile::NamedTempFile::new().unwrap(),
-        );
-        image.as_file().set_len(512).unwrap();
+        let (root, images) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let dir = VmDir::at(root.path().to_owned());
-        let file = image.path().display();
-        let disk = |name: &str| format!("{name}={file}").parse().unwrap();
-        let disks = ["root", "data"].map(disk);
+        let disks = ["root", "data"].map(|name| {
+            let image = images.path().join(name);
+            fs::write(&image, [0; 512]).unwrap();
+            format!("{name}={}", image.display()).parse().unwrap()
+        });
         assert!(place(&manifest(), &dir, &disks, |_| {}).is_empty());
         assert!(
             dir.path("/var/run/kubevirt/container-disks/disk_1.img")
@@ -323,10 +341,12 @@ mod tests {
             root.path().join("first"),
             root.path().join("second"),
         );
+        fs::write(root.path().join("root"), [0; 512]).unwrap();
         fs::write(&first, [1; 512]).unwrap();
         fs::write(&second, [2; 512]).unwrap();
         let placed = |data: &Path| {
-            let disks = ["root", "data"].map(|name| format!("{name}={}", data.display()));
+            let root = format!("root={}", root.path().join("root").display());
+            let disks = [root, format!("data={}", data.display())];
             let disks = disks.map(|disk| disk.parse().unwrap());
             let errors = place(&manifest(), &dir, &disks, |_| {});
             errors.iter().map(CtlError::chain).collect::<String>()
@@ -337,24 +357,30 @@ mod tests {
         let error = placed(&first);
         assert!(error.contains("data/disk.img has the only copy"), "{error}");
         let claim = dir.path(&PodPaths::default().claim_image("data"));
-        assert_eq!(placed(&claim), "");
-        assert_eq!(fs::read(claim).unwrap(), [2; 512]);
+        assert!(placed(&claim).contains("has the only copy"));
+        assert_eq!(fs::read(&claim).unwrap(), [2; 512]);
     }
 
     #[test]
     fn an_image_of_another_guest_is_refused_by_the_guests_name() {
         let root = tempfile::tempdir().unwrap();
-        let image = root.path().join("data.img");
-        fs::write(&image, [0; 512]).unwrap();
-        let disks = ["data", "root"].map(|name| format!("{name}={}", image.display()));
-        let disks = disks.map(|disk| disk.parse().unwrap());
+        let [image, read] = ["data.img", "root.img"].map(|name| root.path().join(name));
+        for image in [&image, &read] {
+            fs::write(image, [0; 512]).unwrap();
+        }
+        let disks = [("data", &image), ("root", &read)];
+        let disks = disks.map(|(name, image)| format!("{name}={}", image.display()));
+        let disks: [NamedPath; 2] = disks.map(|disk| disk.parse().unwrap());
+        let dir = VmDir::at(root.path().join("vm"));
+        let twin = format!("root={}", image.display()).parse().unwrap();
+        let refused = place(&manifest(), &dir, &[disks[0].clone(), twin], |_| {});
+        let refused = refused.iter().map(CtlError::chain).collect::<String>();
+        assert!(
+            refused.contains("the volume root has the same file"),
+            "{refused}"
+        );
         let errors = || {
-            let errors = place(
-                &manifest(),
-                &VmDir::at(root.path().join("vm")),
-                &disks,
-                |_| {},
-            );
+            let errors = place(&manifest(), &dir, &disks, |_| {});
             errors
                 .iter()
                 .map(CtlError::chain)
@@ -366,17 +392,18 @@ mod tests {
         let qemu =
             qemu.arg0("qemu-system-x86_64")
                 .args(["-c", "read line; :", "guest=default_one,x"]);
-        let image = fs::File::open(&image).unwrap();
+        let [image, read] = [image, read].map(|image| fs::File::open(image).unwrap());
         let mut qemu = qemu
             .stdin(std::process::Stdio::piped())
             .stdout(image)
+            .stderr(read)
             .spawn()
             .unwrap();
         let expected = format!(
             "the guest default_one has it open (QEMU is process {})",
             qemu.id()
         );
-        // Both may read the container disk.
+        // All may read the container disk.
         assert!(
             errors().ends_with(&format!("{expected}; end that VM, or give this one a copy")),
             "{}",
