@@ -233,7 +233,10 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
     // Another launcher has the same disks, and tracks them further.
     done(&home, &["migrate", "--detach"]).await;
     let error = refused(&home, &["backup", target, "--incremental"]).await;
-    assert!(error.contains("started anew or migrated since"), "{error}");
+    assert!(
+        error.contains("started anew or migrated, or a disk attached again, since"),
+        "{error}"
+    );
     let timeline = done(&home, &["timeline"]).await;
     assert!(timeline.contains("came here by a migration"), "{timeline}");
     let full = done(&home, &["backup", target, "-o", "json"]).await;

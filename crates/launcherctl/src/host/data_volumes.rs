@@ -47,8 +47,11 @@ pub fn place(
     if claim.exists() {
         let claim = absolute(claim);
         let claim = claim.display();
-        return Ok(image.map(|_| {
-            format!("{volume} is what the guest has left in {claim}; remove that to import the image again")
+        return Ok(image.map(|image| {
+            format!(
+                "{volume} is what the guest has left in {claim}, and {} is not used; remove the first to use the second",
+                image.display()
+            )
         }));
     }
     let directory = claim.parent().unwrap_or(claim);
@@ -172,7 +175,7 @@ spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 3Mi}}}}
         // The next run in the same directory keeps the guest's writes.
         fs::write(&image, [8; 512]).unwrap();
         let notes = placed(VM, root.path(), Some(&image)).unwrap();
-        assert!(notes[0].contains("import the image again"), "{notes:?}");
+        assert!(notes[0].contains("image is not used"), "{notes:?}");
         assert_eq!(claim("root")[511], 7);
     }
 

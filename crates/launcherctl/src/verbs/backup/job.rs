@@ -60,7 +60,7 @@ impl Job {
     fn not_begun(&self, error: CallError) -> CtlError {
         match &self.options.incremental {
             Some(checkpoint) => text_error!(
-                "the incremental backup has not begun. If the VM was started anew or migrated since {checkpoint}, make a full backup, without --incremental. The launcher says"
+                "the incremental backup has not begun. If the VM was started anew or migrated, or a disk attached again, since {checkpoint}, make a full backup, without --incremental. The launcher says"
             )
             .caused_by(error)
             .into(),

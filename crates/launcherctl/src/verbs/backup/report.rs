@@ -55,7 +55,9 @@ fn frozen(record: &Record) -> String {
         "Skipped" => "not frozen, because of --skip-quiesce".to_owned(),
         _ => {
             let cause = match record.message.as_str() {
-                "" => "is the guest paused, or its agent not connected?",
+                "" => {
+                    "the launcher's log has the reason, if the guest is not paused and has its agent"
+                }
                 message => message,
             };
             format!("not frozen, so a disk is as after a power cut: {cause}")
