@@ -20,6 +20,8 @@ const FIELDS: [&str; 6] = [
     "configMap",
     "pvc",
 ];
+/// KubeVirt's knows only the first.
+const SHIM_OPTIONS: [&str; 2] = ["--version", "--socket-dir"];
 const CONFIG_MAP_FIELDS: [&str; 3] = ["name", "key", "hookPath"];
 
 /// A sidecar that a VMI asks for.
@@ -122,8 +124,26 @@ impl HookSidecar {
         })
     }
 
+    /// The first option that the shim refuses. An image or a command may be another program.
+    fn unknown_option(&self) -> Option<&String> {
+        let is_shim = self.config_map.is_some() && self.image.is_empty() && self.command.is_empty();
+        let mut options = self
+            .args
+            .iter()
+            .filter(|word| is_shim && word.starts_with('-'));
+        options.find(|word| {
+            let name = word.split('=').next();
+            !name.is_some_and(|name| SHIM_OPTIONS.contains(&name))
+        })
+    }
+
     fn problem(&self) -> Option<String> {
         let versions = "v1alpha1, v1alpha2 or v1alpha3";
+        if let Some(option) = self.unknown_option() {
+            return Some(format!(
+                "args: the shim that calls the script does not know {option:?}; it knows --version, whose value is the next argument"
+            ));
+        }
         match self.version_name() {
             Some(name) if self.version().is_none() => {
                 return Some(format!(
@@ -162,6 +182,9 @@ impl ConfigMapScript {
             HOOK_PROGRAMS.contains(&file_name(path)) && directories.any(|it| it == directory);
         if self.name.is_empty() || self.key.is_empty() {
             return Some("configMap: it needs name and key".to_owned());
+        }
+        if path.is_empty() {
+            return Some("configMap: hookPath is missing".to_owned());
         }
         (!is_found).then(|| {
             format!("configMap: the shim does not find hookPath {path:?}; it calls onDefineDomain and preCloudInitIso in {SEARCH_PATH}")
@@ -223,6 +246,19 @@ mod tests {
             (
                 script("[]", path),
                 "hook sidecar 0: args: the shim that calls the script demands --version",
+            ),
+            (
+                script(r#"["--version", "v1alpha2", "--verbose"]"#, path),
+                "hook sidecar 0: args: the shim that calls the script does not know \"--verbose\"",
+            ),
+            (
+                script(r#"["--version v1alpha2"]"#, path),
+                "hook sidecar 0: args: the shim that calls the script does not know \"--version v",
+            ),
+            (script(r#"["--version=v1alpha2"]"#, path), ""),
+            (
+                script(version, ""),
+                "hook sidecar 0: configMap: hookPath is missing",
             ),
             (
                 script(version, "onDefineDomain"),

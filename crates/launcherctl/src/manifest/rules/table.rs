@@ -314,7 +314,7 @@ fn misspelt_sidecars(annotations: &Value) -> Option<String> {
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
     let text = annotations.get(HOOK_SIDECARS)?.as_str()?;
-    let problem = of_annotation(text).err().or_else(|| unknown_field(text))?;
+    let problem = unknown_field(text).or_else(|| of_annotation(text).err())?;
     Some((HOOK_SIDECARS, problem))
 }
 

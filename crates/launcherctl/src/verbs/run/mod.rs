@@ -125,15 +125,17 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         earlier.give_back()?;
     }
     match prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen) {
-        Ok(()) => refused_by_check(&text)
-            .iter()
-            .for_each(|refused| screen.note(refused)),
+        Ok(()) => refused_by_check(&text).iter().for_each(|refused| {
+            screen.note(&format!(
+                "the manifest is run, but launcherctl check refuses it: {refused}"
+            ));
+        }),
         Err(error) => {
             discard(args, &name, &dir);
             if let Some(earlier) = earlier {
                 earlier.restore(&dir);
             }
-            return Err(error);
+            return Err(with_refusal(error, refused_by_check(&text)));
         }
     }
     if let Some(earlier) = earlier {
@@ -184,10 +186,20 @@ fn refused_by_check(text: &str) -> Option<String> {
     } else {
         ""
     };
-    Some(format!(
-        "the manifest is run, but launcherctl check refuses it: {}: {}{more}",
-        first.field, first.message
-    ))
+    Some(format!("{}: {}{more}", first.field, first.message))
+}
+
+/// Adds what `check` refuses to the error of a manifest that is not run, unless it says that.
+fn with_refusal(error: CtlError, refused: Option<String>) -> CtlError {
+    let said = error.chain();
+    let is_new = |refused: &String| {
+        let (_, message) = refused.split_once(": ").unwrap_or_default();
+        !said.contains(message)
+    };
+    let refused = refused.filter(is_new);
+    let refused = refused.map(|it| format!("launcherctl check refuses the manifest: {it}"));
+    let details = error.details().iter().cloned().chain(refused).collect();
+    error.with_details(details)
 }
 
 /// Refuses an architecture that this machine can neither run nor emulate.
@@ -327,7 +339,7 @@ spec: {domain: {memory: {guest: 64Mi}, devices: {}, unknown: 1}}
 ";
         assert_eq!(refused_by_check(text), None);
         let other = refused_by_check(&text.replace("/v1", "/v2")).unwrap_or_default();
-        let expected = "check refuses it: apiVersion: \"kubevirt.io/v2\"";
-        assert!(other.contains(expected), "{other}");
+        let expected = "apiVersion: \"kubevirt.io/v2\"";
+        assert!(other.starts_with(expected), "{other}");
     }
 }
