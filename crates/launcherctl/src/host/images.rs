@@ -23,6 +23,7 @@ use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
 use os::file_id::FileId;
+use terminal::human_size;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -64,7 +65,8 @@ pub fn place(
                 let placed = data_volumes::place(name, data_volume, image, &claim);
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
-            (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
+            (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|small| {
+                small.iter().for_each(|text| note(text));
                 check_usable(manifest.value(), (name, volume), image, &used)?;
                 if !is_only_read(volume) {
                     check_has_no_data(&destination)?;
@@ -165,7 +167,10 @@ fn check_usable(
         && image.exists()
         && let Some((other, _)) = used.iter().find(is_same)
     {
-        fail!("the volume {other} has the same file; give one of them a copy");
+        fail!(
+            "{}: the volumes {name} and {other} cannot have one file; give one of them a copy",
+            image.display()
+        );
     }
     if !is_read
         && !is_shared
@@ -246,18 +251,31 @@ fn makes_host_disk(volume: &Value) -> bool {
     text_at(volume, "/hostDisk/type") == "DiskOrCreate"
 }
 
-/// Makes the user's file if it is missing and the VMI says `DiskOrCreate`.
-fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
-    if !makes_host_disk(volume) || image.exists() {
-        return Ok(());
+/// Makes the user's file if it is missing and the VMI says `DiskOrCreate`. Returns a note if one is
+/// smaller than the VMI says, as nobody makes it larger.
+fn make_host_disk(volume: &Value, image: &Path) -> Result<Option<String>, CtlError> {
+    if !makes_host_disk(volume) {
+        return Ok(None);
     }
     let capacity = Quantity::deserialize(copy_at(volume, "/hostDisk/capacity"));
     let bytes = capacity.ok().and_then(|capacity| capacity.value().ok());
-    let Some(bytes) = bytes.and_then(|bytes| u64::try_from(bytes).ok()) else {
+    let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
+    if let Ok(metadata) = image.metadata() {
+        let (is, wanted) = (metadata.len(), bytes.unwrap_or_default());
+        let file = image.display();
+        return Ok((metadata.is_file() && is < wanted).then(|| {
+            format!(
+                "{file} keeps its {}; truncate -s {wanted} {file} makes it as large as the VMI says",
+                human_size(is)
+            )
+        }));
+    }
+    let Some(bytes) = bytes else {
         fail!("hostDisk.capacity is missing or not a size; e.g. 10Gi");
     };
     let file = fs::File::create_new(image).map_err(FileError::on("make", image))?;
-    Ok(file.set_len(bytes).map_err(FileError::on("size", image))?)
+    file.set_len(bytes).map_err(FileError::on("size", image))?;
+    Ok(None)
 }
 
 /// Checks a user's image and links it for the VM, as [`link_image`] does.
@@ -304,6 +322,7 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
     use std::os::unix::process::CommandExt;
 
     fn manifest() -> Manifest {
@@ -376,7 +395,7 @@ mod tests {
         let refused = place(&manifest(), &dir, &[disks[0].clone(), twin], |_| {});
         let refused = refused.iter().map(CtlError::chain).collect::<String>();
         assert!(
-            refused.contains("the volume root has the same file"),
+            refused.contains("the volumes data and root cannot have one file"),
             "{refused}"
         );
         let errors = || {
@@ -453,6 +472,12 @@ mod tests {
         let linked = dir.path(&format!("{CLAIM_DIR}/data/disk.img"));
         let (file, linked) = (file.metadata().unwrap(), linked.metadata().unwrap());
         assert_eq!((file.len(), file.ino()), (1 << 20, linked.ino()));
+        let volume = json!({"hostDisk": {"type": "DiskOrCreate", "capacity": "2Mi"}});
+        let note = make_host_disk(&volume, &root.path().join("new.img")).unwrap();
+        assert!(
+            note.unwrap()
+                .contains("new.img keeps its 1 MiB; truncate -s 2097152 ")
+        );
     }
 
     #[test]

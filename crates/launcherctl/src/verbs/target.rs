@@ -16,7 +16,7 @@ use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, RegistryError, VmDir};
 use crate::host::remains;
 use crate::json::text_at;
-use crate::manifest::{self, Manifest, in_manifest};
+use crate::manifest::{self, Manifest, Problem, Severity, in_manifest};
 use crate::view::output::{Line, say};
 use client::Client;
 use client::running::{check_runs, no_domain};
@@ -227,7 +227,13 @@ fn identity(Domain { meta, .. }: &Domain) -> Value {
 pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
     let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
-    Manifest::parse(&text).map_err(in_manifest(file))
+    let manifest = Manifest::parse(&text).map_err(in_manifest(file))?;
+    if let Some(refused) = refused_by_check(&text) {
+        say(Line::Problem(format!(
+            "warning: launcherctl check refuses the manifest: {refused}"
+        )));
+    }
+    Ok(manifest)
 }
 
 /// The text of a manifest; `-` is standard input.
@@ -255,6 +261,26 @@ pub fn warn_of_unknown_fields(file: &Path, text: &str) {
             display_name(file)
         )));
     }
+}
+
+/// The first of the problems for which `check` refuses a manifest that can be used here. Unknown
+/// fields have been named.
+pub fn refused_by_check(text: &str) -> Option<String> {
+    let unknown = manifest::unknown_fields(text);
+    let is_known = |it: &Problem| {
+        unknown
+            .iter()
+            .any(|line| line.contains(&format!(" {}:", it.field)))
+    };
+    let errors = manifest::problems(text).into_iter();
+    let mut errors = errors.filter(|it| it.severity == Severity::Error && !is_known(it));
+    let first = errors.next()?;
+    let more = if errors.next().is_some() {
+        ", and more"
+    } else {
+        ""
+    };
+    Some(format!("{}: {}{more}", first.field, first.message))
 }
 
 /// Why the launcher of a VM of `run` does not answer; `None` for another launcher, as in a pod.
@@ -337,4 +363,22 @@ fn in_pod() -> Option<VmDir> {
     let program = Path::new(first.first()?).file_name()?;
     let is_pod = program == "virt-launcher-monitor" || program == "virt-launcher";
     is_pod.then(|| VmDir::at("/".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_check_refuses_is_named_but_unknown_fields() {
+        let text = "apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: a}
+spec: {domain: {memory: {guest: 64Mi}, devices: {}, unknown: 1}}
+";
+        assert_eq!(refused_by_check(text), None);
+        let other = refused_by_check(&text.replace("/v1", "/v2")).unwrap_or_default();
+        let expected = "apiVersion: \"kubevirt.io/v2\"";
+        assert!(other.starts_with(expected), "{other}");
+    }
 }

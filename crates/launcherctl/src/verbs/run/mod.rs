@@ -24,7 +24,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::screen::Screen;
-use super::target::{read_manifest_text, warn_of_unknown_fields};
+use super::target::{read_manifest_text, refused_by_check, warn_of_unknown_fields};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
@@ -40,9 +40,7 @@ use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::json::is_true_at;
 use crate::manifest::config_data::NamedPath;
-use crate::manifest::{
-    self, Manifest, ManifestError, Problem, Severity, host_architecture, in_conversion, in_manifest,
-};
+use crate::manifest::{Manifest, ManifestError, host_architecture, in_conversion, in_manifest};
 use crate::view::output::Format;
 use attach::{Attachment, Outcome, SupervisorError};
 pub use incoming::{Incoming, receive};
@@ -167,26 +165,6 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     result
-}
-
-/// The first of the problems for which `check` refuses a manifest that can be started here. Unknown
-/// fields have been named.
-fn refused_by_check(text: &str) -> Option<String> {
-    let unknown = manifest::unknown_fields(text);
-    let is_known = |it: &Problem| {
-        unknown
-            .iter()
-            .any(|line| line.contains(&format!(" {}:", it.field)))
-    };
-    let errors = manifest::problems(text).into_iter();
-    let mut errors = errors.filter(|it| it.severity == Severity::Error && !is_known(it));
-    let first = errors.next()?;
-    let more = if errors.next().is_some() {
-        ", and more"
-    } else {
-        ""
-    };
-    Some(format!("{}: {}{more}", first.field, first.message))
 }
 
 /// Adds what `check` refuses to the error of a manifest that is not run, unless it says that.
@@ -324,22 +302,4 @@ fn discard(args: &RunArgs, name: &str, dir: &VmDir) {
         crate::host::vm_dir::remove_secrets(dir);
     }
     registry::remove(name, dir);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_only_check_refuses_is_named_but_unknown_fields() {
-        let text = "apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: a}
-spec: {domain: {memory: {guest: 64Mi}, devices: {}, unknown: 1}}
-";
-        assert_eq!(refused_by_check(text), None);
-        let other = refused_by_check(&text.replace("/v1", "/v2")).unwrap_or_default();
-        let expected = "apiVersion: \"kubevirt.io/v2\"";
-        assert!(other.starts_with(expected), "{other}");
-    }
 }
