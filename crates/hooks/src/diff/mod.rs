@@ -113,12 +113,18 @@ impl<'t> Comparison<'t> {
         let old = numbering.siblings(before, &mut self.namespaces);
         let new = numbering.siblings(after, &mut self.namespaces);
         drop(numbering);
-        let mut unpaired: HashMap<_, _> = old.iter().map(|it| (it.key, it.element)).collect();
+        let places = old.iter().enumerate();
+        let mut unpaired: HashMap<_, _> = places
+            .map(|(place, it)| (it.key, (place, it.element)))
+            .collect();
+        let mut paired: HashMap<_, Vec<(usize, Label<'t>)>> = HashMap::new();
         for Sibling { key, element } in new {
             let child = after.child(element, &mut self.namespaces);
-            let path = path.child(Label::new(&child, key.1));
+            let label = Label::new(&child, key.1);
+            let path = path.child(label);
             match unpaired.remove(&key) {
-                Some(other) => {
+                Some((place, other)) => {
+                    paired.entry(label.name).or_default().push((place, label));
                     let other = before.child(other, &mut self.namespaces);
                     self.compare(&other, &child, path)?;
                 }
@@ -131,7 +137,35 @@ impl<'t> Comparison<'t> {
                 self.removed(path.child(Label::new(&child, key.1)).to_string())?;
             }
         }
-        ControlFlow::Continue(())
+        let moved = paired.into_values();
+        let mut moved: Vec<_> = moved
+            .filter(|it| !it.is_sorted_by_key(|(place, _)| *place))
+            .collect();
+        moved.sort_by_key(|it| it.first().map(|(place, _)| *place));
+        moved.iter().try_for_each(|it| self.moved(it, path))
+    }
+
+    /// The order of siblings of one name has changed, by which libvirt gives them addresses. They
+    /// have the places that they had before.
+    fn moved(&mut self, now: &[(usize, Label<'t>)], path: Path<'_, 't>) -> ControlFlow<()> {
+        const MAX_SHOWN: usize = 4;
+        let mut before = now.to_vec();
+        before.sort_unstable_by_key(|(place, _)| *place);
+        let is_same = |(now, before): &(&(usize, _), &(usize, _))| now.0 == before.0;
+        let same = now.iter().zip(&before).take_while(is_same).count();
+        let order = |siblings: &[(usize, Label<'t>)]| {
+            let shown = siblings.iter().skip(same).take(MAX_SHOWN);
+            let labels: Vec<String> = shown.map(|(_, label)| label.to_string()).collect();
+            truncated(&labels.join(", "))
+        };
+        let Some((_, label)) = now.first() else {
+            return ControlFlow::Continue(());
+        };
+        self.changes.push(Change::Changed {
+            path: format!("order of {}", path.child(label.of_name())),
+            before: order(&before),
+            after: order(now),
+        })
     }
 
     /// An element that has nothing but others inside, such as `qemu:commandline`, says nothing.
@@ -272,6 +306,22 @@ mod tests {
                 "- disk[vda]"
             ]
         );
+    }
+
+    #[test]
+    fn another_order_of_elements_of_one_name_is_a_change() {
+        let before = "<d><a/><i name='x'/><i name='y'/><i name='z'/></d>";
+        let after = "<d><i name='x'/><i name='z'/><a/><i name='y' new='1'/></d>";
+        assert_eq!(
+            lines(before, after),
+            [
+                r#"+ i[y]@new: "1""#,
+                r#"~ order of i: "i[y], i[z]" → "i[z], i[y]""#
+            ]
+        );
+        // Which one is removed or new does not matter.
+        let other = "<d><i name='w'/><i name='y'/><i name='z'/><a/></d>";
+        assert_eq!(lines(before, other), ["+ i[w]: \"name=w\"", "- i[x]"]);
     }
 
     #[test]

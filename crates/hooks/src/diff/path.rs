@@ -14,7 +14,7 @@ const MAX_PATH_CHARS: usize = 240;
 /// An element's label among its siblings: `name`, `name[identity]`, and `#2`, `#3` for repetitions.
 #[derive(Debug, Clone, Copy)]
 pub struct Label<'t> {
-    name: Name<'t>,
+    pub name: Name<'t>,
     identity: Option<Identity<'t>>,
     number: usize,
 }
@@ -26,6 +26,15 @@ impl<'t> Label<'t> {
             name: element.name,
             identity: Identity::of(element.name, element.element),
             number,
+        }
+    }
+
+    /// The label of all siblings with its name.
+    pub fn of_name(self) -> Self {
+        Self {
+            identity: None,
+            number: 1,
+            ..self
         }
     }
 }
