@@ -98,8 +98,10 @@ pub fn no_cloud() -> Value {
     json!({
         "DataSource": "noCloud",
         "NoCloudMetaData": {"instance-id": "check.default", "local-hostname": "check"},
+        "ConfigDriveMetaData": null,
         "UserData": "#cloud-config\nhostname: check\n",
         "NetworkData": "",
+        "DevicesData": null,
         "VolumeName": "cloud-init",
     })
 }
@@ -115,6 +117,7 @@ pub fn config_drive() -> Value {
         },
         "UserData": "#cloud-config\nhostname: check\n",
         "NetworkData": "",
+        "DevicesData": null,
         "VolumeName": "cloud-init",
     })
 }
