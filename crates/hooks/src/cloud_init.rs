@@ -86,12 +86,29 @@ pub struct CloudInitForms {
     pub cloud_init_no_cloud_source: Bytes,
 }
 
+/// What a script has done wrong.
+fn hint(begin: &str, error: &serde_json::Error) -> String {
+    if !begin.starts_with('{') {
+        return format!(
+            ": it begins with {begin:?}; a script's standard output has the answer only"
+        );
+    }
+    match error.to_string().as_str() {
+        text if text.starts_with("control character") => {
+            "; echo of sh makes line breaks of \\n, which printf '%s\\n' \"$4\" leaves".to_owned()
+        }
+        text if text.starts_with("key must be a string") => {
+            "; Python prints a dictionary with single quotes, json.dumps makes JSON of it"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloudInitError {
-    #[error(
-        "{field} is not JSON: it begins with {begin:?}; a script's standard output has the answer only"
-    )]
+    #[error("{field} is not JSON{}", hint(begin, source))]
     Json {
         field: &'static str,
         begin: String,
@@ -524,7 +541,13 @@ mod tests {
                 "cloudInitData has no NoCloudMetaData or ",
             ),
             ("", "{}", "neither userData"),
-            ("{", "", "cloudInitData is not JSON: it begins with \"{\"; "),
+            ("{", "", "cloudInitData is not JSON: EOF"),
+            ("{'a': 1}", "", "json.dumps makes JSON of it: key must"),
+            (
+                "{\"a\": \"x\ny\"}",
+                "",
+                "which printf '%s\\n' \"$4\" leaves: control",
+            ),
             ("go\n{}", "", "it begins with \"go\"; "),
             ("", "[]", "cloudInitNoCloudSource is not a JSON object"),
         ] {
