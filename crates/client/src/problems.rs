@@ -430,7 +430,8 @@ fn memory_short(facts: &Facts) -> Option<Problem> {
 
 fn image_removed(facts: &Facts) -> Option<Problem> {
     let image = facts.removed_image.as_ref()?;
-    let (cause, next) = image.explained();
+    let has_launcher = !matches!(facts.condition, Condition::Lost(_));
+    let (cause, next) = image.explained(has_launcher);
     let what = match image.is_replaced {
         true => "a disk's image was replaced",
         false => "a disk's image was removed",

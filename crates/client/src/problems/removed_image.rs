@@ -25,9 +25,9 @@ pub enum LastOfImage {
 }
 
 impl RemovedImage {
-    /// What is wrong, and what brings the image back.
+    /// What is wrong, and what brings the image back. Without a launcher nobody can pause the guest.
     #[must_use]
-    pub fn explained(&self) -> (String, String) {
+    pub fn explained(&self, has_launcher: bool) -> (String, String) {
         let Self { volume, file, .. } = self;
         let name = match self.is_replaced {
             true => format!("{file}.guest"),
@@ -41,13 +41,14 @@ impl RemovedImage {
                     link.display()
                 ),
             ),
-            LastOfImage::Open(open) => (
-                "only QEMU has",
-                format!(
-                    "pause the guest, copy it (cp {} {file}.guest), and do not resume it",
-                    open.display()
-                ),
-            ),
+            LastOfImage::Open(open) => ("only QEMU has", {
+                let pid = open.iter().nth(2).unwrap_or_default().to_string_lossy();
+                let copy = format!("copy it (cp {} {file}.guest)", open.display());
+                match has_launcher {
+                    true => format!("pause the guest, {copy}, and do not resume it"),
+                    false => format!("stop QEMU (kill -STOP {pid}) and {copy}"),
+                }
+            }),
             LastOfImage::OtherName(now) => {
                 let now = match now {
                     Some(now) => now.display().to_string(),

@@ -83,7 +83,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
 pub fn check_images(name: &str, dir: &VmDir) -> Result<(), TextError> {
     let removed = find_removed(dir, || remains::guest(dir.root()));
     if let Some(image) = removed.filter(RemovedImage::is_lost) {
-        let (cause, remedy) = image.explained();
+        let (cause, remedy) = image.explained(dir.is_running());
         fail!("{cause}; {remedy}, launcherctl stop {name} --force ends the VM without it");
     }
     Ok(())

@@ -31,9 +31,18 @@ pub struct Failure {
     pub name: String,
     pub namespace: String,
     pub uid: String,
+    /// What has become of the user's images.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl Failure {
+    /// The reason and the notes.
+    pub fn text(&self) -> String {
+        let parts = std::iter::once(&self.reason).chain(&self.notes);
+        parts.map(String::as_str).collect::<Vec<_>>().join("; ")
+    }
+
     /// Loads the failure of the VM in `dir`, if it has failed.
     pub fn load(dir: &VmDir) -> Option<Self> {
         dir.load(FAILURE_FILE).ok()
@@ -45,9 +54,9 @@ pub fn time(dir: &VmDir) -> Option<i64> {
     Some(dir.path(FAILURE_FILE).metadata().ok()?.mtime())
 }
 
-/// Removes the files for running the VM and leaves `reason`. Returns false if there is nothing to
+/// Removes the files for running the VM and leaves `reason` and `notes`. Returns false if there is nothing to
 /// leave, as the launcher has logged nothing.
-pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
+pub fn leave(dir: &VmDir, vmi: &Value, reason: String, notes: Vec<String>) -> bool {
     let has_content = |log: &PathBuf| log.metadata().is_ok_and(|it| it.len() > 0);
     if !logs(dir).iter().any(has_content) {
         return false;
@@ -58,6 +67,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
         name: of_vmi("/metadata/name"),
         namespace: of_vmi("/metadata/namespace"),
         uid: of_vmi("/metadata/uid"),
+        notes,
     };
     keep_console_log(dir, &failure.uid);
     if dir.is_temporary() {
@@ -126,7 +136,8 @@ mod tests {
         fs::write(dir.path(TEMPORARY), "").unwrap();
         fs::write(dir.log_file(), "").unwrap();
         let vmi = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}});
-        let leave = || leave(&dir, &vmi, "it has crashed".to_owned());
+        let notes = || vec!["the image is elsewhere".to_owned()];
+        let leave = || leave(&dir, &vmi, "it has crashed".to_owned(), notes());
         assert!(!leave() && Failure::load(&dir).is_none(), "no log");
         fs::write(dir.log_file(), "{}\n").unwrap();
         let console = dir.path(&PodPaths::default().serial_log("u"));
@@ -142,8 +153,8 @@ mod tests {
         );
         let failure = Failure::load(&dir).unwrap();
         assert_eq!(
-            (&*failure.name, &*failure.reason),
-            ("web", "it has crashed")
+            (&*failure.name, &*failure.text()),
+            ("web", "it has crashed; the image is elsewhere")
         );
         // Kept in place of QEMU's log.
         let mut log = ConsoleLog::create(&dir);
@@ -170,7 +181,7 @@ mod tests {
         let expected = ["log/qemu/default_web.log", "passt.log"].map(|file| dir.path(file));
         assert_eq!(logs(&dir), expected);
         fs::write(dir.path(TEMPORARY), "").unwrap();
-        assert!(leave(&dir, &json!({}), String::new()));
+        assert!(leave(&dir, &json!({}), String::new(), Vec::new()));
         assert_eq!(logs(&dir), expected);
         assert!(!dir.path("vmi.json").exists());
     }
@@ -187,7 +198,7 @@ mod tests {
             fs::create_dir_all(dir.path(path)).unwrap();
         }
         fs::write(dir.log_file(), "{}\n").unwrap();
-        assert!(leave(&dir, &json!({}), String::new()));
+        assert!(leave(&dir, &json!({}), String::new(), Vec::new()));
         assert!(!dir.path("var/run/kubevirt-private/secret").exists());
         let cloud_init = "var/run/kubevirt-ephemeral-disks/cloud-init-data";
         assert!(!dir.path(cloud_init).exists());

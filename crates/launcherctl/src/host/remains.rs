@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use super::failure::{self, Failure};
 use super::registry::{self, CONTROL_SOCKET, RegistryError, TEMPORARY, VmDir};
-use super::{home, network, vm_dir};
+use super::{home, last_images, network, vm_dir};
 use crate::files::FileError;
 use crate::json::text_at;
 use crate::reports::notify_server::notify_socket;
@@ -129,11 +129,13 @@ impl Earlier {
     }
 
     /// Moves its disks to the directory of `--root` that it has left by a migration, if it has.
+    /// Returns notes on the user's images.
     ///
     /// # Errors
     /// One cannot be moved.
-    pub fn give_back(&self) -> Result<(), FileError> {
-        home::give_back(&self.dir)
+    pub fn give_back(&self) -> Result<Vec<String>, FileError> {
+        home::give_back(&self.dir)?;
+        Ok(image_notes(&self.dir))
     }
 
     /// Ends its processes and removes its files, as the VM in `next` is about to start. Keeps the
@@ -156,6 +158,14 @@ impl Earlier {
             // The error of the VM that is not started matters more than one here.
             let _ = registry::add(&self.name, &self.dir);
         }
+    }
+}
+
+/// What has become of the user's images, as a VM that has failed or is lost is about to be removed.
+pub fn image_notes(dir: &VmDir) -> Vec<String> {
+    match Failure::load(dir) {
+        Some(failure) => failure.notes,
+        None => last_images::give_back(dir).unwrap_or_default(),
     }
 }
 

@@ -136,12 +136,13 @@ impl VmStatus {
 
 async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
     if let Some(failure) = Failure::load(dir) {
+        let text = failure.text();
         let failed = VmStatus {
             name: name.to_owned(),
             namespace: failure.namespace,
             uid: failure.uid,
             state: FAILED.to_owned(),
-            reason: Some(failure.reason),
+            reason: Some(text),
             root: absolute(dir.root()),
             log: Some(absolute(&dir.log_file())),
             console_log: existing(&console_log_file(dir)),

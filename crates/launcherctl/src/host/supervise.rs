@@ -78,26 +78,26 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
             chain(&error)
         ));
     }
-    match last_images::give_back(&dir) {
-        Ok(notes) => notes.iter().for_each(|text| progress.note(text)),
-        Err(image) => progress.note(&format!(
-            "the last link to an image is {}, which stays with its directory",
-            image.display()
-        )),
-    }
+    let notes = last_images::give_back(&dir).unwrap_or_else(|image| {
+        let image = image.display();
+        vec![format!(
+            "the last link to an image is {image}, which stays with its directory"
+        )]
+    });
+    notes.iter().for_each(|text| progress.note(text));
     let last = match result {
         Ok(last) => {
             remains::forget(vm.name(), &dir);
             last
         }
-        Err(error) => failed(error, kills() > before, vm),
+        Err(error) => failed(error, kills() > before, vm, notes),
     };
     control.finish(last).await;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Removes the files for running the VM, and leaves the reason of its failure.
-fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>) -> Update {
+fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>, notes: Vec<String>) -> Update {
     let error = match memory_ran_out {
         true => text_error!("memory ran out, and the kernel killed a process of the VM's cgroup (raise its memory.max, or lower spec.domain.memory.guest)").caused_by(error.into_source()).into(),
         false => error,
@@ -106,7 +106,7 @@ fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>) -> Update {
     let reason = reason(&error, &dir.log_file());
     let error = with_log(error, &dir.log_file());
     let (message, mut details) = (error.chain(), error.details().to_vec());
-    if failure::leave(dir, vm.vmi, reason) {
+    if failure::leave(dir, vm.vmi, reason, notes) {
         details.push(format!(
             "launcherctl status {name} shows this again; launcherctl stop {name} removes it"
         ));

@@ -18,7 +18,6 @@ use crate::error::{CtlError, fail};
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::facts::check_images;
 use crate::host::failure::Failure;
-use crate::host::last_images;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::host::remains::{self, forget};
 use crate::json::text_at;
@@ -227,9 +226,8 @@ async fn stop_unsupervised(
     }
     let log = (!dir.is_temporary()).then(|| dir.log_file());
     let is_temporary = dir.is_temporary();
-    if let Ok(notes) = last_images::give_back(dir) {
-        notes.iter().for_each(|text| screen.note(text));
-    }
+    let notes = remains::image_notes(dir);
+    notes.iter().for_each(|text| screen.note(text));
     forget(name, dir);
     let what = if was_shut_down {
         "has ended; it had no supervisor"

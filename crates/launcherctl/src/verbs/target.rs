@@ -286,8 +286,9 @@ pub fn refused_by_check(text: &str) -> Option<String> {
 /// Why the launcher of a VM of `run` does not answer; `None` for another launcher, as in a pod.
 fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
     let why = match Failure::load(dir) {
-        Some(Failure { name, reason, .. }) => {
-            format!("{name} has failed: {reason}; launcherctl status {name} says more")
+        Some(failure) => {
+            let (name, text) = (&failure.name, failure.text());
+            format!("{name} has failed: {text}; launcherctl status {name} says more")
         }
         None if !dir.is_of_run() => return None,
         None if dir.is_supervised() => {

@@ -120,7 +120,8 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     // At the end of this function the VM has a supervisor, or does not exist.
     let (dir, _starting) = crate::host::vm_dir::create(&name, args.root.as_deref())?;
     if let Some(earlier) = &earlier {
-        earlier.give_back()?;
+        let notes = earlier.give_back()?;
+        notes.iter().for_each(|text| screen.note(text));
     }
     match prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen) {
         Ok(()) => refused_by_check(&text).iter().for_each(|refused| {
