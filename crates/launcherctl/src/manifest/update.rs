@@ -112,6 +112,24 @@ impl Manifest {
         kept
     }
 
+    /// Restores the capacity of host disks: nobody gives a file that is there another size. Returns
+    /// the names of those with another one.
+    pub fn keep_host_disks(&mut self, sent: &Value) -> Vec<String> {
+        let mut kept = Vec::new();
+        for volume in list_mut(&mut self.vmi, VOLUMES) {
+            let name = text_at(volume, "/name").to_owned();
+            let before = find_named(sent, VOLUMES, &name);
+            let before = before.and_then(|it| it.pointer("/hostDisk/capacity"));
+            if let (Some(before), Some(now)) = (before, volume.pointer_mut("/hostDisk/capacity"))
+                && now != before
+            {
+                *now = before.clone();
+                kept.push(name);
+            }
+        }
+        kept
+    }
+
     /// Restores plugged-in disks that have another bus here: the running guest would lose a disk that
     /// it has mounted. Returns their names.
     pub fn keep_plugged_disks(&mut self, sent: &Value) -> Vec<String> {
@@ -208,6 +226,15 @@ mod tests {
             vmi,
             others: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_host_disk_keeps_its_capacity() {
+        let vmi = |size: &str| json!({"spec": {"volumes": [{"name": "h", "hostDisk": {"capacity": size}}]}});
+        let mut update = manifest(vmi("2Mi"));
+        assert_eq!(update.keep_host_disks(&vmi("1Mi")), ["h"]);
+        assert_eq!(update.vmi, vmi("1Mi"));
+        assert_eq!(update.keep_host_disks(&vmi("1Mi")), [""; 0]);
     }
 
     #[test]

@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 
 use super::target::{Target, TargetError, last_vmi, read_manifest, vm_name};
 use crate::error::CtlError;
-use crate::host::config_data;
 use crate::host::network::notes_of_links;
 use crate::host::registry::{self, VmDir};
 use crate::host::sidecars;
 use crate::host::start_args::SuperviseArgs;
+use crate::host::{config_data, data_volumes, images};
 use crate::json::{list_at, push, text_at, text_or_dash};
 use crate::manifest::config_data::Reference;
 use crate::manifest::{DISKS, Manifest, ManifestError, in_manifest};
 use crate::view::output::{Format, Line, answer, say};
 use client::Client;
+use terminal::human_size;
 use terminal::progress::waiting;
 use terminal::table;
 
@@ -111,6 +112,11 @@ fn as_update(
         for name in update.keep_plugged_volumes(sent) {
             restart.push(restart_of("volumes", &name, KEPT_PLUGGED));
         }
+        for name in update.keep_host_disks(sent) {
+            say(format!(
+                "the host disk {name} keeps its size: neither a sync nor a restart changes its file"
+            ));
+        }
         for name in update.keep_plugged_disks(sent) {
             restart.push(restart_of("domain.devices.disks", &name, KEPT_BUS));
         }
@@ -142,7 +148,26 @@ fn changed_data(manifest: &Manifest, dir: &VmDir) -> Result<Vec<Value>, CtlError
     let sidecars = sidecars::programs(manifest.value(), &args.unwrap_or_default());
     let sidecars = sidecars.unwrap_or_default();
     let changed = config_data::changed(manifest, &sidecars, dir)?;
-    Ok(changed.iter().map(in_plan).collect())
+    let data = changed.iter().map(in_plan);
+    Ok(data.chain(grown_disks(manifest, dir)).collect())
+}
+
+/// The copies of DataVolumes that the next run makes larger, in a plan's format.
+fn grown_disks(manifest: &Manifest, dir: &VmDir) -> impl Iterator<Item = Value> {
+    manifest
+        .volumes()
+        .enumerate()
+        .filter_map(|(index, (name, volume))| {
+            let wanted = data_volumes::size(data_volumes::find(manifest.others(), volume)?)?;
+            let disk = images::destination(dir, index, name, volume)?;
+            let is = disk.metadata().ok()?.len();
+            let why = format!(
+                ": its DataVolume grows from {} to {}",
+                human_size(is),
+                human_size(wanted)
+            );
+            (is < wanted).then(|| restart_of("volumes", name, &why))
+        })
 }
 
 /// Why a device of the start does not change.
