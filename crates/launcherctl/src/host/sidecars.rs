@@ -63,8 +63,14 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
             Some(script) => format!("ConfigMap {}", script.name),
             None => format!("image {}", sidecar.image),
         });
+        let needed = match images {
+            0 => "give a program for each of them, or none: a ConfigMap's script needs none",
+            _ => {
+                "only a cluster runs images: give a program or an image's directory for each image with --sidecar (a ConfigMap's script needs none)"
+            }
+        };
         fail!(
-            "the VMI has {} ({}), and --sidecar gives {count}; only a cluster runs images: give a program or an image's directory for each image with --sidecar (a ConfigMap's script needs none), or leave all out with --no-sidecars",
+            "the VMI has {} ({}), and --sidecar gives {count}; {needed}, or leave all out with --no-sidecars",
             counted(wanted.len(), "hook sidecar"),
             described.collect::<Vec<_>>().join(", ")
         );
