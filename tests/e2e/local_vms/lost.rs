@@ -145,6 +145,16 @@ async fn laptop_with_a_claim() -> (Laptop, PathBuf, PathBuf, StopAll) {
 async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     let (laptop, home, image, _stop) = laptop_with_a_claim().await;
 
+    let added = laptop.path("added.img");
+    std::fs::write(&added, [6; 1 << 20]).unwrap();
+    let file = added.to_str().unwrap();
+    done(&home, &["addvolume", "added", "--file", file]).await;
+    std::fs::remove_file(&added).unwrap();
+    let status = done(&home, &["status"]).await;
+    assert!(status.contains("of volume added"), "{status}");
+    done(&home, &["removevolume", "added"]).await;
+    assert_eq!(std::fs::read(&added).unwrap(), [6; 1 << 20]);
+
     std::fs::remove_file(&image).unwrap();
     let expected = format!(
         "the VM has the last link to {} of volume data",

@@ -24,20 +24,32 @@ const MAX_BESIDE: usize = 10_000;
 /// the directory is about to go. Returns notes for the user, or the image that has to stay.
 pub fn give_back(dir: &VmDir) -> Result<Vec<String>, PathBuf> {
     let args = SuperviseArgs::load(dir).unwrap_or_default();
-    let mut notes = Vec::new();
-    for (volume, file) in &args.files {
-        let place = match last_link(dir, volume) {
-            Some(link) => Some(link_beside(&link, file).ok_or(link)?),
-            None => other_name(dir, &args, volume).flatten(),
-        };
-        if let Some(place) = place {
-            let place = place.display();
-            notes.push(format!(
-                "the image of volume {volume}, which was removed or replaced, is {place}"
-            ));
-        }
-    }
-    Ok(notes)
+    let notes = args.files.keys();
+    let notes = notes.map(|volume| give_back_volume(dir, &args, volume));
+    Ok(notes
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .collect())
+}
+
+/// Like [`give_back`], of one volume.
+pub fn give_back_volume(
+    dir: &VmDir,
+    args: &SuperviseArgs,
+    volume: &str,
+) -> Result<Option<String>, PathBuf> {
+    let Some(file) = args.files.get(volume) else {
+        return Ok(None);
+    };
+    let place = match last_link(dir, volume) {
+        Some(link) => Some(link_beside(&link, file).ok_or(link)?),
+        None => other_name(dir, args, volume).flatten(),
+    };
+    Ok(place.map(|place| {
+        let place = place.display();
+        format!("the image of volume {volume}, which was removed or replaced, is {place}")
+    }))
 }
 
 /// The first image that was removed or replaced. `qemu` is the PID of the VM's QEMU.

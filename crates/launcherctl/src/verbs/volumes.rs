@@ -17,6 +17,7 @@ use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
 use crate::host::images::{check_has_no_data, give_image, link_image};
+use crate::host::last_images::give_back_volume;
 use crate::host::registry::VmDir;
 use crate::host::start_args::SuperviseArgs;
 use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
@@ -199,6 +200,17 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     )
     .await?;
     vm.store(&vmi)?;
+    let start = SuperviseArgs::load(dir);
+    if let Ok(start) = &start {
+        match give_back_volume(dir, start, &args.name) {
+            Ok(note) => note.into_iter().for_each(say),
+            Err(image) => fail!(
+                "{} is detached, and {} is all that is left of its image, which was removed: move it away",
+                args.name,
+                image.display()
+            ),
+        }
+    }
     // Removes only the hard link; the user's own file stays. In a pod, virt-handler owns its
     // mounts.
     let image = image_path(dir, &args.name);
@@ -208,7 +220,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     {
         return Err(FileError::on("remove", image)(error).into());
     }
-    if let Ok(mut start) = SuperviseArgs::load(dir) {
+    if let Ok(mut start) = start {
         start.remove_file(&args.name);
         start.store(dir)?;
     }
