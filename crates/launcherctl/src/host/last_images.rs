@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::home;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
+use crate::error::{TextError, fail};
 use crate::files::absolute;
 use api::pod_paths::PodPaths;
 use client::problems::{LastOfImage, RemovedImage};
@@ -55,22 +56,51 @@ pub fn give_back_volume(
 /// The first image that was removed or replaced. `qemu` is the PID of the VM's QEMU.
 pub fn find_removed(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Option<RemovedImage> {
     let args = SuperviseArgs::load(dir).ok()?;
-    args.files.iter().find_map(|(volume, file)| {
-        let open = || open_without_name(dir, args.file_ids.get(volume)?, volume, qemu()?);
-        let last = match last_link(dir, volume) {
-            Some(link) => LastOfImage::Link(absolute(&link)),
-            None => match open() {
-                Some(open) => LastOfImage::Open(open),
-                None => LastOfImage::OtherName(other_name(dir, &args, volume)?),
-            },
-        };
-        Some(RemovedImage {
-            volume: volume.clone(),
-            file: file.clone(),
-            is_replaced: Path::new(file).exists(),
-            last,
-        })
+    let mut volumes = args.files.keys();
+    volumes.find_map(|volume| removed_of_volume(dir, &args, volume, &qemu))
+}
+
+/// Like [`find_removed`], of one volume.
+pub fn removed_of_volume(
+    dir: &VmDir,
+    args: &SuperviseArgs,
+    volume: &str,
+    qemu: impl Fn() -> Option<i32>,
+) -> Option<RemovedImage> {
+    let file = args.files.get(volume)?;
+    let open = || open_without_name(dir, args.file_ids.get(volume)?, volume, qemu()?);
+    let last = match last_link(dir, volume) {
+        Some(link) => LastOfImage::Link(absolute(&link)),
+        None => match open() {
+            Some(open) => LastOfImage::Open(open),
+            None => LastOfImage::OtherName(other_name(dir, args, volume)?),
+        },
+    };
+    Some(RemovedImage {
+        volume: volume.to_owned(),
+        file: file.clone(),
+        is_replaced: Path::new(file).exists(),
+        last,
     })
+}
+
+/// Refuses to give a VM's images to another launcher if a symbolic link would lead it to another
+/// file than QEMU has open, or to none.
+///
+/// # Errors
+/// An image is not at its place.
+pub fn check_links(dir: &VmDir) -> Result<(), TextError> {
+    let args = SuperviseArgs::load(dir).unwrap_or_default();
+    for (volume, id) in &args.file_ids {
+        let leads_elsewhere = |it: PathBuf| it.is_symlink() && FileId::at(&it) != Some(*id);
+        if entries(dir, volume).any(leads_elsewhere) {
+            let file = args.files.get(volume).map_or("its place", String::as_str);
+            fail!(
+                "the image of volume {volume} is not {file} any more, and another launcher would not find it: move it back there first"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The VM's link to a volume's image, if nobody else has one. The directory of `--root` that it has
@@ -181,9 +211,12 @@ mod tests {
         let qemu = || i32::try_from(std::process::id()).ok();
         let found = || find_removed(&dir, qemu).map(|it| (it.last, it.is_replaced));
         assert_eq!(found(), None);
+        assert!(check_links(&dir).is_ok());
         fs::rename(&file, &renamed).unwrap();
         assert_eq!(found(), None, "nobody takes another file for it");
         fs::write(&file, "another").unwrap();
+        let refused = check_links(&dir).unwrap_err().to_string();
+        assert!(refused.contains("data.img any more"), "{refused}");
         let other_name = LastOfImage::OtherName(Some(renamed.clone()));
         assert_eq!(found(), Some((other_name, true)));
         let notes = give_back(&dir).unwrap();

@@ -17,8 +17,9 @@ use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::host::image_content::{Accepts, check_content};
 use crate::host::images::{check_has_no_data, give_image, link_image};
-use crate::host::last_images::give_back_volume;
+use crate::host::last_images::{give_back_volume, removed_of_volume};
 use crate::host::registry::VmDir;
+use crate::host::remains;
 use crate::host::start_args::SuperviseArgs;
 use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
@@ -28,6 +29,7 @@ use crate::similar::known_names;
 use crate::view::output::{Format, answer, print, say};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
+use client::problems::RemovedImage;
 use client::running::check_runs;
 use client::{Client, GuestState};
 use domain::Domain;
@@ -188,6 +190,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     }
     check_runs(domain.as_ref())?;
     if !is_medium && !args.force {
+        check_not_lost(dir, &args.name)?;
         check_not_mounted(client, &args.name, domain.as_ref()).await?;
     }
     client.sync(&vmi, vm.options.clone()).await?;
@@ -231,6 +234,19 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
         format!("{name} is detached")
     };
     answer(format, &json!({"name": name, "removed": true}), || [text])
+}
+
+/// Refuses to detach a disk whose image only QEMU has.
+fn check_not_lost(dir: &VmDir, name: &str) -> Result<(), TextError> {
+    let Ok(start) = SuperviseArgs::load(dir) else {
+        return Ok(());
+    };
+    let removed = removed_of_volume(dir, &start, name, || remains::guest(dir.root()));
+    if let Some(image) = removed.filter(RemovedImage::is_lost) {
+        let (cause, remedy) = image.explained(true);
+        fail!("{cause} or the disk is detached; {remedy}; --force detaches it without that");
+    }
+    Ok(())
 }
 
 /// `volumes`: lists the VM's current disks and its empty CD-ROM drives.
