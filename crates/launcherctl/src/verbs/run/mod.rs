@@ -99,18 +99,8 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         screen.note("it has no claim, data volume or host disk, so there are no changes to track");
     }
     let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars);
-    if sidecars.as_ref().is_ok_and(|it| !it.is_empty())
-        && !crate::host::sidecars::are_wanted(manifest.value())
-    {
-        screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
-    }
-    let replaced = crate::host::sidecars::replaced_scripts(manifest.value(), &args.start.sidecars);
-    if !replaced.is_empty() {
-        screen.note(&format!(
-            "--sidecar runs in place of the script of ConfigMap {}",
-            replaced.join(", ")
-        ));
-    }
+    let has_sidecars = sidecars.as_ref().is_ok_and(|it| !it.is_empty());
+    note_sidecars(args, &manifest, has_sidecars, &screen);
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
@@ -166,6 +156,21 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     result
+}
+
+/// Says what `--sidecar` does that the VMI does not.
+fn note_sidecars(args: &RunArgs, manifest: &Manifest, has_sidecars: bool, screen: &Screen) {
+    let vmi = manifest.value();
+    if has_sidecars && !crate::host::sidecars::are_wanted(vmi) {
+        screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
+    }
+    let replaced = crate::host::sidecars::replaced_scripts(vmi, &args.start.sidecars);
+    if !replaced.is_empty() {
+        screen.note(&format!(
+            "--sidecar runs in place of the script of ConfigMap {}",
+            replaced.join(", ")
+        ));
+    }
 }
 
 /// Adds what `check` refuses to the error of a manifest that is not run, unless it says that.
