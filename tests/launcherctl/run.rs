@@ -61,7 +61,11 @@ spec:
         has(&said, part);
     }
     // It is not run.
-    assert!(!said.contains("kubevirt.io/v2"), "{said}");
+    has(
+        &said,
+        "check refuses the manifest: apiVersion: \"kubevirt.io/v2\"",
+    );
+    assert!(!said.contains("is run"), "{said}");
 }
 
 #[test]
