@@ -45,7 +45,8 @@ pub fn give_back_volume(
     };
     let place = match last_link(dir, volume) {
         Some(link) => Some(link_beside(&link, file).ok_or(link)?),
-        None => other_name(dir, args, volume).flatten(),
+        None if has_lost_its_name(dir, args, volume) => other_name(dir, args, volume),
+        None => None,
     };
     Ok(place.map(|place| {
         let place = place.display();
@@ -68,13 +69,14 @@ pub fn removed_of_volume(
     qemu: impl Fn() -> Option<i32>,
 ) -> Option<RemovedImage> {
     let file = args.files.get(volume)?;
-    let open = || open_without_name(dir, args.file_ids.get(volume)?, volume, qemu()?);
-    let last = match last_link(dir, volume) {
-        Some(link) => LastOfImage::Link(absolute(&link)),
-        None => match open() {
-            Some(open) => LastOfImage::Open(open),
-            None => LastOfImage::OtherName(other_name(dir, args, volume)?),
-        },
+    let last = if let Some(link) = last_link(dir, volume) {
+        LastOfImage::Link(absolute(&link))
+    } else if let Some(open) = open_without_name(dir, args, volume, qemu) {
+        LastOfImage::Open(open)
+    } else if has_lost_its_name(dir, args, volume) {
+        LastOfImage::OtherName(other_name(dir, args, volume))
+    } else {
+        return None;
     };
     Some(RemovedImage {
         volume: volume.to_owned(),
@@ -119,30 +121,45 @@ fn last_link(dir: &VmDir, volume: &str) -> Option<PathBuf> {
     entries(dir, volume).find(is_last)
 }
 
-/// QEMU's descriptor of an image that has no name any more: that of an image on another file system
-/// than the VM's directory, which has only a symbolic link.
-fn open_without_name(dir: &VmDir, id: &FileId, volume: &str, qemu: i32) -> Option<PathBuf> {
+/// The descriptor by which QEMU has a removed image open. The VM's directory has a symbolic link to
+/// such an image, as it is on another file system: a hard one would keep it.
+fn open_without_name(
+    dir: &VmDir,
+    args: &SuperviseArgs,
+    volume: &str,
+    qemu: impl Fn() -> Option<i32>,
+) -> Option<PathBuf> {
+    let id = args.file_ids.get(volume)?;
     entries(dir, volume).find(|image| image.is_symlink())?;
-    let open = open_file(qemu, *id)?;
+    let open = open_file(qemu()?, *id)?;
     let has_none = open.metadata().is_ok_and(|it| it.nlink() == 0);
     has_none.then_some(open)
 }
 
-/// The image's name, if known, where another file has got the name that the user gave.
-fn other_name(dir: &VmDir, args: &SuperviseArgs, volume: &str) -> Option<Option<PathBuf>> {
-    let (file, id) = (
-        Path::new(args.files.get(volume)?),
-        *args.file_ids.get(volume)?,
-    );
-    // A container disk's image is only read.
-    entries(dir, volume).next()?;
-    let has_its_name = FileId::at(file).is_some_and(|there| there != id);
-    has_its_name.then(|| {
-        let beside = fs::read_dir(file.parent()?).ok()?.flatten();
-        let beside = beside.take(MAX_BESIDE).map(|entry| entry.path());
-        let mut known = beside.chain(entries(dir, volume));
-        known.find(|path| FileId::at(path) == Some(id))
-    })
+/// Whether another file has the name that the user gave. Not for a container disk, whose image is
+/// only read.
+fn has_lost_its_name(dir: &VmDir, args: &SuperviseArgs, volume: &str) -> bool {
+    let there = args
+        .files
+        .get(volume)
+        .and_then(|file| FileId::at(Path::new(file)));
+    let has_image = entries(dir, volume).next().is_some();
+    has_image
+        && there.is_some()
+        && args
+            .file_ids
+            .get(volume)
+            .is_some_and(|id| there != Some(*id))
+}
+
+/// Finds another name of the image: beside the user's, or in the VM's directory.
+fn other_name(dir: &VmDir, args: &SuperviseArgs, volume: &str) -> Option<PathBuf> {
+    let id = *args.file_ids.get(volume)?;
+    let directory = Path::new(args.files.get(volume)?).parent()?;
+    let beside = fs::read_dir(directory).into_iter().flatten().flatten();
+    let beside = beside.take(MAX_BESIDE).map(|entry| entry.path());
+    let mut names = beside.chain(entries(dir, volume));
+    names.find(|path| FileId::at(path) == Some(id))
 }
 
 /// The VM's images of a volume.
