@@ -22,7 +22,7 @@ impl FileId {
         }
     }
 
-    /// Of the file at this path, if there is one.
+    /// Identifies the file to which the path leads.
     #[must_use]
     pub fn at(path: &Path) -> Option<Self> {
         path.metadata().ok().as_ref().map(Self::of)

@@ -50,14 +50,14 @@ impl RemovedImage {
                 }
             }),
             LastOfImage::OtherName(now) => {
-                let now = match now {
-                    Some(now) => now.display().to_string(),
-                    None => "another file".to_owned(),
+                let (is_now, it) = match now {
+                    Some(now) => (format!("is {0}", now.display()), now.display().to_string()),
+                    None => ("has another name".to_owned(), "that file".to_owned()),
                 };
                 let cause = format!(
-                    "volume {volume} uses the file that was {file} before and is {now} now, so what the guest writes is not in {file}"
+                    "volume {volume} uses the file that was {file} before and {is_now} now, so what the guest writes is not in {file}"
                 );
-                return (cause, format!("give {now} to the next run to keep that"));
+                return (cause, format!("give {it} to the next run to keep that"));
             }
         };
         let what = match self.is_replaced {

@@ -30,6 +30,15 @@ fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     facts
 }
 
+fn image(file: &str, is_replaced: bool, last: LastOfImage) -> Option<RemovedImage> {
+    Some(RemovedImage {
+        volume: "data".to_owned(),
+        file: file.to_owned(),
+        is_replaced,
+        last,
+    })
+}
+
 fn paused(reason: &str) -> Facts {
     facts("Paused", reason, json!({}))
 }
@@ -86,57 +95,52 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| {
-                facts.removed_image = Some(RemovedImage {
-                    volume: "data".to_owned(),
-                    file: "/home/me/data.img".to_owned(),
-                    is_replaced: false,
-                    last: LastOfImage::Link("/d/data/disk.img".into()),
-                });
+                facts.removed_image = image(
+                    "/home/me/data.img",
+                    false,
+                    LastOfImage::Link("/d/data/disk.img".into()),
+                );
             }),
             "a disk's image was removed: the VM has the last link to /home/me/data.img of volume data; it becomes /home/me/data.img when the VM ends, or at once by ln /d/data/disk.img /home/me/data.img",
         ),
         (
             with(|facts| {
-                facts.removed_image = Some(RemovedImage {
-                    volume: "data".to_owned(),
-                    file: "/home/me/data.img".to_owned(),
-                    is_replaced: true,
-                    last: LastOfImage::Link("/d/data/disk.img".into()),
-                });
+                facts.removed_image = image(
+                    "/home/me/data.img",
+                    true,
+                    LastOfImage::Link("/d/data/disk.img".into()),
+                );
             }),
             "a disk's image was replaced: volume data uses the file that was /home/me/data.img before, and the VM has the last link to it; it becomes /home/me/data.img.guest when the VM ends, or at once by ln /d/data/disk.img /home/me/data.img.guest",
         ),
         (
             with(|facts| {
-                facts.removed_image = Some(RemovedImage {
-                    volume: "data".to_owned(),
-                    file: "/mnt/data.img".to_owned(),
-                    is_replaced: false,
-                    last: LastOfImage::Open("/proc/7/fd/11".into()),
-                });
+                facts.removed_image = image(
+                    "/mnt/data.img",
+                    false,
+                    LastOfImage::Open("/proc/7/fd/11".into()),
+                );
             }),
             "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; pause the guest, copy it (cp /proc/7/fd/11 /mnt/data.img.guest), and do not resume it",
         ),
         (
             with(|facts| {
                 facts.condition = Condition::Lost(Some(7));
-                facts.removed_image = Some(RemovedImage {
-                    volume: "data".to_owned(),
-                    file: "/mnt/data.img".to_owned(),
-                    is_replaced: false,
-                    last: LastOfImage::Open("/proc/7/fd/11".into()),
-                });
+                facts.removed_image = image(
+                    "/mnt/data.img",
+                    false,
+                    LastOfImage::Open("/proc/7/fd/11".into()),
+                );
             }),
             "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); launcherctl stop web forces it off\na disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; stop QEMU (kill -STOP 7) and copy it (cp /proc/7/fd/11 /mnt/data.img.guest)",
         ),
         (
             with(|facts| {
-                facts.removed_image = Some(RemovedImage {
-                    volume: "data".to_owned(),
-                    file: "/home/me/data.img".to_owned(),
-                    is_replaced: true,
-                    last: LastOfImage::OtherName(Some("/home/me/old.img".into())),
-                });
+                facts.removed_image = image(
+                    "/home/me/data.img",
+                    true,
+                    LastOfImage::OtherName(Some("/home/me/old.img".into())),
+                );
             }),
             "a disk's image was replaced: volume data uses the file that was /home/me/data.img before and is /home/me/old.img now, so what the guest writes is not in /home/me/data.img; give /home/me/old.img to the next run to keep that",
         ),

@@ -58,8 +58,8 @@ fn is_secret_object(value: &str) -> bool {
                 .any(|part| value.contains(part)))
 }
 
-/// QEMU's command line, or a line of it, as libvirt writes it to QEMU's log: each option ends with a
-/// backslash.
+/// QEMU's command line without its secrets. libvirt writes it to QEMU's log with a backslash after
+/// each option; a single line of it will do.
 #[must_use]
 pub fn shown_command_line(text: &str) -> String {
     const END: &str = " \\";
@@ -68,21 +68,23 @@ pub fn shown_command_line(text: &str) -> String {
 }
 
 fn shown_option(text: &str) -> Cow<'_, str> {
-    let Some((option, value)) = text.split_once(' ') else {
+    let option = text.split_once(' ').filter(|(name, _)| name.contains('-'));
+    let Some((name, value)) = option else {
         return text.into();
     };
     let bare = value.trim_matches('\'');
-    let is_for_guest = option.ends_with("-smbios") && bare.starts_with("type=11");
-    let shown = match option.contains('-') {
-        true if is_for_guest => HIDDEN.into(),
-        // libvirt's own object has its key in a file.
-        true if !is_secret_object(bare) || bare.contains("data") => shown("value", bare),
-        _ => return text.into(),
+    // libvirt's own secret has its key in a file.
+    let has_no_key = is_secret_object(bare) && !bare.contains("data");
+    let is_for_guest = name.ends_with("-smbios") && bare.starts_with("type=11");
+    let shown = if is_for_guest {
+        HIDDEN.into()
+    } else {
+        shown("value", bare)
     };
-    match shown == bare {
-        true => text.into(),
-        false => format!("{option} {shown}").into(),
+    if has_no_key || shown == bare {
+        return text.into();
     }
+    format!("{name} {shown}").into()
 }
 
 /// A document without its secrets; the same text if it has none. One that cannot be read is not

@@ -191,8 +191,8 @@ fn is_only_read(volume: &Value) -> bool {
     kinds.any(|kind| is_object_at(volume, kind))
 }
 
-/// Refuses to replace an image that an earlier VM has left in a directory of `--root` and that is
-/// nowhere else.
+/// Refuses to replace the last link to an image, which an earlier VM has left in a directory of
+/// `--root`.
 pub fn check_has_no_data(link: &Path) -> Result<(), TextError> {
     let metadata = link.symlink_metadata();
     if metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1) {

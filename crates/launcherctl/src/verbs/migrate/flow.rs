@@ -40,6 +40,7 @@ pub struct Migration<'a> {
     vmi: Value,
     /// The sent VMI's fields that wait for a restart, in a plan's format.
     restart: Vec<Value>,
+    /// The directory of `--root` to which the VM's disks return.
     home: Option<PathBuf>,
     /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,

@@ -82,7 +82,7 @@ fn measured_downtime(sample: &MigrationSample) -> Option<u64> {
     sample.expected_downtime_ms.filter(|_| is_computed)
 }
 
-/// QEMU's rate is that of the time in which it sent something.
+/// From here on a line has the standstill: QEMU's rate stays that of the last data sent.
 const STANDSTILL_SECONDS: u64 = 3;
 
 /// A sample as a line for people; nothing has been sent for `standstill` seconds.

@@ -162,7 +162,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
 fn note_sidecars(args: &RunArgs, manifest: &Manifest, has_sidecars: bool, screen: &Screen) {
     let vmi = manifest.value();
     if has_sidecars && !crate::host::sidecars::are_wanted(vmi) {
-        screen.note("the VMI asks for no hook sidecar, so that a cluster runs none; here it has those of --sidecar");
+        screen.note("the VMI asks for no hook sidecar: a cluster would run none, run starts those of --sidecar");
     }
     let replaced = crate::host::sidecars::replaced_scripts(vmi, &args.start.sidecars);
     if !replaced.is_empty() {
