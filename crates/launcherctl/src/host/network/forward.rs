@@ -151,6 +151,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// A free port. It was not bound before: another test's child, which has a copy of all
+    /// sockets until it runs its program, would keep it from being bound again.
+    fn free(number: u16) -> SocketAddr {
+        SocketAddr::new([127, 83, 1, 1].into(), 2200 + number)
+    }
+
     #[test]
     fn ports_are_of_this_machines_loopback_unless_they_say_otherwise() {
         let shown = |text: &str| text.parse::<Forward>().unwrap().to_string();
@@ -191,23 +197,24 @@ mod tests {
 
     #[test]
     fn a_port_of_this_machine_is_published_once() {
-        let any: Forward = "1:22".parse().unwrap();
-        let port = any.bind(0).unwrap();
-        for second in [format!("{port}:81"), format!("0.0.0.0:{port}:81")] {
-            let forwards = [format!("{port}:80"), second];
+        for (number, second_address) in [(1, "127.83.1.1"), (2, "0.0.0.0")] {
+            let port = free(number).port();
+            let forwards = [
+                format!("{}:80", free(number)),
+                format!("{second_address}:{port}:81"),
+            ];
             let forwards = forwards.map(|text| text.parse().unwrap()).to_vec();
             let error = with_ssh(forwards).unwrap_err().to_string();
             assert!(error.contains(&format!(":{port} twice")), "{error}");
         }
-        let udp = [format!("{port}:80"), format!("{port}:80/udp")];
+        let udp = ["8080:80", "8080:80/udp"];
         let udp = udp.map(|text| text.parse::<Forward>().unwrap());
         assert!(!udp[0].has_port_of(&udp[1]));
     }
 
     #[test]
     fn ssh_is_forwarded_once() {
-        let any: Forward = "1:22".parse().unwrap();
-        let own: Forward = format!("{}:22", any.bind(0).unwrap()).parse().unwrap();
+        let own: Forward = format!("{}:22", free(3)).parse().unwrap();
         assert_eq!(with_ssh(vec![own.clone()]).unwrap(), [own]);
         let added = with_ssh(Vec::new()).unwrap();
         assert!(matches!(&added[..], [one] if one.guest == 22 && one.host > 0));
