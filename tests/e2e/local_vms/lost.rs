@@ -162,11 +162,10 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     );
     let status = done(&home, &["status", "-o", "json"]).await;
     let status: Value = serde_json::from_str(&status).unwrap();
-    let problem = &status["problems"][0];
-    assert!(
-        problem["cause"].as_str().unwrap().starts_with(&expected),
-        "{problem}"
-    );
+    // A busy machine may have more problems.
+    let mut problems = status["problems"].as_array().unwrap().iter();
+    let problem = problems.find(|it| it["cause"].as_str().unwrap().starts_with(&expected));
+    let problem = problem.unwrap_or_else(|| panic!("{status}"));
     // As the next step says.
     let remedy = problem["next"].as_str().unwrap();
     let link: Vec<&str> = remedy
@@ -178,7 +177,9 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     assert_eq!(std::fs::read(&image).unwrap(), [7; 512]);
 
     let root = directory(&laptop).await;
-    std::fs::remove_dir_all(&root).unwrap();
+    // libvirt makes a directory again if it has something to write just then.
+    let removed = (0..100).any(|_| std::fs::remove_dir_all(&root).is_ok());
+    assert!(removed, "{}", root.display());
     for verb in [["list"].as_slice(), &["status"]] {
         let shown = done(&home, verb).await;
         let cause = "its directory was removed, and its guest still runs (QEMU is process ";
