@@ -188,7 +188,11 @@ async fn a_disk_is_plugged_listed_and_unplugged(laptop: &Laptop, guest: &mut Gue
     for part in ["sda", "1.5 MiB", "MyData-01", "attached"] {
         assert!(row.unwrap().contains(part), "{table}");
     }
-    let root = &volumes(home).await[0];
+    let rows = volumes(home).await;
+    let of_data = rows.iter().find(|row| row["name"] == "data").unwrap();
+    let file = std::fs::canonicalize(data).unwrap();
+    assert_eq!(of_data["source"], json!(file));
+    let root = &rows[0];
     assert_eq!(
         (&root["name"], &root["target"]),
         (&json!("rootdisk"), &json!("vda"))

@@ -1,6 +1,7 @@
 //! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, with libvirt's
 //! names.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -82,11 +83,20 @@ impl Row {
         row
     }
 
-    /// Replaces the path for QEMU, which may begin with a short link, on this machine.
-    pub fn resolve_source(&mut self) {
-        self.source = self.source.take().map(|source| {
-            let path = absolute(Path::new(&source));
-            path.into_os_string().into_string().unwrap_or(source)
+    /// Replaces the path for QEMU, which may begin with a short link, on this machine: by the user's
+    /// file if it leads to that.
+    pub fn resolve_source(&mut self, files: &BTreeMap<String, String>) {
+        let Some(source) = self.source.take() else {
+            return;
+        };
+        let id = FileId::at(Path::new(&source));
+        let is_same = |file: &&String| id.is_some() && FileId::at(Path::new(file)) == id;
+        self.source = Some(match files.get(&self.name).filter(is_same) {
+            Some(file) => file.clone(),
+            None => {
+                let path = absolute(Path::new(&source));
+                path.into_os_string().into_string().unwrap_or(source)
+            }
         });
     }
 }
@@ -174,6 +184,26 @@ mod tests {
         let row = row(&Root::new(dir.path()), &of(disk), "a");
         assert_eq!(row["size"], 1024);
         assert_eq!(row["source"], json!(data));
+    }
+
+    #[test]
+    fn the_source_is_the_users_file_while_that_is_the_same_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("data.img"), dir.path().join("link.img"));
+        std::fs::write(&file, "x").unwrap();
+        std::fs::hard_link(&file, &link).unwrap();
+        let domain = of(json!({"Alias": {"Name": "a"}, "Source": {"File": link}}));
+        let files = BTreeMap::from([("a".to_owned(), file.to_str().unwrap().to_owned())]);
+        let source = || {
+            let mut row = Row::new(&Root::new("/"), &domain, "a");
+            row.resolve_source(&files);
+            json!(row)["source"].clone()
+        };
+        assert_eq!(source(), json!(file));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(source(), json!(link));
+        std::fs::write(&file, "another").unwrap();
+        assert_eq!(source(), json!(link));
     }
 
     #[test]

@@ -259,7 +259,8 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir.pod_root(), &domain, name));
     let mut rows: Vec<Row> = rows.collect();
     if vm.dir.is_of_run() {
-        rows.iter_mut().for_each(Row::resolve_source);
+        let files = SuperviseArgs::load(&vm.dir).unwrap_or_default().files;
+        rows.iter_mut().for_each(|row| row.resolve_source(&files));
     }
     answer(format, &json!(rows), || text(&rows, format))
 }
