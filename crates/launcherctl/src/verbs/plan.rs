@@ -268,8 +268,41 @@ pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
+    use api::pod_paths::PodPaths;
+
+    #[test]
+    fn a_data_volume_that_grows_needs_a_restart() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = VmDir::at(root.path().to_owned());
+        let disk = dir.path(&PodPaths::default().claim_image("data"));
+        std::fs::create_dir_all(disk.parent().unwrap()).unwrap();
+        std::fs::write(disk, [0; 1 << 20]).unwrap();
+        let planned = |size: &str| {
+            let manifest = format!(
+                "
+kind: VirtualMachineInstance
+metadata: {{name: a}}
+spec:
+  domain: {{memory: {{guest: 64Mi}}}}
+  volumes: [{{name: data, dataVolume: {{name: dv}}}}]
+---
+kind: DataVolume
+metadata: {{name: dv}}
+spec: {{source: {{blank: {{}}}}, storage: {{resources: {{requests: {{storage: {size}}}}}}}}}
+"
+            );
+            let manifest = Manifest::parse(&manifest).unwrap();
+            grown_disks(&manifest, &dir).collect::<Vec<_>>()
+        };
+        assert_eq!(planned("1Mi"), Vec::<Value>::new());
+        let why = text_at(&planned("2Mi")[0], "/why").to_owned();
+        let expected =
+            "needs a restart: spec.volumes[data]: its DataVolume grows from 1 MiB to 2 MiB";
+        assert_eq!(why, expected);
+    }
 
     #[test]
     fn steps_and_restarts_are_listed() {
