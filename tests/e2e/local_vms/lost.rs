@@ -155,6 +155,17 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     done(&home, &["removevolume", "added"]).await;
     assert_eq!(std::fs::read(&added).unwrap(), [6; 1 << 20]);
 
+    // The VM has no hard link to an image on another file system.
+    let far = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    far.as_file().set_len(1 << 20).unwrap();
+    let file = far.path().to_str().unwrap();
+    done(&home, &["addvolume", "far", "--file", file]).await;
+    drop(far);
+    let remove = ["removevolume", "far", "--force"];
+    let error = refused(&home, &remove[..2]).await;
+    assert!(error.contains("only QEMU has /dev/shm/"), "{error}");
+    done(&home, &remove).await;
+
     std::fs::remove_file(&image).unwrap();
     let expected = format!(
         "the VM has the last link to {} of volume data",

@@ -84,7 +84,7 @@ pub fn check_images(name: &str, dir: &VmDir) -> Result<(), TextError> {
     let removed = find_removed(dir, || remains::guest(dir.root()));
     if let Some(image) = removed.filter(RemovedImage::is_lost) {
         let (cause, remedy) = image.explained(dir.is_running());
-        fail!("{cause}; {remedy}, launcherctl stop {name} --force ends the VM without it");
+        fail!("{cause}; {remedy}; launcherctl stop {name} --force ends the VM without it");
     }
     Ok(())
 }
