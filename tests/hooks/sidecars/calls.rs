@@ -317,7 +317,8 @@ async fn a_dry_run_needs_no_launcher() {
         .unwrap();
     assert_eq!(
         tried.ignored,
-        ["qemu:commandline: its prefix is not declared; write xmlns:qemu on <domain>"]
+        ["qemu:commandline: its prefix is not declared; \
+          write xmlns:qemu=\"http://libvirt.org/schemas/domain/qemu/1.0\" on it"]
     );
     let error = dry_run(&pod.dir().join("none"), input(), later())
         .await

@@ -181,17 +181,12 @@ impl fmt::Display for Foreign<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = excerpt(self.name, MAX_SHOWN_CHARS);
         let prefix = name.split(':').next().unwrap_or_default();
-        match self.namespace.map(|uri| excerpt(uri, MAX_SHOWN_CHARS)) {
-            None => write!(
-                f,
-                "{name}: its prefix is not declared; write xmlns:{prefix} on <domain>"
-            ),
-            Some(uri) => write!(
-                f,
-                "{name}: it is in the namespace {uri:?}; write xmlns:{prefix}={:?} on <domain>",
-                Namespace::Qemu.uri()
-            ),
-        }
+        let why = match self.namespace.map(|uri| excerpt(uri, MAX_SHOWN_CHARS)) {
+            None => "its prefix is not declared".to_owned(),
+            Some(uri) => format!("it is in the namespace {uri:?}"),
+        };
+        let uri = Namespace::Qemu.uri();
+        write!(f, "{name}: {why}; write xmlns:{prefix}={uri:?} on it")
     }
 }
 
@@ -282,7 +277,7 @@ mod tests {
         assert_eq!(
             found,
             [format!(
-                "q:x: it is in the namespace \"u\"; write xmlns:q=\"{qemu}\" on <domain>"
+                "q:x: it is in the namespace \"u\"; write xmlns:q=\"{qemu}\" on it"
             )]
         );
     }
