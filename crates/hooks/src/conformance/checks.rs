@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::table::Check;
+use super::table::{Check, Effect};
 use super::{CloudInit, inputs};
 use crate::answer::{self, Answer};
 use crate::client;
@@ -75,15 +75,39 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub async fn check(&self, check: Check) -> Result<(), Failure> {
+    /// Returns what its answer is to valid input, for the checks that have that.
+    pub async fn check(&self, check: Check) -> Result<Option<Effect>, Failure> {
         match check {
-            Check::OnDefineDomain => {
-                let (_, after) = self.define(self.domain_xml, self.vmi_json).await?;
-                match after.tree.foreign().first() {
-                    None => Ok(()),
-                    Some(element) => Err(Failure::Ignored(element.to_string())),
-                }
+            Check::OnDefineDomain => self.valid_domain().await.map(Some),
+            Check::PreCloudInitIso => self.valid_cloud_init().await,
+            Check::ConfigDrive => {
+                let data = inputs::config_drive();
+                self.pre_cloud_init_iso(&data).await.map(Some)
             }
+            _ => self.other(check).await.map(|()| None),
+        }
+    }
+
+    async fn valid_domain(&self) -> Result<Effect, Failure> {
+        let (before, after) = self.define(self.domain_xml, self.vmi_json).await?;
+        if let Some(element) = after.tree.foreign().first() {
+            return Err(Failure::Ignored(element.to_string()));
+        }
+        Ok(Effect::of(diff::diff(&before, &after.tree).is_empty()))
+    }
+
+    async fn valid_cloud_init(&self) -> Result<Option<Effect>, Failure> {
+        let data = match self.cloud_init {
+            CloudInit::Examples => &inputs::no_cloud(),
+            CloudInit::Data(data) => data,
+            CloudInit::NeedsSecret => return Err(Failure::NeedsSecret),
+            CloudInit::NoVolume => return Ok(None),
+        };
+        self.pre_cloud_init_iso(data).await.map(Some)
+    }
+
+    async fn other(&self, check: Check) -> Result<(), Failure> {
+        match check {
             Check::Idempotence => self.idempotence().await,
             Check::UnknownElements => self.unknown_elements().await,
             Check::LargeInput => {
@@ -108,13 +132,6 @@ impl Call<'_> {
                     .await;
                 self.still_serves().await
             }
-            Check::PreCloudInitIso => match self.cloud_init {
-                CloudInit::Examples => self.pre_cloud_init_iso(&inputs::no_cloud()).await,
-                CloudInit::Data(data) => self.pre_cloud_init_iso(data).await,
-                CloudInit::NeedsSecret => Err(Failure::NeedsSecret),
-                CloudInit::NoVolume => Ok(()),
-            },
-            Check::ConfigDrive => self.pre_cloud_init_iso(&inputs::config_drive()).await,
             Check::InvalidCloudInit => {
                 let invalid = Bytes::from_static(b"{\"UserData\":");
                 let data = CloudInitForms {
@@ -178,13 +195,13 @@ impl Call<'_> {
         }
     }
 
-    async fn pre_cloud_init_iso(&self, data: &Value) -> Result<(), Failure> {
+    async fn pre_cloud_init_iso(&self, data: &Value) -> Result<Effect, Failure> {
         let vmi = self.vmi_json.clone();
         let forms = cloud_init::encode(data);
         let answer = client::pre_cloud_init_iso(self.sidecar, forms, vmi, self.deadline()).await?;
         let known = cloud_init::decode(data, &answer).map_err(CallError::CloudInit)?;
         match cloud_init::unknown_names(&answer, &known).as_slice() {
-            [] => Ok(()),
+            [] => Ok(Effect::of(known == *data)),
             names => Err(Failure::IgnoredData {
                 names: names.join(", "),
             }),

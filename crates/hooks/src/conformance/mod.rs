@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::failure::Failure;
 use self::program::{Process, Protocol};
-pub use self::table::{Check, CheckResult, Conformance, Outcome};
+pub use self::table::{Check, CheckResult, Conformance, Effect, Outcome};
 use super::plugins::TrialPod;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
@@ -207,7 +207,7 @@ impl Run {
             if result.is_err() && check.has_valid_input() {
                 failing.push(check.hook_point());
             }
-            self.record(check, Some(version), time, result);
+            self.record_effect(check, Some(version), time, result);
         }
         let result = match slowest <= self.limits.slowest {
             true if !failing.is_empty() => {
@@ -261,11 +261,22 @@ impl Run {
         time: Duration,
         result: Result<(), Failure>,
     ) {
+        self.record_effect(check, version, time, result.map(|()| None));
+    }
+
+    fn record_effect(
+        &mut self,
+        check: Check,
+        version: Option<Version>,
+        time: Duration,
+        result: Result<Option<Effect>, Failure>,
+    ) {
         self.table.results.push(CheckResult {
             check,
             version,
+            effect: result.as_ref().ok().copied().flatten(),
             outcome: match result {
-                Ok(()) => Outcome::Passed,
+                Ok(_) => Outcome::Passed,
                 Err(failure) => Outcome::Failed(os::logging::chain(&failure)),
             },
             milliseconds: os::time::milliseconds(time),
@@ -277,6 +288,7 @@ impl Run {
             check,
             version,
             outcome: Outcome::Skipped(reason),
+            effect: None,
             milliseconds: 0,
         });
     }

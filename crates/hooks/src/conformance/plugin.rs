@@ -224,6 +224,7 @@ impl Run {
             check,
             version: None,
             outcome,
+            effect: None,
             milliseconds,
         });
     }

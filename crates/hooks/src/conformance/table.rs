@@ -63,6 +63,23 @@ pub enum Outcome {
     Skipped(&'static str),
 }
 
+/// What a sidecar does with valid input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Effect {
+    Changes,
+    ChangesNothing,
+}
+
+impl Effect {
+    pub(super) fn of(is_unchanged: bool) -> Self {
+        match is_unchanged {
+            true => Self::ChangesNothing,
+            false => Self::Changes,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckResult {
@@ -70,6 +87,9 @@ pub struct CheckResult {
     /// The protocol version; `None` where it does not matter.
     pub version: Option<Version>,
     pub outcome: Outcome,
+    /// Of the checks with valid input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
     pub milliseconds: u64,
 }
 
@@ -96,6 +116,15 @@ impl Conformance {
         outcomes
             .filter(|outcome| matches!(outcome, Outcome::Failed(_)))
             .count()
+    }
+
+    /// Whether the sidecar has answered valid input, and changed none of it: its own code may not
+    /// have run.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        let mut effects = self.results.iter().filter_map(|result| result.effect);
+        let first = effects.next();
+        first == Some(Effect::ChangesNothing) && effects.all(|it| it == Effect::ChangesNothing)
     }
 }
 

@@ -18,9 +18,11 @@ use crate::manifest::{self, in_manifest, other_documents};
 use crate::verbs::target::warn_of_unknown_fields;
 use crate::view::output::{Format, Line, counted, print, say};
 use api::vmi::Vmi;
-use hooks::conformance::{CloudInit, Conformance, Limits, Outcome, Subject, check};
+use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
 use terminal::progress::waiting;
 use terminal::table;
+
+const CHANGES_NOTHING: &str = "it has changed nothing of what it got";
 
 /// A VMI with the parts that sidecars change most often: disks, an interface, cloud-init.
 const DEFAULT_VMI: &str = include_str!("check_vmi.yaml");
@@ -98,7 +100,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
-    print(format, &json, || text(&conformance, format, args.verbose));
+    print(format, &json, || text(&conformance, format, args));
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
@@ -128,27 +130,63 @@ fn inputs_of(file: Option<&Path>) -> Result<Inputs, CtlError> {
     })
 }
 
-fn text(conformance: &Conformance, format: Format, is_verbose: bool) -> Vec<Line> {
+fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line> {
+    let width = format.width();
     let cells = conformance.results.iter().map(|result| {
-        let (word, why) = match &result.outcome {
-            Outcome::Passed => ("ok", ""),
-            Outcome::Failed(why) => ("FAILED", why.as_str()),
-            Outcome::Skipped(why) => ("skipped", &**why),
+        let (word, why) = match (&result.outcome, result.effect) {
+            (Outcome::Passed, Some(Effect::ChangesNothing)) => ("ok", CHANGES_NOTHING.to_owned()),
+            (Outcome::Passed, _) => ("ok", String::new()),
+            (Outcome::Failed(why), _) if width.is_some() => ("FAILED", with_last_line(why)),
+            (Outcome::Failed(why), _) => ("FAILED", why.clone()),
+            (Outcome::Skipped(why), _) => ("skipped", (*why).to_owned()),
         };
         format!("{word}\t{}\t{}\t{why}", result.name(), result.milliseconds)
     });
-    let summary = match conformance.failures() {
-        0 => "the sidecar passes".to_owned(),
-        failed if is_verbose => format!("{} failed", counted(failed, "check")),
-        failed => format!(
-            "{} failed; -v shows what the sidecar prints",
-            counted(failed, "check")
-        ),
-    };
     let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
-    lines.extend(table(format.width(), "RESULT\tCHECK\tMS\tWHY", cells));
-    lines.push(summary.into());
+    lines.extend(table(width, "RESULT\tCHECK\tMS\tWHY", cells));
+    lines.push(summary(conformance, width.is_some(), args).into());
     lines
+}
+
+/// For a table in which long causes are cut off, or not.
+fn summary(conformance: &Conformance, is_cut: bool, args: &CheckArgs) -> String {
+    let hints = [
+        is_cut.then_some("-o wide shows the whole causes"),
+        (!args.verbose).then_some("-v shows what the sidecar prints"),
+    ];
+    match conformance.failures() {
+        0 if conformance.changes_nothing() => match args.vmi {
+            Some(_) => format!("the sidecar passes; {CHANGES_NOTHING}"),
+            None => format!(
+                "the sidecar passes; {CHANGES_NOTHING}: if it goes by annotations, give a VMI with them (--vmi FILE)"
+            ),
+        },
+        0 => "the sidecar passes".to_owned(),
+        failed => {
+            let failed = format!("{} failed", counted(failed, "check"));
+            let hints = hints.iter().flatten().copied();
+            [&*failed]
+                .into_iter()
+                .chain(hints)
+                .collect::<Vec<_>>()
+                .join("; ")
+        }
+    }
+}
+
+/// A cause of several lines, such as a traceback, by its first and its last one: a table cuts off
+/// the end.
+fn with_last_line(why: &str) -> String {
+    match why.trim_end().split_once('\n') {
+        None => why.to_owned(),
+        Some((first, more)) => {
+            let first = first
+                .rsplit_once(": ")
+                .map_or(first, |(failure, _)| failure);
+            let last = more.lines().next_back().unwrap_or_default();
+            format!("{first}: … {}", last.trim())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +202,7 @@ mod tests {
             check,
             version: None,
             outcome,
+            effect: None,
             milliseconds,
         };
         Conformance {
@@ -180,6 +219,40 @@ mod tests {
         }
     }
 
+    fn args() -> CheckArgs {
+        CheckArgs {
+            vmi: None,
+            junit: None,
+            slowest: 0,
+            plugin: false,
+            verbose: false,
+            program: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_sidecar_that_may_not_have_run_its_code_passes_with_a_word() {
+        let mut passed = conformance();
+        passed.results.truncate(1);
+        let said = |conformance: &Conformance| summary(conformance, true, &args());
+        assert_eq!(said(&passed), "the sidecar passes");
+        passed.results[0].effect = Some(Effect::ChangesNothing);
+        assert!(said(&passed).contains("changed nothing of what it got: if it goes by"));
+        passed.results.push(passed.results[0].clone());
+        passed.results[1].effect = Some(Effect::Changes);
+        assert_eq!(said(&passed), "the sidecar passes");
+    }
+
+    #[test]
+    fn the_end_of_a_traceback_is_not_cut_off() {
+        let why = "failed: a ended with exit status 1: Traceback (most recent call last):\n  File \"a\"\nKeyError: 'b'";
+        let expected = "failed: a ended with exit status 1: … KeyError: 'b'";
+        assert_eq!(with_last_line(why), expected);
+        assert_eq!(with_last_line("failed: a"), "failed: a");
+        let failed = summary(&conformance(), true, &args());
+        assert!(failed.starts_with("1 check failed; -o wide shows the whole causes; -v"));
+    }
+
     #[test]
     fn the_default_vmi_converts() {
         let xml = inputs_of(None).unwrap().domain_xml;
@@ -188,7 +261,7 @@ mod tests {
 
     #[test]
     fn results_are_read_by_people_and_by_continuous_integration() {
-        let text = joined(text(&conformance(), Format::Wide, false));
+        let text = joined(text(&conformance(), Format::Wide, &args()));
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(
             text.ends_with("1 check failed; -v shows what the sidecar prints"),
