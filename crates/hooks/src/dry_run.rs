@@ -114,7 +114,8 @@ pub async fn dry_run_program(
 }
 
 /// Calls the sidecar at `socket` as a launcher does at a start, with the same limits and checks:
-/// first with the cloud-init data, then with the domain. Repeats `OnDefineDomain` with its result.
+/// first with the cloud-init data, then with the domain. Repeats `OnDefineDomain` with its result,
+/// with as much time again.
 ///
 /// # Errors
 /// The error with which a launcher would refuse to start the virtual machine.
@@ -139,6 +140,7 @@ async fn call(
     input: DryRunInput,
     deadline: Instant,
 ) -> Result<DryRun, HookError> {
+    let limit = deadline.saturating_duration_since(Instant::now());
     let (name, points) = (sidecar.to_string(), &sidecar.points);
     let points: Vec<HookPoint> = points.iter().map(|(point, _)| *point).collect();
 
@@ -155,9 +157,11 @@ async fn call(
         _ => None,
     };
     let sidecars = Sidecars::of(vec![sidecar]);
-    let define = |xml: String| sidecars.on_define_domain(xml, vmi_json, deadline);
-    let first = define(input.domain_xml.clone()).await?;
-    let second = define(first.clone()).await;
+    let define = |xml: String, deadline| sidecars.on_define_domain(xml, vmi_json, deadline);
+    let first = define(input.domain_xml.clone(), deadline).await?;
+    // A launcher would repeat it later: what the first calls took does not count.
+    let deadline = os::time::deadline(limit);
+    let second = define(first.clone(), deadline).await;
     let compare = move || {
         let parse = |xml: &str| Element::parse(xml).map_err(HookError::Input);
         let once = parse(&first)?;
