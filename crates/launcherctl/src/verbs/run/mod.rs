@@ -99,8 +99,8 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         screen.note("it has no claim, data volume or host disk, so there are no changes to track");
     }
     let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars);
-    let has_sidecars = sidecars.as_ref().is_ok_and(|it| !it.is_empty());
-    note_sidecars(args, &manifest, has_sidecars, &screen);
+    let started = sidecars.as_deref().unwrap_or_default();
+    note_sidecars(args, &manifest, started, &screen);
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
@@ -159,9 +159,11 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
 }
 
 /// Says what `--sidecar` does that the VMI does not.
-fn note_sidecars(args: &RunArgs, manifest: &Manifest, has_sidecars: bool, screen: &Screen) {
+fn note_sidecars(args: &RunArgs, manifest: &Manifest, started: &[SidecarProgram], screen: &Screen) {
     let vmi = manifest.value();
-    if has_sidecars && !crate::host::sidecars::are_wanted(vmi) {
+    let assumed = started.iter().filter_map(SidecarProgram::assumed_hook);
+    assumed.for_each(|hook| screen.note(&hook));
+    if !started.is_empty() && !crate::host::sidecars::are_wanted(vmi) {
         screen.note("the VMI asks for no hook sidecar: a cluster would run none, run starts those of --sidecar");
     }
     let replaced = crate::host::sidecars::replaced_scripts(vmi, &args.start.sidecars);
