@@ -172,11 +172,11 @@ pub async fn ended(sidecars: &mut [Child], dir: &VmDir) -> TextError {
     let log = dir.path(&format!("/sidecar-{number}.log"));
     let end = os::tail::read(&log, MAX_SHOWN_BYTES).unwrap_or_default();
     let end = String::from_utf8_lossy(&end);
-    let last = end.trim_end().lines().next_back().unwrap_or_default();
-    text_error!(
-        "hook sidecar {number} ended before it was called ({status}): {last}; {} has what it printed",
-        log.display()
-    )
+    let said = match end.trim_end().lines().next_back() {
+        Some(last) => format!(": {last}; {} has what it printed", log.display()),
+        None => " and has printed nothing".to_owned(),
+    };
+    text_error!("hook sidecar {number} ended before it was called ({status}){said}")
 }
 
 /// Ends those that have not ended with their VM.
@@ -228,12 +228,21 @@ mod tests {
             programs: vec!["/bin/cat /nonexistent {}".to_owned()],
             ..SidecarArgs::default()
         };
-        let mut sidecars = start(&programs(&json!({}), &args).unwrap(), &dir).unwrap();
-        let error = ended(&mut sidecars, &dir).await.to_string();
+        let silent = SidecarArgs {
+            programs: vec!["/bin/false {}".to_owned()],
+            ..SidecarArgs::default()
+        };
+        let mut errors = Vec::new();
+        for args in [args, silent] {
+            let mut sidecars = start(&programs(&json!({}), &args).unwrap(), &dir).unwrap();
+            errors.push(ended(&mut sidecars, &dir).await.to_string());
+        }
+        let ended = "hook sidecar 0 ended before it was called (exit status: 1)";
         assert!(
-            error.contains("ended before it was called (exit status: 1)"),
-            "{error}"
+            errors[0].starts_with(&format!("{ended}: ")) && errors[0].contains("sidecar-0.log"),
+            "{errors:?}"
         );
+        assert_eq!(errors[1], format!("{ended} and has printed nothing"));
     }
 
     #[test]
