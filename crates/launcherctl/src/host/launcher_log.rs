@@ -44,14 +44,14 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
 /// The log's last error, if it adds something to the error.
 fn more_in_log(error: &CtlError, log: &Path) -> Option<String> {
     let text = std::fs::read_to_string(log).ok()?;
-    let last = plain(&last_error(&text)?);
-    Some(last).filter(|last| says_more(last, error))
+    Some(plain(&last_error(&text)?)).filter(|_| says_more(error))
 }
 
 /// Whether the log's last error adds something to the error.
-fn says_more(last: &str, error: &CtlError) -> bool {
+fn says_more(error: &CtlError) -> bool {
     match (error.of(), error.of()) {
-        (Some(CallError::Refused { message, .. }), _) => !last.contains(&*plain(message)),
+        // The answer has the causes; libvirt may have logged errors after that.
+        (Some(CallError::Refused { .. }), _) => false,
         // It was ended for that.
         (_, Some(RunError::Late(..) | RunError::NotStarted(_))) => false,
         // A killed launcher logs nothing about it: its last error is about something else.
