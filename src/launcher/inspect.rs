@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::reads::xml;
+use super::start::LastStart;
 use super::vm::events::IoError;
 use super::vm::{Phase, Snapshot, Vm};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk, SetupResponse};
@@ -18,8 +19,7 @@ pub struct Inspection {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     config: Arc<LauncherConfig>,
-    /// The input of the last start's conversion, as JSON.
-    last_context: Arc<Mutex<String>>,
+    last_start: Arc<Mutex<LastStart>>,
     hook: CurrentCall,
 }
 
@@ -28,14 +28,14 @@ impl Inspection {
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
         config: Arc<LauncherConfig>,
-        last_context: Arc<Mutex<String>>,
+        last_start: Arc<Mutex<LastStart>>,
         hook: CurrentCall,
     ) -> Self {
         Self {
             libvirt,
             vm,
             config,
-            last_context,
+            last_start,
             hook,
         }
     }
@@ -80,12 +80,13 @@ impl Inspection {
             Ok(xml) => (xml, None),
             Err(error) => (String::new(), Some(os::logging::chain(&error))),
         };
+        let LastStart { context, ignored } = lock(&self.last_start).clone();
         DebugResponse {
             version: os::version::get().to_owned(),
             phase: phase(snapshot.phase),
             jobs: snapshot.jobs.iter().map(|job| format!("{job:?}")).collect(),
             domain_xml,
-            context_json: lock(&self.last_context).clone(),
+            context_json: context,
             problems: problem.into_iter().collect(),
             failed_disks: self.failed_disks(),
             phase_unix_micros: snapshot.phase_since.as_microsecond(),
@@ -93,6 +94,7 @@ impl Inspection {
             called_hook: self.hook.whom().unwrap_or_default(),
             agent_silent_unix_micros: (self.vm.agent_silent_since())
                 .map_or(0, Timestamp::as_microsecond),
+            ignored_by_libvirt: ignored,
         }
     }
 

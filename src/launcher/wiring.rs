@@ -31,7 +31,7 @@ use super::removals::Removals;
 use super::report::Reporter;
 use super::requests::Requests;
 use super::requests::kill::Killer;
-use super::start::Start;
+use super::start::{LastStart, Start};
 use super::statistics::Statistics;
 use super::sync::Syncs;
 use super::sync::dry_run::DryRun;
@@ -172,7 +172,7 @@ impl Launcher {
                 libvirt.clone(),
                 vm.clone(),
                 config.clone(),
-                handles.last_context,
+                handles.last_start,
                 handles.sidecars.current_call().clone(),
             ),
             hand_over: HandOver::new(vm.clone(), handles.notifier.clone()),
@@ -287,7 +287,7 @@ struct Handles {
     network: Arc<PodNetwork>,
     detach_requests: Arc<Mutex<DetachRequests>>,
     removals: Arc<Removals>,
-    last_context: Arc<Mutex<String>>,
+    last_start: Arc<Mutex<LastStart>>,
 }
 
 impl Handles {
@@ -314,7 +314,7 @@ impl Handles {
             network: Arc::new(PodNetwork::new(&config.pod.root)),
             detach_requests: Arc::default(),
             removals: Arc::default(),
-            last_context: Arc::default(),
+            last_start: Arc::default(),
             config: Arc::new(config),
         }
     }
@@ -365,7 +365,7 @@ impl Handles {
             freezer: guest.freezer.clone(),
             warnings: self.warnings.clone(),
             config: self.config.clone(),
-            last_context: self.last_context.clone(),
+            last_start: self.last_start.clone(),
         });
         let apply = Arc::new(Apply {
             vm: self.vm.clone(),

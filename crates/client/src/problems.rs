@@ -139,7 +139,7 @@ const IN_BACKGROUND: &str = "; it continues in the background";
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     not_there,
     without_supervisor,
     stopped_supervisor,
@@ -158,6 +158,7 @@ const RULES: [Rule; 18] = [
     libvirt_restarted,
     agent_missing,
     agent_silent,
+    parts_ignored,
 ];
 
 /// What is wrong with the VM, the worst first.
@@ -598,6 +599,17 @@ fn agent_silent(facts: &Facts) -> Option<Problem> {
         "launcherctl guest ping{vm} asks it again; restart qemu-guest-agent in the guest",
     );
     (micros > 0).then(|| problem.since(Some(micros / 1_000_000)))
+}
+
+fn parts_ignored(facts: &Facts) -> Option<Problem> {
+    let cause = &*facts.launcher.ignored_by_libvirt;
+    (!cause.is_empty()).then(|| {
+        Problem::new(
+            "a part of the domain has no effect",
+            cause,
+            "a sidecar may have misspelt it, or not declared its prefix; or libvirt is too old for it",
+        )
+    })
 }
 
 /// Whether a start failed because of KVM.

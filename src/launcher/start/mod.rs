@@ -50,8 +50,16 @@ pub(super) struct Start {
     pub freezer: Arc<Freezer>,
     pub warnings: Warnings,
     pub config: Arc<LauncherConfig>,
-    /// The input of the conversion, as JSON.
-    pub last_context: Arc<Mutex<String>>,
+    pub last_start: Arc<Mutex<LastStart>>,
+}
+
+/// What is kept of the domain's last start.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastStart {
+    /// The input of its conversion, as JSON.
+    pub context: String,
+    /// The message on the parts that libvirt has ignored; empty without any.
+    pub ignored: String,
 }
 
 impl Start {
@@ -168,7 +176,10 @@ impl Start {
     fn keep_context(&self, context: &Context) {
         if let Ok(context) = serde_json::to_string(context) {
             tracing::debug!(context, "Context of the conversion");
-            *lock(&self.last_context) = context;
+            *lock(&self.last_start) = LastStart {
+                context,
+                ignored: String::new(),
+            };
         }
     }
 
@@ -266,6 +277,7 @@ impl Start {
                 excerpt(&hooks, MAX_IGNORED_CHARS / 2)
             );
             tracing::warn!("{message}");
+            lock(&self.last_start).ignored.clone_from(&message);
             self.warnings.send("IgnoredByLibvirt", message);
         }
         Ok(())

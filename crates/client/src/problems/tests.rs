@@ -186,6 +186,13 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the launcher does not answer: its process 7 was stopped by a signal or a debugger; kill -CONT 7 lets it go on, launcherctl stop web --force ends it",
         ),
         (
+            with(|facts| {
+                let ignored = "libvirt does not know these parts of the domain and ignores them: a";
+                facts.launcher.ignored_by_libvirt = ignored.to_owned();
+            }),
+            "a part of the domain has no effect: libvirt does not know these parts of the domain and ignores them: a; a sidecar may have misspelt it, or not declared its prefix; or libvirt is too old for it",
+        ),
+        (
             with(|facts| facts.launcher.called_hook = "hook sidecar \"slow\"".to_owned()),
             "the start waits for a hook: hook sidecar \"slow\" has not answered yet; launcherctl logs web has the log of the start, launcherctl stop web gives it up",
         ),

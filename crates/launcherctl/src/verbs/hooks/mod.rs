@@ -61,7 +61,7 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     // A report left by an ended launcher is out of date.
     let (dir, client) = target.connect().await?;
-    let called = client.debug().await.unwrap_or_default().called_hook;
+    let launcher = client.debug().await.unwrap_or_default();
     let file = dir.path(HOOKS_REPORT);
     let report: Report = match std::fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
@@ -69,9 +69,11 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
     answer(format, &json!(report), || {
-        let called = Some(called).filter(|hook| !hook.is_empty());
-        let called = called.map(|hook| format!("{hook} is called now"));
-        table(&report).into_iter().chain(called)
+        let mut lines = table(&report);
+        lines.extend(Some(launcher.ignored_by_libvirt).filter(|it| !it.is_empty()));
+        let called = Some(launcher.called_hook).filter(|hook| !hook.is_empty());
+        lines.extend(called.map(|hook| format!("{hook} is called now")));
+        lines
     })
 }
 
