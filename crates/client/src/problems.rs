@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 mod removed_image;
 
-pub use self::removed_image::{LastOfImage, RemovedImage};
+pub use self::removed_image::{LastOfImage, Loss, RemovedImage};
 use super::refusal::{self, plain, split_remedy};
 use super::{GuestState, has_arrived, is_migrating};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
@@ -124,7 +124,7 @@ pub struct Facts {
     pub console: Option<String>,
     /// Whether somebody has removed the VM's directory.
     pub is_directory_removed: bool,
-    pub removed_image: Option<RemovedImage>,
+    pub removed_images: Vec<RemovedImage>,
     /// The disk that a BIOS would boot, if its image has no boot sector.
     pub unbootable_disk: Option<String>,
     /// The hook sidecars that have changed the domain.
@@ -133,13 +133,17 @@ pub struct Facts {
     pub memory_events: String,
 }
 
+/// What comes before the end, or the resumption, of a guest with an image that only QEMU has.
+const COPY_FIRST: &str = "copy the image that only QEMU has first, as said below";
+
 /// Where the launcher's advice for a repeated call begins in its message.
 const IN_BACKGROUND: &str = "; it continues in the background";
 
 type Rule = fn(&Facts) -> Option<Problem>;
 
-/// The worst first. `{vm}` in a next step stands for the VM's name behind a verb.
-const RULES: [Rule; 19] = [
+/// The worst first, before removed images. `{vm}` in a next step stands for the VM's name behind a
+/// verb.
+const GRAVE: [Rule; 8] = [
     not_there,
     without_supervisor,
     stopped_supervisor,
@@ -148,7 +152,10 @@ const RULES: [Rule; 19] = [
     stopped_qemu,
     guest_stopped,
     memory_short,
-    image_removed,
+];
+
+/// The worst first, after removed images.
+const LESSER: [Rule; 10] = [
     shutdown_ignored,
     migration,
     nothing_to_boot,
@@ -164,7 +171,10 @@ const RULES: [Rule; 19] = [
 /// What is wrong with the VM, the worst first.
 #[must_use]
 pub fn problems(facts: &Facts) -> Vec<Problem> {
-    let found = RULES.iter().filter_map(|rule| rule(facts));
+    let of = |rules: &'static [Rule]| rules.iter().filter_map(|rule| rule(facts));
+    let images = facts.removed_images.iter();
+    let images = images.map(|image| image_removed(image, facts));
+    let found = of(&GRAVE).chain(images).chain(of(&LESSER));
     found.map(|problem| facts.with_name(problem)).collect()
 }
 
@@ -196,6 +206,11 @@ impl Facts {
         let name = format!("{space}{}", self.name);
         problem.next = problem.next.replace("{vm}", &name);
         problem
+    }
+
+    /// Whether an image would go with its VM.
+    fn has_lost_image(&self) -> bool {
+        self.removed_images.iter().any(RemovedImage::is_lost)
     }
 
     /// When the guest's phase began.
@@ -231,7 +246,10 @@ fn not_there(facts: &Facts) -> Option<Problem> {
         Condition::Lost(Some(pid)) => Problem::new(
             "the VM is lost",
             format!("its launcher was killed, and its guest still runs (QEMU is process {pid})"),
-            "launcherctl stop{vm} forces it off",
+            match facts.has_lost_image() {
+                true => COPY_FIRST,
+                false => "launcherctl stop{vm} forces it off",
+            },
         ),
         Condition::Lost(None) => Problem::new(
             "the VM is lost",
@@ -344,6 +362,10 @@ fn guest_stopped(facts: &Facts) -> Option<Problem> {
             let failed = failed.map(|failed| failed_disk(failed, facts));
             let failed = failed.collect::<Vec<_>>().join(", ");
             let cause = if failed.is_empty() { cause } else { &failed };
+            let next = match reason {
+                Reason::User if facts.has_lost_image() => COPY_FIRST,
+                _ => next,
+            };
             Problem::new("the guest is paused", cause, next)
         }
         _ => return None,
@@ -429,15 +451,17 @@ fn memory_short(facts: &Facts) -> Option<Problem> {
     }
 }
 
-fn image_removed(facts: &Facts) -> Option<Problem> {
-    let image = facts.removed_image.as_ref()?;
-    let has_launcher = !matches!(facts.condition, Condition::Lost(_));
-    let (cause, next) = image.explained(has_launcher);
+fn image_removed(image: &RemovedImage, facts: &Facts) -> Problem {
+    let loss = match facts.condition {
+        Condition::Lost(_) => Loss::EndWithoutLauncher,
+        _ => Loss::EndOfVm,
+    };
+    let (cause, next) = image.explained(loss);
     let what = match image.is_replaced {
         true => "a disk's image was replaced",
         false => "a disk's image was removed",
     };
-    Some(Problem::new(what, cause, &next))
+    Problem::new(what, cause, &next)
 }
 
 fn shutdown_ignored(facts: &Facts) -> Option<Problem> {
@@ -598,11 +622,13 @@ fn agent_silent(facts: &Facts) -> Option<Problem> {
         "it hung or was busy when it was asked last, so what is known of the guest may be old",
         "launcherctl guest ping{vm} asks it again; restart qemu-guest-agent in the guest",
     );
-    (micros > 0).then(|| problem.since(Some(micros / 1_000_000)))
+    // A stopped QEMU keeps it from answering.
+    let is_silent = micros > 0 && facts.stopped_qemu.is_none();
+    is_silent.then(|| problem.since(Some(micros / 1_000_000)))
 }
 
 fn parts_ignored(facts: &Facts) -> Option<Problem> {
-    let cause = &*facts.launcher.ignored_by_libvirt;
+    let cause = plain(&facts.launcher.ignored_by_libvirt);
     (!cause.is_empty()).then(|| {
         Problem::new(
             "a part of the domain has no effect",

@@ -24,10 +24,19 @@ pub enum LastOfImage {
     OtherName(Option<PathBuf>),
 }
 
+/// With what an image that only QEMU has is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    EndOfVm,
+    /// Nobody can pause the guest.
+    EndWithoutLauncher,
+    Detaching,
+}
+
 impl RemovedImage {
-    /// What is wrong, and what brings the image back. Without a launcher nobody can pause the guest.
+    /// What is wrong, and what brings the image back, with `{vm}` as in the rules for problems.
     #[must_use]
-    pub fn explained(&self, has_launcher: bool) -> (String, String) {
+    pub fn explained(&self, loss: Loss) -> (String, String) {
         let Self { volume, file, .. } = self;
         let name = match self.is_replaced {
             true => format!("{file}.guest"),
@@ -44,9 +53,17 @@ impl RemovedImage {
             LastOfImage::Open(open) => ("only QEMU has", {
                 let pid = open.iter().nth(2).unwrap_or_default().to_string_lossy();
                 let copy = format!("copy it (cp {} {file}.guest)", open.display());
-                match has_launcher {
-                    true => format!("pause the guest, {copy}, and do not resume it"),
-                    false => format!("stop QEMU (kill -STOP {pid}) and {copy}"),
+                let stop = "launcherctl stop{vm} --force";
+                match loss {
+                    Loss::EndOfVm => format!(
+                        "let the guest write everything (sync), pause it, {copy}, then {stop}"
+                    ),
+                    Loss::EndWithoutLauncher => {
+                        format!("stop QEMU (kill -STOP {pid}), {copy}, then {stop}")
+                    }
+                    Loss::Detaching => format!(
+                        "unmount it in the guest, {copy}, then launcherctl removevolume {volume} --force"
+                    ),
                 }
             }),
             LastOfImage::OtherName(now) => {
@@ -64,10 +81,10 @@ impl RemovedImage {
             true => format!("volume {volume} uses the file that was {file} before, and {who} it"),
             false => format!("{who} {file} of volume {volume}"),
         };
-        let lost = if self.is_lost() {
-            ", which is lost when the VM ends"
-        } else {
-            ""
+        let lost = match loss {
+            _ if !self.is_lost() => "",
+            Loss::Detaching => ", which is lost when the disk is detached or the VM ends",
+            _ => ", which is lost when the VM ends",
         };
         (format!("{what}{lost}"), remedy)
     }

@@ -30,13 +30,13 @@ fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     facts
 }
 
-fn image(file: &str, is_replaced: bool, last: LastOfImage) -> Option<RemovedImage> {
-    Some(RemovedImage {
+fn image(file: &str, is_replaced: bool, last: LastOfImage) -> Vec<RemovedImage> {
+    vec![RemovedImage {
         volume: "data".to_owned(),
         file: file.to_owned(),
         is_replaced,
         last,
-    })
+    }]
 }
 
 fn paused(reason: &str) -> Facts {
@@ -95,7 +95,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| {
-                facts.removed_image = image(
+                facts.removed_images = image(
                     "/home/me/data.img",
                     false,
                     LastOfImage::Link("/d/data/disk.img".into()),
@@ -105,7 +105,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| {
-                facts.removed_image = image(
+                facts.removed_images = image(
                     "/home/me/data.img",
                     true,
                     LastOfImage::Link("/d/data/disk.img".into()),
@@ -115,34 +115,44 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| {
-                facts.removed_image = image(
+                facts.removed_images = image(
                     "/mnt/data.img",
                     false,
                     LastOfImage::Open("/proc/7/fd/11".into()),
                 );
             }),
-            "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; pause the guest, copy it (cp /proc/7/fd/11 /mnt/data.img.guest), and do not resume it",
+            "a disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/11 /mnt/data.img.guest), then launcherctl stop web --force",
         ),
         (
             with(|facts| {
                 facts.condition = Condition::Lost(Some(7));
-                facts.removed_image = image(
+                facts.removed_images = image(
                     "/mnt/data.img",
                     false,
                     LastOfImage::Open("/proc/7/fd/11".into()),
                 );
             }),
-            "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); launcherctl stop web forces it off\na disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; stop QEMU (kill -STOP 7) and copy it (cp /proc/7/fd/11 /mnt/data.img.guest)",
+            "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); copy the image that only QEMU has first, as said below\na disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; stop QEMU (kill -STOP 7), copy it (cp /proc/7/fd/11 /mnt/data.img.guest), then launcherctl stop web --force",
         ),
         (
             with(|facts| {
-                facts.removed_image = image(
+                facts.removed_images = image(
                     "/home/me/data.img",
                     true,
                     LastOfImage::OtherName(Some("/home/me/old.img".into())),
                 );
             }),
             "a disk's image was replaced: volume data uses the file that was /home/me/data.img before and is /home/me/old.img now, so what the guest writes is not in /home/me/data.img; give /home/me/old.img to the next run to keep that",
+        ),
+        (
+            {
+                let mut facts = paused("User");
+                let of = |file: &str, fd: &str| image(file, false, LastOfImage::Open(fd.into()));
+                let [a, b] = [of("/mnt/a", "/proc/7/fd/1"), of("/mnt/b", "/proc/7/fd/2")];
+                facts.removed_images = [a, b].concat();
+                facts
+            },
+            "the guest is paused (since 2026-01-02T03:04:05Z): somebody has paused it; copy the image that only QEMU has first, as said below\na disk's image was removed: only QEMU has /mnt/a of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/1 /mnt/a.guest), then launcherctl stop web --force\na disk's image was removed: only QEMU has /mnt/b of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/2 /mnt/b.guest), then launcherctl stop web --force",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(None)),

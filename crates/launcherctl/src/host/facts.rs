@@ -10,9 +10,9 @@ use super::last_images::find_removed;
 use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use super::{launcher_log, remains};
-use crate::error::{TextError, fail};
+use crate::error::{CtlError, text_error};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
-use client::problems::{Condition, Facts, RemovedImage};
+use client::problems::{Condition, Facts, Loss, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
 use client::{Client, is_migrating};
 use domain::Domain;
@@ -53,7 +53,7 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.stop_began = supervisor.and_then(Current::asked_to_shut_down);
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
-        facts.removed_image = find_removed(dir, || remains::guest(dir.root()));
+        facts.removed_images = find_removed(dir, || remains::guest(dir.root()));
         facts.files = args.files;
     }
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
@@ -76,17 +76,31 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     facts.memory_events = procfs::memory_events(&process);
 }
 
-/// Refuses to end a VM with whose QEMU an image is lost.
+/// Refuses to end a VM with whose QEMU images are lost.
 ///
 /// # Errors
 /// An image was removed, and cannot be linked again.
-pub fn check_images(name: &str, dir: &VmDir) -> Result<(), TextError> {
-    let removed = find_removed(dir, || remains::guest(dir.root()));
-    if let Some(image) = removed.filter(RemovedImage::is_lost) {
-        let (cause, remedy) = image.explained(dir.is_running());
-        fail!("{cause}; {remedy}; launcherctl stop {name} --force ends the VM without it");
+pub fn check_images(name: &str, dir: &VmDir) -> Result<(), CtlError> {
+    let loss = match dir.is_running() {
+        true => Loss::EndOfVm,
+        false => Loss::EndWithoutLauncher,
+    };
+    let explained = |image: RemovedImage| {
+        let (cause, remedy) = image.explained(loss);
+        format!("{cause}; {}", remedy.replace("{vm}", &format!(" {name}")))
+    };
+    let mut lost = lost_images(dir).into_iter().map(explained);
+    match lost.next() {
+        None => Ok(()),
+        Some(first) => Err(CtlError::from(text_error!("{first}")).with_details(lost.collect())),
     }
-    Ok(())
+}
+
+/// The images that go with the VM's QEMU.
+pub fn lost_images(dir: &VmDir) -> Vec<RemovedImage> {
+    let mut removed = find_removed(dir, || remains::guest(dir.root()));
+    removed.retain(RemovedImage::is_lost);
+    removed
 }
 
 /// The user's hook sidecars that have changed the domain, by the launcher's report.

@@ -54,11 +54,12 @@ pub fn give_back_volume(
     }))
 }
 
-/// The first image that was removed or replaced. `qemu` is the PID of the VM's QEMU.
-pub fn find_removed(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Option<RemovedImage> {
-    let args = SuperviseArgs::load(dir).ok()?;
-    let mut volumes = args.files.keys();
-    volumes.find_map(|volume| removed_of_volume(dir, &args, volume, &qemu))
+/// The images that were removed or replaced. `qemu` is the PID of the VM's QEMU.
+pub fn find_removed(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Vec<RemovedImage> {
+    let args = SuperviseArgs::load(dir).unwrap_or_default();
+    let volumes = args.files.keys();
+    let removed = volumes.filter_map(|volume| removed_of_volume(dir, &args, volume, &qemu));
+    removed.collect()
 }
 
 /// Like [`find_removed`], of one volume.
@@ -91,14 +92,20 @@ pub fn removed_of_volume(
 ///
 /// # Errors
 /// An image is not at its place.
-pub fn check_links(dir: &VmDir) -> Result<(), TextError> {
+pub fn check_links(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Result<(), TextError> {
     let args = SuperviseArgs::load(dir).unwrap_or_default();
     for (volume, id) in &args.file_ids {
         let leads_elsewhere = |it: PathBuf| it.is_symlink() && FileId::at(&it) != Some(*id);
         if entries(dir, volume).any(leads_elsewhere) {
             let file = args.files.get(volume).map_or("its place", String::as_str);
+            let remedy = match removed_of_volume(dir, &args, volume, &qemu) {
+                Some(image) if image.is_lost() => {
+                    "only QEMU has it, and launcherctl status says how to copy it"
+                }
+                _ => "move it back there first",
+            };
             fail!(
-                "the image of volume {volume} is not {file} any more, and another launcher would not find it: move it back there first"
+                "the image of volume {volume} is not {file} any more, and another launcher would not find it: {remedy}"
             );
         }
     }
@@ -226,14 +233,17 @@ mod tests {
         // This process stands for QEMU.
         let _open = fs::File::open(&file).unwrap();
         let qemu = || i32::try_from(std::process::id()).ok();
-        let found = || find_removed(&dir, qemu).map(|it| (it.last, it.is_replaced));
+        let found = || {
+            let found = find_removed(&dir, qemu).pop();
+            found.map(|it| (it.last, it.is_replaced))
+        };
         assert_eq!(found(), None);
-        assert!(check_links(&dir).is_ok());
+        assert!(check_links(&dir, qemu).is_ok());
         fs::rename(&file, &renamed).unwrap();
         assert_eq!(found(), None, "nobody takes another file for it");
         fs::write(&file, "another").unwrap();
-        let refused = check_links(&dir).unwrap_err().to_string();
-        assert!(refused.contains("data.img any more"), "{refused}");
+        let refused = || check_links(&dir, qemu).unwrap_err().to_string();
+        assert!(refused().ends_with("move it back there first"));
         let other_name = LastOfImage::OtherName(Some(renamed.clone()));
         assert_eq!(found(), Some((other_name, true)));
         let notes = give_back(&dir).unwrap();
@@ -245,6 +255,7 @@ mod tests {
             };
             assert_eq!(fs::read_to_string(open).unwrap(), "data");
             assert_eq!(found, is_replaced);
+            assert!(refused().contains("only QEMU has it"));
             let _ = fs::remove_file(&file);
         }
     }
@@ -260,10 +271,10 @@ mod tests {
         fs::remove_file(root.path(TEMPORARY)).unwrap();
         let dir = vm(path("vm"), &file, &claim, hard_link);
         super::home::pass_on(super::home::of(&root), &root, &dir).unwrap();
-        assert_eq!(find_removed(&dir, || None), None);
+        assert_eq!(find_removed(&dir, || None), []);
         fs::remove_file(&file).unwrap();
-        let found = find_removed(&dir, || None).unwrap();
-        assert_eq!(found.last, LastOfImage::Link(dir.path(&claim)));
+        let found = find_removed(&dir, || None);
+        assert_eq!(found[0].last, LastOfImage::Link(dir.path(&claim)));
         give_back(&dir).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "data");
     }

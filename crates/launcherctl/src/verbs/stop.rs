@@ -16,7 +16,7 @@ use super::shutdown::shut_down;
 use super::target::{Target, TargetError, check_root, migrated, vm_names};
 use crate::error::{CtlError, fail};
 use crate::host::control::{ControlClient, Request, Update};
-use crate::host::facts::check_images;
+use crate::host::facts::{check_images, lost_images};
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::host::remains::{self, forget};
@@ -24,6 +24,7 @@ use crate::json::text_at;
 use crate::verbs::run::attach::SupervisorError;
 use crate::view::output::{Format, print};
 use api::Action;
+use client::problems::RemovedImage;
 use client::{Client, is_migrating};
 use os::process::Process;
 
@@ -131,7 +132,14 @@ async fn stop_one(
     format: Format,
 ) -> Result<String, CtlError> {
     let screen = Screen::new(format);
-    if !force {
+    if force {
+        for image in lost_images(dir) {
+            let RemovedImage { volume, file, .. } = image;
+            screen.note(&format!(
+                "only QEMU had {file} of volume {volume}: it is gone now, but for a copy that was made"
+            ));
+        }
+    } else {
         check_images(name, dir)?;
         note_migration(dir, &screen).await;
     }

@@ -29,7 +29,7 @@ use crate::similar::known_names;
 use crate::view::output::{Format, answer, print, say};
 use api::pod_paths::PodPaths;
 use api::proto::cmd::v1::VirtualMachineOptions;
-use client::problems::RemovedImage;
+use client::problems::{Loss, RemovedImage};
 use client::running::check_runs;
 use client::{Client, GuestState};
 use domain::Domain;
@@ -243,8 +243,8 @@ fn check_not_lost(dir: &VmDir, name: &str) -> Result<(), TextError> {
     };
     let removed = removed_of_volume(dir, &start, name, || remains::guest(dir.root()));
     if let Some(image) = removed.filter(RemovedImage::is_lost) {
-        let (cause, remedy) = image.explained(true);
-        fail!("{cause} or the disk is detached; {remedy}; --force detaches it without that");
+        let (cause, remedy) = image.explained(Loss::Detaching);
+        fail!("{cause}; {remedy}");
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use crate::host::registry::VmDir;
 use crate::view::output::{Format, answer};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
+use client::refusal::plain;
 use hooks::conformance::CloudInit;
 use hooks::plugins::TrialPod;
 use hooks::{HookPointReport, Report};
@@ -70,7 +71,8 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     };
     answer(format, &json!(report), || {
         let mut lines = table(&report);
-        lines.extend(Some(launcher.ignored_by_libvirt).filter(|it| !it.is_empty()));
+        let ignored = plain(&launcher.ignored_by_libvirt);
+        lines.extend(Some(ignored).filter(|it| !it.is_empty()));
         let called = Some(launcher.called_hook).filter(|hook| !hook.is_empty());
         lines.extend(called.map(|hook| format!("{hook} is called now")));
         lines

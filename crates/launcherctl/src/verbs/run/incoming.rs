@@ -25,7 +25,7 @@ use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, images, last_images, vm_dir};
+use crate::host::{config_data, images, last_images, remains, vm_dir};
 use crate::manifest::{Manifest, in_manifest};
 use crate::verbs::migrate::error::{CANCELLED, NotArrived};
 use crate::verbs::screen::Screen;
@@ -104,7 +104,8 @@ fn prepare(
     manifest: &Manifest,
     dir: &VmDir,
 ) -> Result<(Child, ControlClient), CtlError> {
-    last_images::check_links(incoming.source)?;
+    let source = incoming.source;
+    last_images::check_links(source, || remains::guest(source.root()))?;
     super::mark_temporary(dir)?;
     link_images(incoming.source, manifest, dir)?;
     link_overlays(incoming.source, dir)?;
