@@ -91,7 +91,8 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
 /// knows the VM's UID. There, and if no supervisor serves the console, it is QEMU's own log.
 async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
     let of_supervisor = console_log_file(dir);
-    if Failure::load(dir).is_some() || (dir.is_supervised() && of_supervisor.exists()) {
+    let has_it = of_supervisor.exists() && (dir.is_supervised() || !dir.is_of_run());
+    if has_it || Failure::load(dir).is_some() {
         return Ok(of_supervisor);
     }
     let uid = if dir.is_of_run() {
