@@ -76,6 +76,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String, notes: Vec<String>) -> bo
         vm_dir::remove(dir, &kept);
     } else {
         vm_dir::remove_secrets(dir);
+        vm_dir::remove_plugged_links(dir);
     }
     // The last step: when it is visible, everything is done.
     dir.store(FAILURE_FILE, &failure).is_ok()

@@ -178,6 +178,7 @@ pub fn forget(name: &str, dir: &VmDir) {
         remove_sockets(dir);
         vm_dir::remove_secrets(dir);
         vm_dir::remove_overlays(dir);
+        vm_dir::remove_plugged_links(dir);
         failure::remove_reason(dir);
     }
     registry::remove(name, dir);

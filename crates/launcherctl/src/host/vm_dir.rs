@@ -1,6 +1,6 @@
 //! The directory of a VM of `run`: created, cleaned after a killed launcher, and removed.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -179,6 +179,19 @@ pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
+/// Removes the links to images that were plugged in, which the next run does not have; not the last
+/// one of an image.
+pub fn remove_plugged_links(dir: &VmDir) {
+    let any = dir.path(&PodPaths::default().hotplug_image("any"));
+    let entries = any.parent().map(fs::read_dir).into_iter().flatten();
+    for entry in entries.flatten().flatten() {
+        let metadata = entry.metadata();
+        if metadata.is_ok_and(|it| it.is_symlink() || it.nlink() > 1) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Removes the firmware's variables (NVRAM). libvirt then makes them from the template of the next
 /// start, which is another one if `secureBoot` has changed.
 pub fn remove_firmware_variables(dir: &VmDir) {
@@ -245,6 +258,26 @@ mod tests {
         qemu.wait().unwrap();
         remove_stale_domain(&vm, "a_b");
         assert!(!definition.exists() && !dir.path().join("run/qemu/a_b.pid").exists());
+    }
+
+    #[test]
+    fn a_link_to_a_plugged_image_goes_unless_it_is_the_last_one() {
+        let root = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(root.path().join("vm"));
+        let link = |name: &str| vm.path(&PodPaths::default().hotplug_image(name));
+        fs::create_dir_all(link("a").parent().unwrap()).unwrap();
+        let image = root.path().join("data.img");
+        fs::write(&image, "data").unwrap();
+        for name in ["a", "b"] {
+            fs::hard_link(&image, link(name)).unwrap();
+        }
+        symlink(&image, link("far")).unwrap();
+        fs::remove_file(&image).unwrap();
+        remove_plugged_links(&vm);
+        let left = ["a", "b", "far"].map(link);
+        let mut left = left.iter().filter(|it| it.symlink_metadata().is_ok());
+        assert_eq!(fs::read_to_string(left.next().unwrap()).unwrap(), "data");
+        assert_eq!(left.next(), None);
     }
 
     #[test]
