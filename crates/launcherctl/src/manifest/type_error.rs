@@ -53,7 +53,7 @@ fn found(value: &Value, expected: &str) -> String {
         }
         Value::String(text) => format!("the text {text:?}"),
         // YAML reads 1.10 and true as other types than text.
-        scalar if expected == "text" => format!("{scalar}; write \"{scalar}\" with quotes"),
+        scalar if expected == "text" => format!("{scalar}; write it in quotes"),
         scalar => scalar.to_string(),
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         );
         assert_eq!(
             message::<String>(json!(1.1)),
-            "expected text, found 1.1; write \"1.1\" with quotes"
+            "expected text, found 1.1; write it in quotes"
         );
         assert_eq!(
             message::<Vec<u8>>(json!({})),

@@ -493,7 +493,7 @@ mod tests {
         let number = found(json!({"labels": {"a": 5, "b": "5"}}));
         assert_eq!(
             number,
-            ["metadata.labels.a: expected text, found 5; write \"5\" with quotes"]
+            ["metadata.labels.a: expected text, found 5; write it in quotes"]
         );
         let namespace = found(json!({"namespace": "A_B"}));
         assert!(
