@@ -194,11 +194,19 @@ async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
     std::fs::set_permissions(&sidecar, PermissionsExt::from_mode(0o755)).unwrap();
     let program = sidecar.to_str().unwrap();
     let output = end_of(vm.run(&["--emulate", "--detach", "--sidecar", program])).await;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (status, hooks) = (vm.done(&["status"]).await, vm.done(&["hooks"]).await);
     vm.done(&["stop", "--force"]).await;
     let ignored = r#"ignores them: forest; the domain was changed by hook sidecar "shim" ("#;
-    let is_users = !said.contains("launcherctl-network");
-    assert!(said.contains(ignored) && is_users, "{said}");
+    for said in [said, status, hooks] {
+        let line = said.lines().find(|line| line.contains(ignored));
+        let is_users = line.is_some_and(|it| !it.contains("launcherctl-network"));
+        assert!(is_users, "{said}");
+    }
+    // Both logs stay in a directory of --root.
+    let root = vm.root().display().to_string();
+    assert!(vm.done(&["logs", "--root", &root]).await.contains("forest"));
+    vm.done(&["logs", "--console", "--root", &root]).await;
 }
 
 #[tokio::test]

@@ -156,15 +156,24 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     assert_eq!(std::fs::read(&added).unwrap(), [6; 1 << 20]);
 
     // The VM has no hard link to an image on another file system.
-    let far = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
-    far.as_file().set_len(1 << 20).unwrap();
-    let file = far.path().to_str().unwrap();
-    done(&home, &["addvolume", "far", "--file", file]).await;
-    drop(far);
-    let remove = ["removevolume", "far", "--force"];
-    let error = refused(&home, &remove[..2]).await;
-    assert!(error.contains("only QEMU has /dev/shm/"), "{error}");
-    done(&home, &remove).await;
+    let volumes = ["far", "away"];
+    for volume in volumes {
+        let far = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        far.as_file().set_len(1 << 20).unwrap();
+        let file = far.path().to_str().unwrap();
+        done(&home, &["addvolume", volume, "--file", file]).await;
+    }
+    let status = done(&home, &["status"]).await;
+    for said in [status, refused(&home, &["stop"]).await] {
+        let mut named = volumes.iter().map(|it| format!("of volume {it}, which is lost"));
+        assert!(named.all(|it| said.contains(&it)), "{said}");
+    }
+    for volume in volumes {
+        let remove = ["removevolume", volume, "--force"];
+        let error = refused(&home, &remove[..2]).await;
+        assert!(error.contains("only QEMU has /dev/shm/"), "{error}");
+        done(&home, &remove).await;
+    }
 
     std::fs::remove_file(&image).unwrap();
     let expected = format!(
