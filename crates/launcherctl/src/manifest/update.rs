@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::defaults::{DEFAULT_PHASE, default_volume_status};
 use super::drives::is_drive;
 use super::error::{FieldError, ManifestError};
+use super::rules::VOLUME_SOURCES;
 use super::{DISKS, Manifest, STATUS, VOLUMES};
 use crate::json::{
     copy_at, find_named, is_object_at, is_true_at, list_at, list_mut, names_at, push, remove_named,
@@ -74,6 +75,27 @@ impl Manifest {
             });
         }
         names
+    }
+
+    /// Refuses a volume of `sent` that has no source now, which `run` refuses too.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn check_sources(&self, sent: &Value) -> Result<(), FieldError> {
+        let has_source = |it: &Value| {
+            VOLUME_SOURCES
+                .split('|')
+                .any(|source| it.get(source).is_some())
+        };
+        for (index, volume) in list_at(&self.vmi, VOLUMES).iter().enumerate() {
+            let sent = find_named(sent, VOLUMES, text_at(volume, "/name"));
+            if sent.is_some_and(has_source) && !has_source(volume) {
+                let field = format!("spec.volumes[{index}]");
+                let message = "it has no source that KubeVirt knows, such as containerDisk";
+                return Err(FieldError::new(field, message));
+            }
+        }
+        Ok(())
     }
 
     /// Restores CD-ROM drives of `sent` that are missing, without a medium that was inserted: the
@@ -235,6 +257,19 @@ mod tests {
         assert_eq!(update.keep_host_disks(&vmi("1Mi")), ["h"]);
         assert_eq!(update.vmi, vmi("1Mi"));
         assert_eq!(update.keep_host_disks(&vmi("1Mi")), [""; 0]);
+    }
+
+    #[test]
+    fn a_volume_that_has_lost_its_source_is_refused() {
+        let vmi = |source: &str| json!({"spec": {"volumes": [{"name": "h", source: {}}]}});
+        let refused = |update: &str, sent: &str| {
+            let checked = manifest(vmi(update)).check_sources(&vmi(sent));
+            checked.map_err(|error| error.field)
+        };
+        assert_eq!(refused("secret", "emptyDisk"), Ok(()));
+        let field = Err("spec.volumes[0]".to_owned());
+        assert_eq!(refused("emptyDisc", "emptyDisk"), field);
+        assert_eq!(refused("emptyDisc", "emptyDisc"), Ok(()));
     }
 
     #[test]

@@ -103,6 +103,7 @@ fn as_update(
         for name in update.keep_drives(sent) {
             restart.push(restart_of("domain.devices.disks", &name, KEPT));
         }
+        update.check_sources(sent)?;
         for name in update.keep_volumes(sent) {
             restart.push(restart_of("volumes", &name, KEPT));
         }

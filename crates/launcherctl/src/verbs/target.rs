@@ -276,7 +276,7 @@ pub fn refused_by_check(text: &str) -> Option<String> {
     let mut errors = errors.filter(|it| it.severity == Severity::Error && !is_known(it));
     let first = errors.next()?;
     let more = if errors.next().is_some() {
-        ", and more"
+        " (and more problems)"
     } else {
         ""
     };

@@ -18,7 +18,7 @@ use api::vmi::HOOK_SIDECARS;
 
 type Object = Map<String, Value>;
 
-const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
+pub const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
     ephemeral|cloudInitNoCloud|cloudInitConfigDrive|configMap|secret|serviceAccount|downwardAPI|\
     downwardMetrics|sysprep|memoryDump|containerPath";
 const USER_DATA: &str = "secretRef|userDataBase64|userData";
