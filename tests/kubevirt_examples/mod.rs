@@ -60,7 +60,7 @@ pub const EXAMPLES: [(&str, (Note, Outcome)); 47] = [
     (
         "vm-pool-cirros",
         (
-            "",
+            "run refuses it: it takes one VM",
             Refuses("spec.virtualMachineTemplate is one, if it gets kind: VirtualMachine"),
         ),
     ),
@@ -94,7 +94,7 @@ pub const EXAMPLES: [(&str, (Note, Outcome)); 47] = [
     (
         "vmi-replicaset-cirros",
         (
-            "",
+            "run refuses it: it takes one VM",
             Refuses("spec.template is one, if it gets kind: VirtualMachineInstance"),
         ),
     ),

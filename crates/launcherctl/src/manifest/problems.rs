@@ -212,6 +212,9 @@ fn of_template(node: &Node) -> Vec<Problem> {
     for problem in &mut found {
         problem.field.insert_str(0, &format!("{path}."));
     }
+    let message = format!("run refuses it: it takes one VM, such as {path} in a file of its own");
+    let error = FieldError::new("kind", message);
+    found.push(Problem::of_field(node, error).into_note());
     found
 }
 

@@ -121,12 +121,15 @@ fn templates_of_pools_and_replica_sets_are_checked_and_other_kinds_are_not() {
     let set = format!(
         "kind: VirtualMachineInstanceReplicaSet\nspec:\n  template:\n    spec:\n      {vmi}\n"
     );
-    assert_eq!(places(&set), ["5: spec.template.spec.domain.cpus"]);
+    assert_eq!(
+        places(&set),
+        ["1: kind", "5: spec.template.spec.domain.cpus"]
+    );
     let pool = format!(
         "kind: VirtualMachinePool\nspec:\n  virtualMachineTemplate:\n    spec:\n      runStrategy: Always\n      template:\n        spec:\n          {vmi}\n"
     );
     let field = "spec.virtualMachineTemplate.spec.template.spec.domain.cpus";
-    assert_eq!(places(&pool), [format!("8: {field}")]);
+    assert_eq!(places(&pool), ["1: kind".to_owned(), format!("8: {field}")]);
     let policy = problems("apiVersion: migrations.kubevirt.io/v1alpha1\nkind: MigrationPolicy\n");
     assert_eq!((policy[0].line, policy[0].severity), (2, Severity::Note));
     assert!(
