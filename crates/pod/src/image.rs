@@ -153,7 +153,9 @@ fn read_up_to<'b>(file: &File, buffer: &'b mut [u8]) -> std::io::Result<&'b [u8]
 enum Qcow2Error {
     #[error("its qcow2 header is damaged ({0}); copy or build the image again")]
     Damaged(&'static str),
-    #[error("its qcow version is {0}, not 2 or 3; unless it is damaged, convert it (qemu-img convert -O qcow2)")]
+    #[error(
+        "its qcow version is {0}, not 2 or 3; unless it is damaged, convert it (qemu-img convert -O qcow2)"
+    )]
     Version(u64),
     #[error(
         "it keeps its data in another file (data_file); an image must have all of its data itself"

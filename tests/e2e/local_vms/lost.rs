@@ -165,7 +165,9 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
     }
     let status = done(&home, &["status"]).await;
     for said in [status, refused(&home, &["stop"]).await] {
-        let mut named = volumes.iter().map(|it| format!("of volume {it}, which is lost"));
+        let mut named = volumes
+            .iter()
+            .map(|it| format!("of volume {it}, which is lost"));
         assert!(named.all(|it| said.contains(&it)), "{said}");
     }
     for volume in volumes {

@@ -11,6 +11,7 @@ use super::data_volumes;
 use super::images::destination;
 use super::registry::VmDir;
 use crate::error::{CtlError, text_error};
+use crate::files::absolute;
 use crate::json::{copy_at, is_object_at};
 use crate::manifest::Manifest;
 use api::pod_paths::PodPaths;
@@ -47,7 +48,8 @@ pub fn resize(manifest: &Manifest, dir: &VmDir, note: impl Fn(&str)) -> Result<(
             disk.grow()?;
             note(&format!("{name} has grown from {before} to {after}"));
         } else if is > disk.wanted {
-            let file = disk.file.display();
+            let file = absolute(&disk.file);
+            let file = file.display();
             note(&format!(
                 "{name} keeps its {before}, with what the guest has written: without {file} it has {after}"
             ));

@@ -44,7 +44,7 @@ fn reason(disk: &Disk, vmi: &Value) -> &'static str {
     if LOST.iter().any(|kind| has(kind)) {
         "what the guest writes to it goes with its end"
     } else if has("emptyDisk") {
-        "what the guest writes to it goes with its end, unless run has --root"
+        "what the guest writes to it goes with its end, but in a directory of --root"
     } else if GENERATED.iter().any(|kind| has(kind)) {
         "made from the manifest at each start"
     } else if disk.device == DiskDevice::CdRom {
@@ -89,7 +89,7 @@ mod tests {
             ("init", "made from the manifest at each start"),
             (
                 "empty",
-                "what the guest writes to it goes with its end, unless run has --root",
+                "what the guest writes to it goes with its end, but in a directory of --root",
             ),
             ("iso", "a CD-ROM"),
             ("ro", "its changes are not tracked"),
