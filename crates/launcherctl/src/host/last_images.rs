@@ -1,6 +1,7 @@
 //! The user's images whose file was removed or replaced while their VM runs: what the VM's directory
 //! has of them, and their return when it goes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -43,9 +44,10 @@ pub fn give_back_volume(
     let Some(file) = args.files.get(volume) else {
         return Ok(None);
     };
-    let place = match last_link(dir, volume) {
+    // While a peer has a link, it is the peer's to give back.
+    let place = match last_link(dir, volume, &left(dir)) {
         Some(link) => Some(link_beside(&link, file).ok_or(link)?),
-        None if has_lost_its_name(dir, args, volume) => other_name(dir, args, volume),
+        None if has_lost_its_name(dir, args, volume) => other_name(args, volume),
         None => None,
     };
     Ok(place.map(|place| {
@@ -70,12 +72,14 @@ pub fn removed_of_volume(
     qemu: impl Fn() -> Option<i32>,
 ) -> Option<RemovedImage> {
     let file = args.files.get(volume)?;
-    let last = if let Some(link) = last_link(dir, volume) {
+    let peer = args.peer.iter().filter_map(|it| it.canonicalize().ok());
+    let others: BTreeSet<PathBuf> = left(dir).into_iter().chain(peer).collect();
+    let last = if let Some(link) = last_link(dir, volume, &others) {
         LastOfImage::Link(absolute(&link))
     } else if let Some(open) = open_without_name(dir, args, volume, qemu) {
         LastOfImage::Open(open)
     } else if has_lost_its_name(dir, args, volume) {
-        LastOfImage::OtherName(other_name(dir, args, volume))
+        LastOfImage::OtherName(other_name(args, volume))
     } else {
         return None;
     };
@@ -112,11 +116,18 @@ pub fn check_links(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Result<(), Te
     Ok(())
 }
 
-/// The VM's link to a volume's image, if nobody else has one. The directory of `--root` that it has
-/// left by a migration may have another one of its own.
-fn last_link(dir: &VmDir, volume: &str) -> Option<PathBuf> {
-    let left = home::of(dir).filter(|_| dir.is_temporary()).map(VmDir::at);
-    let left: Vec<PathBuf> = left.iter().flat_map(|it| entries(it, volume)).collect();
+/// The directory of `--root` that the VM has left by a migration, which may have a link of its own.
+fn left(dir: &VmDir) -> BTreeSet<PathBuf> {
+    let left = home::of(dir).filter(|_| dir.is_temporary());
+    left.and_then(|it| it.canonicalize().ok())
+        .into_iter()
+        .collect()
+}
+
+/// The VM's link to a volume's image, if nobody has one but the `others`, directories of VMs.
+fn last_link(dir: &VmDir, volume: &str, others: &BTreeSet<PathBuf>) -> Option<PathBuf> {
+    let others = others.iter().cloned().map(VmDir::at);
+    let left: Vec<PathBuf> = others.flat_map(|it| entries(&it, volume)).collect();
     let is_last = |image: &PathBuf| {
         let Ok(metadata) = image.symlink_metadata() else {
             return false;
@@ -159,18 +170,17 @@ fn has_lost_its_name(dir: &VmDir, args: &SuperviseArgs, volume: &str) -> bool {
             .is_some_and(|id| there != Some(*id))
 }
 
-/// Finds another name of the image: beside the user's, or in the VM's directory.
-fn other_name(dir: &VmDir, args: &SuperviseArgs, volume: &str) -> Option<PathBuf> {
+/// Finds another name of the image, beside the user's.
+fn other_name(args: &SuperviseArgs, volume: &str) -> Option<PathBuf> {
     let id = *args.file_ids.get(volume)?;
     let directory = Path::new(args.files.get(volume)?).parent()?;
     let beside = fs::read_dir(directory).into_iter().flatten().flatten();
-    let beside = beside.take(MAX_BESIDE).map(|entry| entry.path());
-    let mut names = beside.chain(entries(dir, volume));
+    let mut names = beside.take(MAX_BESIDE).map(|entry| entry.path());
     names.find(|path| FileId::at(path) == Some(id))
 }
 
 /// The VM's images of a volume.
-fn entries(dir: &VmDir, volume: &str) -> impl Iterator<Item = PathBuf> {
+fn entries(dir: &VmDir, volume: &str) -> impl Iterator<Item = PathBuf> + use<> {
     let paths = PodPaths::default();
     let mount = fs::read_dir(dir.path(&paths.claim_dir(volume)));
     let mounted = mount.into_iter().flatten().flatten();
@@ -277,6 +287,36 @@ mod tests {
         assert_eq!(found[0].last, LastOfImage::Link(dir.path(&claim)));
         give_back(&dir).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "data");
+    }
+
+    #[test]
+    fn the_directory_from_which_a_vm_migrates_is_nobody_elses() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let file = path("data.img");
+        fs::write(&file, "data").unwrap();
+        let claim = PodPaths::default().claim_image("data");
+        let [source, target] =
+            ["source", "target"].map(|name| vm(path(name), &file, &claim, hard_link));
+        for (dir, other) in [(&source, &target), (&target, &source)] {
+            let peer = Some(other.root().to_owned());
+            let args = SuperviseArgs::load(dir).unwrap();
+            SuperviseArgs { peer, ..args }.store(dir).unwrap();
+            assert_eq!(find_removed(dir, || None), []);
+        }
+        for is_replaced in [false, true] {
+            fs::remove_file(&file).unwrap();
+            if is_replaced {
+                fs::write(&file, "another").unwrap();
+            }
+            for dir in [&source, &target] {
+                let found = find_removed(dir, || None).pop().unwrap();
+                assert_eq!(found.last, LastOfImage::Link(dir.path(&claim)));
+                // It goes on elsewhere.
+                assert_eq!(give_back(dir).unwrap(), [""; 0]);
+            }
+            let _ = fs::File::create(&file);
+        }
     }
 
     #[test]

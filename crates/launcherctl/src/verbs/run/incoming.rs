@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::attach::{Attachment, SupervisorError};
 use crate::error::{CtlError, fail};
-use crate::files::FileError;
+use crate::files::{FileError, absolute};
 use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::orphan_qemu::OrphanQemu;
 use crate::host::registry::VmDir;
@@ -87,7 +87,8 @@ pub async fn receive(
             end(supervisor, control).await;
             orphan_qemu.terminate().await;
             let log = incoming.source.path(TARGET_LOG);
-            let kept = fs::copy(dir.log_file(), &log).is_ok();
+            // A VM that has ended meanwhile takes it away.
+            let kept = incoming.source.is_running() && fs::copy(dir.log_file(), &log).is_ok();
             vm_dir::remove(&dir, &[]);
             let detail = kept.then(|| format!("the target's log: {}", log.display()));
             return Err(error.with_details(detail.into_iter().collect()));
@@ -111,17 +112,24 @@ fn prepare(
     link_overlays(incoming.source, dir)?;
     config_data::copy(incoming.source, dir)?;
     dir.store_vmi(manifest.value())?;
+    let args = SuperviseArgs::load(source);
+    if let Ok(args) = &args {
+        let peer = Some(dir.root().to_owned());
+        let args = args.clone();
+        SuperviseArgs { peer, ..args }.store(source)?;
+    }
     let supervise = SuperviseArgs {
         incoming: true,
         // The VM is not here yet.
         home: None,
+        peer: Some(absolute(source.root())),
         start: StartArgs {
             emulate: incoming.emulate,
             launcher: incoming.launcher.clone(),
             ..StartArgs::default()
         },
         stop_when_up: false,
-        ..SuperviseArgs::load(incoming.source).unwrap_or_default()
+        ..args.unwrap_or_default()
     };
     supervise.store(dir)?;
     super::start_supervisor(dir)
