@@ -14,7 +14,7 @@ use super::registry::VmDir;
 use super::{data_volumes, remains};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::FileError;
-use crate::json::{copy_at, find_named, is_object_at, is_true_at, text_at};
+use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::drives::is_drive;
@@ -219,6 +219,24 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     is_claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
 }
 
+/// The launcher's error with the user's files in place of the VM's links to them, which go with it.
+pub fn with_users_files(
+    mut error: String,
+    vmi: &Value,
+    dir: &VmDir,
+    files: &BTreeMap<String, String>,
+) -> String {
+    for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
+        let name = text_at(volume, "/name");
+        if let Some(file) = files.get(name)
+            && let Some(link) = destination(dir, index, name, volume)
+        {
+            error = error.replace(&link.display().to_string(), file);
+        }
+    }
+    error
+}
+
 /// Why a volume needs an image, and where to get it.
 fn missing(name: &str, volume: &Value) -> TextError {
     let (what, hint) = match text_at(volume, "/containerDisk/image") {
@@ -322,6 +340,20 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn an_error_names_the_users_file() {
+        let vmi = serde_json::json!({"spec": {"volumes": [{"name": "seed", "cloudInitNoCloud": {}},
+            {"name": "root", "containerDisk": {}}]}});
+        let dir = VmDir::at("/vm".into());
+        let files = BTreeMap::from([("root".to_owned(), "/home/me/a.qcow2".to_owned())]);
+        let link = dir.path(&PodPaths::default().container_disk(1));
+        let error = format!("volume \"root\": {}: it is damaged", link.display());
+        assert_eq!(
+            with_users_files(error, &vmi, &dir, &files),
+            "volume \"root\": /home/me/a.qcow2: it is damaged"
+        );
+    }
     use serde_json::json;
     use std::os::unix::process::CommandExt;
 

@@ -33,7 +33,7 @@ use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecar_program::SidecarProgram;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, home, last_images, remains, vm_dir};
+use super::{failure, home, images, last_images, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError, text_error};
 use crate::json::text_at;
 use crate::reports::events::MAX_QUEUED;
@@ -103,9 +103,11 @@ fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>, notes: Vec<String>)
         false => error,
     };
     let (name, dir) = (vm.name(), vm.dir);
-    let reason = reason(&error, &dir.log_file());
+    let for_user = |text| images::with_users_files(text, vm.vmi, dir, &vm.args.files);
+    let reason = for_user(reason(&error, &dir.log_file()));
     let error = with_log(error, &dir.log_file());
-    let (message, mut details) = (error.chain(), error.details().to_vec());
+    let message = for_user(error.chain());
+    let mut details = error.details().to_vec();
     if failure::leave(dir, vm.vmi, reason, notes) {
         details.push(format!(
             "launcherctl status {name} shows this again; launcherctl stop {name} removes it"
