@@ -32,7 +32,8 @@ pub use self::table::{Check, CheckResult, Conformance, Effect, Outcome};
 use super::plugins::TrialPod;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
-/// Reason for skipping the checks that a hook would pass by always failing.
+/// Reason for skipping the checks that a hook would pass by always failing, or fail for the same
+/// cause again.
 const FAILS_VALID_INPUT: &str = "not checked, as the hook fails with valid input";
 
 #[derive(Debug)]
@@ -184,7 +185,7 @@ impl Run {
                 self.skip(check, Some(version), reason);
                 continue;
             }
-            if check.needs_a_success() && failing.contains(&check.hook_point()) {
+            if !check.has_valid_input() && failing.contains(&check.hook_point()) {
                 self.skip(check, Some(version), FAILS_VALID_INPUT);
                 continue;
             }

@@ -158,14 +158,6 @@ impl Check {
         matches!(self, Self::OnDefineDomain | Self::PreCloudInitIso)
     }
 
-    /// Whether a hook that always fails would pass the check, which then tells nothing.
-    pub(super) fn needs_a_success(self) -> bool {
-        matches!(
-            self,
-            Self::InvalidDomain | Self::InvalidVmi | Self::CancelledCall | Self::InvalidCloudInit
-        )
-    }
-
     /// Whether the duration counts for [`Check::Time`].
     pub(super) fn is_timed(self) -> bool {
         matches!(

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use prost::bytes::Bytes;
@@ -20,6 +20,8 @@ use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_prog
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
 use hooks::{Changes, HookPoint};
 
+/// A sidecar that takes as long is called slow.
+const SLOW_SECONDS: u64 = 3;
 /// virt-handler's limit of a whole sync.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -90,6 +92,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         vmi_json,
         cloud_init,
     };
+    let started = Instant::now();
     let tried = match program {
         None => until_signal(dry_run(running, input, os::time::deadline(HOOK_TIMEOUT))).await??,
         Some(program) => {
@@ -102,7 +105,16 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         // The launcher makes its image of it.
         serde_json::from_value::<pod::CloudInitData>(data.clone()).map_err(unusable)?;
     }
-    print(format, &tried.to_json(), || summary(&tried, needs_secret));
+    let seconds = started.elapsed().as_secs();
+    print(format, &tried.to_json(), || {
+        let mut lines = summary(&tried, needs_secret);
+        if seconds >= SLOW_SECONDS {
+            lines.push(format!(
+                "its start and its calls took {seconds} s: hooks check has the time of each, -v shows whether a script leaves a process running"
+            ));
+        }
+        lines
+    });
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
     let was_left_out = needs_secret && tried.points.contains(&HookPoint::PreCloudInitIso);
