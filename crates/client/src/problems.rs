@@ -268,7 +268,13 @@ fn with_own_remedy(what: &str, reason: &str, next: &str) -> Problem {
         Some(remedy) => format!("{}; {next}", first_line(remedy)),
         None => next.to_owned(),
     };
-    Problem::new(what, cause.replace('\n', " "), &next)
+    let lines: Vec<&str> = cause.lines().collect();
+    let cause = match lines.as_slice() {
+        // A traceback has its cause at its end.
+        [first, _, .., last] => format!("{first} … {}", last.trim()),
+        few => few.join(" "),
+    };
+    Problem::new(what, cause, &next)
 }
 
 fn first_line(text: &str) -> &str {

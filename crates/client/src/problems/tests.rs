@@ -83,6 +83,10 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the VM has failed: no disk more; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
         ),
         (
+            failed("Traceback:\n  File \"a\"\n    ^\nKeyError: 'a'"),
+            "the VM has failed: Traceback: … KeyError: 'a'; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+        ),
+        (
             with(|facts| facts.condition = Condition::Lost(Some(7))),
             "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); launcherctl stop web forces it off",
         ),

@@ -68,7 +68,8 @@ impl Screen {
         match self.format {
             Format::Json => print_json(&json!({"note": text})),
             _ => {
-                let lines = text.lines().map(str::trim_start);
+                // A remedy, or a traceback below its first line.
+                let lines = text.lines().map(|it| it.strip_prefix("  ").unwrap_or(it));
                 lines.for_each(|line| self.line(&format!("            {line}")));
             }
         }

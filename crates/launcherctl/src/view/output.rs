@@ -119,12 +119,15 @@ pub fn print_error(format: Format, error: &str, details: &[String]) {
 }
 
 /// Only the first line starts at the margin: somebody else's message cannot look like another
-/// error.
+/// error. Lines that are indented, as in a traceback, keep that.
 fn error_lines(error: &str, details: &[String]) -> Vec<String> {
     let more = details.iter().flat_map(|detail| detail.lines());
     let mut lines = error.lines().chain(more);
     let first = format!("launcherctl: {}", lines.next().unwrap_or_default());
-    let indented = lines.map(|line| format!("  {}", line.trim_start()));
+    let indented = lines.map(|line| match line.starts_with("  ") {
+        true => line.to_owned(),
+        false => format!("  {}", line.trim_start()),
+    });
     [first].into_iter().chain(indented).collect()
 }
 
