@@ -134,7 +134,7 @@ pub struct Facts {
 }
 
 /// What comes before the end, or the resumption, of a guest with an image that only QEMU has.
-const COPY_FIRST: &str = "copy the image that only QEMU has first, as said below";
+const COPY_FIRST: &str = "first copy the image that only QEMU has, as said below";
 
 /// Where the launcher's advice for a repeated call begins in its message.
 const IN_BACKGROUND: &str = "; it continues in the background";

@@ -10,6 +10,8 @@ pub struct RemovedImage {
     pub file: String,
     /// Whether another file is there now.
     pub is_replaced: bool,
+    /// A free name beside it, or its own, for what is left.
+    pub place: String,
     pub last: LastOfImage,
 }
 
@@ -37,22 +39,23 @@ impl RemovedImage {
     /// What is wrong, and what brings the image back, with `{vm}` as in the rules for problems.
     #[must_use]
     pub fn explained(&self, loss: Loss) -> (String, String) {
-        let Self { volume, file, .. } = self;
-        let name = match self.is_replaced {
-            true => format!("{file}.guest"),
-            false => file.clone(),
-        };
+        let Self {
+            volume,
+            file,
+            place,
+            ..
+        } = self;
         let (who, remedy) = match &self.last {
             LastOfImage::Link(link) => (
                 "the VM has the last link to",
                 format!(
-                    "it becomes {name} when the VM ends, or at once by ln {} {name}",
+                    "it becomes {place} when the VM ends, or at once by ln {} {place}",
                     link.display()
                 ),
             ),
             LastOfImage::Open(open) => ("only QEMU has", {
                 let pid = open.iter().nth(2).unwrap_or_default().to_string_lossy();
-                let copy = format!("copy it (cp {} {file}.guest)", open.display());
+                let copy = format!("copy it (cp {} {place})", open.display());
                 let stop = "launcherctl stop{vm} --force";
                 match loss {
                     Loss::EndOfVm => format!(

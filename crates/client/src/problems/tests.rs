@@ -35,6 +35,10 @@ fn image(file: &str, is_replaced: bool, last: LastOfImage) -> Vec<RemovedImage> 
         volume: "data".to_owned(),
         file: file.to_owned(),
         is_replaced,
+        place: match (is_replaced, &last) {
+            (false, LastOfImage::Link(_)) => file.to_owned(),
+            _ => format!("{file}.guest"),
+        },
         last,
     }]
 }
@@ -136,7 +140,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                     LastOfImage::Open("/proc/7/fd/11".into()),
                 );
             }),
-            "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); copy the image that only QEMU has first, as said below\na disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; stop QEMU (kill -STOP 7), copy it (cp /proc/7/fd/11 /mnt/data.img.guest), then launcherctl stop web --force",
+            "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); first copy the image that only QEMU has, as said below\na disk's image was removed: only QEMU has /mnt/data.img of volume data, which is lost when the VM ends; stop QEMU (kill -STOP 7), copy it (cp /proc/7/fd/11 /mnt/data.img.guest), then launcherctl stop web --force",
         ),
         (
             with(|facts| {
@@ -156,7 +160,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                 facts.removed_images = [a, b].concat();
                 facts
             },
-            "the guest is paused (since 2026-01-02T03:04:05Z): somebody has paused it; copy the image that only QEMU has first, as said below\na disk's image was removed: only QEMU has /mnt/a of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/1 /mnt/a.guest), then launcherctl stop web --force\na disk's image was removed: only QEMU has /mnt/b of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/2 /mnt/b.guest), then launcherctl stop web --force",
+            "the guest is paused (since 2026-01-02T03:04:05Z): somebody has paused it; first copy the image that only QEMU has, as said below\na disk's image was removed: only QEMU has /mnt/a of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/1 /mnt/a.guest), then launcherctl stop web --force\na disk's image was removed: only QEMU has /mnt/b of volume data, which is lost when the VM ends; let the guest write everything (sync), pause it, copy it (cp /proc/7/fd/2 /mnt/b.guest), then launcherctl stop web --force",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(None)),

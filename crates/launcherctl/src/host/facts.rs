@@ -89,18 +89,13 @@ pub fn check_images(name: &str, dir: &VmDir) -> Result<(), CtlError> {
         let (cause, remedy) = image.explained(loss);
         format!("{cause}; {}", remedy.replace("{vm}", &format!(" {name}")))
     };
-    let mut lost = lost_images(dir).into_iter().map(explained);
+    let removed = find_removed(dir, || remains::guest(dir.root()));
+    let lost = removed.into_iter().filter(RemovedImage::is_lost);
+    let mut lost = lost.map(explained);
     match lost.next() {
         None => Ok(()),
         Some(first) => Err(CtlError::from(text_error!("{first}")).with_details(lost.collect())),
     }
-}
-
-/// The images that go with the VM's QEMU.
-pub fn lost_images(dir: &VmDir) -> Vec<RemovedImage> {
-    let mut removed = find_removed(dir, || remains::guest(dir.root()));
-    removed.retain(RemovedImage::is_lost);
-    removed
 }
 
 /// The user's hook sidecars that have changed the domain, by the launcher's report.

@@ -83,10 +83,15 @@ pub fn removed_of_volume(
     } else {
         return None;
     };
+    let skipped = usize::from(matches!(last, LastOfImage::Open(_)));
+    let place = places(file)
+        .skip(skipped)
+        .find(|it| it.symlink_metadata().is_err());
     Some(RemovedImage {
         volume: volume.to_owned(),
         file: file.clone(),
         is_replaced: Path::new(file).exists(),
+        place: place.map_or_else(String::new, |it| it.display().to_string()),
         last,
     })
 }
@@ -189,12 +194,34 @@ fn entries(dir: &VmDir, volume: &str) -> impl Iterator<Item = PathBuf> + use<> {
     mounted.map(|entry| entry.path()).chain(plugged_in)
 }
 
+/// The images that only QEMU had, now that it has ended; as notes for the user.
+pub fn lost(dir: &VmDir) -> Vec<String> {
+    let args = SuperviseArgs::load(dir).unwrap_or_default();
+    let is_lost = |volume: &String, id: &FileId| {
+        let leads_elsewhere = |it: PathBuf| it.is_symlink() && FileId::at(&it) != Some(*id);
+        entries(dir, volume).any(leads_elsewhere) && other_name(&args, volume).is_none()
+    };
+    let ids = args.file_ids.iter();
+    let lost = ids.filter(|(volume, id)| is_lost(volume, id));
+    let files = lost.filter_map(|(volume, _)| Some((volume, args.files.get(volume)?)));
+    let notes = files.map(|(volume, file)| {
+        format!(
+            "{file} of volume {volume} was removed or moved while the VM ran: if it was removed, it is gone, but for a copy that was made"
+        )
+    });
+    notes.collect()
+}
+
+/// The names for an image that is given back: the user's, and those beside it.
+fn places(file: &str) -> impl Iterator<Item = PathBuf> {
+    let guests = PathBuf::from(format!("{file}.guest"));
+    let others = (2..MAX_NAMES).map(move |number| format!("{file}.guest{number}").into());
+    [PathBuf::from(file), guests].into_iter().chain(others)
+}
+
 /// Links the image as the user's file, or beside it if another file is there.
 fn link_beside(image: &Path, file: &str) -> Option<PathBuf> {
-    let guests = PathBuf::from(format!("{file}.guest"));
-    let others = (2..MAX_NAMES).map(|number| format!("{file}.guest{number}").into());
-    let mut places = [PathBuf::from(file), guests].into_iter().chain(others);
-    places.find_map(|place| match fs::hard_link(image, &place) {
+    places(file).find_map(|place| match fs::hard_link(image, &place) {
         Ok(()) => Some(Some(place)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
         Err(_) => Some(None),
@@ -256,6 +283,7 @@ mod tests {
         assert!(refused().ends_with("move it back there first"));
         let other_name = LastOfImage::OtherName(Some(renamed.clone()));
         assert_eq!(found(), Some((other_name, true)));
+        assert_eq!(lost(&dir), [""; 0], "it has its new name");
         let notes = give_back(&dir).unwrap();
         assert!(notes[0].ends_with(&format!("is {}", renamed.display())));
         fs::remove_file(&renamed).unwrap();
@@ -265,6 +293,8 @@ mod tests {
             };
             assert_eq!(fs::read_to_string(open).unwrap(), "data");
             assert_eq!(found, is_replaced);
+            // Unless somebody has copied it.
+            assert!(lost(&dir)[0].contains("data.img of volume data was removed"));
             assert!(refused().contains("only QEMU has it"));
             let _ = fs::remove_file(&file);
         }

@@ -165,7 +165,10 @@ impl Earlier {
 pub fn image_notes(dir: &VmDir) -> Vec<String> {
     match Failure::load(dir) {
         Some(failure) => failure.notes,
-        None => last_images::give_back(dir).unwrap_or_default(),
+        None => {
+            let notes = last_images::give_back(dir).unwrap_or_default();
+            [notes, last_images::lost(dir)].concat()
+        }
     }
 }
 

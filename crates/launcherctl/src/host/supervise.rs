@@ -84,10 +84,18 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
             "the last link to an image is {image}, which stays with its directory"
         )]
     });
+    let lost = last_images::lost(&dir);
+    let is_asked = stop.is_requested();
+    let notes = [notes, lost.clone()].concat();
     notes.iter().for_each(|text| progress.note(text));
     let last = match result {
         Ok(last) => {
-            remains::forget(vm.name(), &dir);
+            // Nobody may have seen the notes.
+            let is_kept = !lost.is_empty() && !is_asked;
+            let reason = || "its guest has ended".to_owned();
+            if !(is_kept && failure::leave(&dir, vm.vmi, reason(), notes)) {
+                remains::forget(vm.name(), &dir);
+            }
             last
         }
         Err(error) => failed(error, kills() > before, vm, notes),

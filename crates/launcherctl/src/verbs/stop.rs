@@ -16,7 +16,7 @@ use super::shutdown::shut_down;
 use super::target::{Target, TargetError, check_root, migrated, vm_names};
 use crate::error::{CtlError, fail};
 use crate::host::control::{ControlClient, Request, Update};
-use crate::host::facts::{check_images, lost_images};
+use crate::host::facts::check_images;
 use crate::host::failure::Failure;
 use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
 use crate::host::remains::{self, forget};
@@ -24,7 +24,6 @@ use crate::json::text_at;
 use crate::verbs::run::attach::SupervisorError;
 use crate::view::output::{Format, print};
 use api::Action;
-use client::problems::RemovedImage;
 use client::{Client, is_migrating};
 use os::process::Process;
 
@@ -64,18 +63,33 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
         let text = "there is no VM to stop".to_owned();
         print(format, &json!(null), || [text]);
     }
+    let mut errors = Vec::new();
     for (name, dir) in vms {
-        let vmi = dir.load_vmi();
-        let mut text = stop_one(&name, &dir, args.force, format).await?;
-        if let Ok(vmi) = vmi
-            && let Some(now) = migrated(&vmi, &dir)
-        {
-            text = stop_one(&name, &now, args.force, format).await?;
+        // One that is refused keeps no other from its end.
+        match stop_wherever(&name, &dir, args.force, format).await {
+            Ok(text) => {
+                let json = json!({"name": name, "message": text});
+                print(format, &json, || [format!("{name}: {text}")]);
+            }
+            Err(error) => errors.push(error),
         }
-        let json = json!({"name": name, "message": text});
-        print(format, &json, || [format!("{name}: {text}")]);
     }
-    Ok(ExitCode::SUCCESS)
+    CtlError::of_several(errors).map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Stops a VM, also one that migrates meanwhile.
+async fn stop_wherever(
+    name: &str,
+    dir: &VmDir,
+    force: bool,
+    format: Format,
+) -> Result<String, CtlError> {
+    let vmi = dir.load_vmi();
+    let text = stop_one(name, dir, force, format).await?;
+    match vmi.ok().and_then(|vmi| migrated(&vmi, dir)) {
+        Some(now) => stop_one(name, &now, force, format).await,
+        None => Ok(text),
+    }
 }
 
 /// The VMs to stop, with their names: the named ones, all if requested, else the only one.
@@ -132,14 +146,7 @@ async fn stop_one(
     format: Format,
 ) -> Result<String, CtlError> {
     let screen = Screen::new(format);
-    if force {
-        for image in lost_images(dir) {
-            let RemovedImage { volume, file, .. } = image;
-            screen.note(&format!(
-                "only QEMU had {file} of volume {volume}: it is gone now, but for a copy that was made"
-            ));
-        }
-    } else {
+    if !force {
         check_images(name, dir)?;
         note_migration(dir, &screen).await;
     }
