@@ -10,10 +10,11 @@ use rustix::process::Pid;
 use super::registry::{self, RegistryError, START_FILE, VmDir};
 use super::{home, last_images};
 use crate::error::{CtlError, fail};
-use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, short_temporary};
+use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
 use api::pod_paths::{
-    CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
-    SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, SYSTEM_NVRAM_DIR, cbt_dir,
+    CLAIM_DIR, CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, EMPTY_DISK_DIR, MIGRATION_SOCKET_DIR,
+    PodPaths, SECRET_DIR, SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR,
+    SYSTEM_NVRAM_DIR, cbt_dir,
 };
 use os::procfs::command_line;
 
@@ -21,6 +22,8 @@ use os::procfs::command_line;
 const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
 /// A UID in Kubernetes' format: the sockets below it have the longest paths.
 const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
+/// The VM whose disks a directory of `--root` has, with its namespace.
+const OWNER_FILE: &str = "/owner";
 /// Limit of directory names to try.
 const MAX_ATTEMPTS: u32 = 1000;
 
@@ -52,6 +55,34 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
     let dir = with_short_path(root)?;
     registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
     Ok((dir, lock))
+}
+
+/// Notes whose disks a directory of `--root` has from now on.
+///
+/// # Errors
+/// It has disks of another VM, which volumes of the same names would get.
+pub fn take(dir: &VmDir, vm: &str) -> Result<(), CtlError> {
+    let file = dir.path(OWNER_FILE);
+    let owner = fs::read_to_string(&file).unwrap_or_default();
+    if !owner.is_empty() && owner != vm && has_disks(dir) {
+        fail!(
+            "{} has disks of the VM {owner}, which {vm} would get for volumes of the same names; give {vm} a directory of its own",
+            absolute(dir.root()).display()
+        );
+    }
+    Ok(fs::write(&file, vm).map_err(FileError::on("write", file))?)
+}
+
+/// Whether it has an empty disk, or a claim with an image of its own.
+fn has_disks(dir: &VmDir) -> bool {
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    let is_own = |image: &fs::DirEntry| {
+        let metadata = image.metadata();
+        metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1)
+    };
+    let mut claims = entries(dir.path(CLAIM_DIR));
+    let has_empty = entries(dir.path(EMPTY_DISK_DIR)).next().is_some();
+    has_empty || claims.any(|claim| entries(claim.path()).any(|it| is_own(&it)))
 }
 
 /// Makes the directory private to this user, including what an earlier run has left in it.
@@ -258,6 +289,26 @@ mod tests {
         qemu.wait().unwrap();
         remove_stale_domain(&vm, "a_b");
         assert!(!definition.exists() && !dir.path().join("run/qemu/a_b.pid").exists());
+    }
+
+    #[test]
+    fn a_directory_with_disks_is_no_other_vms() {
+        let root = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(root.path().join("vm"));
+        fs::create_dir_all(vm.path(EMPTY_DISK_DIR)).unwrap();
+        for vms in ["a/one", "a/one", "a/two"] {
+            take(&vm, vms).unwrap();
+        }
+        let claim = vm.path(&PodPaths::default().claim_image("data"));
+        fs::create_dir_all(claim.parent().unwrap()).unwrap();
+        let image = root.path().join("data.img");
+        fs::write(&image, "data").unwrap();
+        fs::hard_link(&image, &claim).unwrap();
+        take(&vm, "a/one").unwrap();
+        fs::remove_file(&image).unwrap();
+        let refused = take(&vm, "b/one").unwrap_err().to_string();
+        assert!(refused.contains("has disks of the VM a/one"), "{refused}");
+        take(&vm, "a/one").unwrap();
     }
 
     #[test]

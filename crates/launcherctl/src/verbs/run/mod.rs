@@ -24,7 +24,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::screen::Screen;
-use super::target::{read_manifest_text, refused_by_check, warn_of_unknown_fields};
+use super::target::{read_manifest_text, refused_by_check, vm_name, warn_of_unknown_fields};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
@@ -218,6 +218,7 @@ fn prepare(
     if args.root.is_none() {
         mark_temporary(dir)?;
     } else {
+        crate::host::vm_dir::take(dir, &vm_name(manifest.value()))?;
         // Those of an earlier, killed VM.
         crate::host::vm_dir::remove_secrets(dir);
         crate::host::vm_dir::remove_overlays(dir);
