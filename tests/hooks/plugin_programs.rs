@@ -55,7 +55,7 @@ async fn checked(command: impl FnOnce(&TrialPod) -> Command) -> Conformance {
         socket_dir: pod.socket_dir(),
         vmi_json: Bytes::from_static(VMI.as_bytes()),
         domain_xml: XML.to_owned(),
-        cloud_init: CloudInit::NoVolume,
+        cloud_init: CloudInit::Examples,
         plugin: Some(pod),
     };
     let limits = Limits {

@@ -79,7 +79,7 @@ impl Call<'_> {
     pub async fn check(&self, check: Check) -> Result<Option<Effect>, Failure> {
         match check {
             Check::OnDefineDomain => self.valid_domain().await.map(Some),
-            Check::PreCloudInitIso => self.valid_cloud_init().await,
+            Check::PreCloudInitIso => self.valid_cloud_init().await.map(Some),
             Check::ConfigDrive => {
                 let data = inputs::config_drive();
                 self.pre_cloud_init_iso(&data).await.map(Some)
@@ -96,14 +96,13 @@ impl Call<'_> {
         Ok(Effect::of(diff::diff(&before, &after.tree).is_empty()))
     }
 
-    async fn valid_cloud_init(&self) -> Result<Option<Effect>, Failure> {
+    async fn valid_cloud_init(&self) -> Result<Effect, Failure> {
         let data = match self.cloud_init {
             CloudInit::Examples => &inputs::no_cloud(),
             CloudInit::Data(data) => data,
             CloudInit::NeedsSecret => return Err(Failure::NeedsSecret),
-            CloudInit::NoVolume => return Ok(None),
         };
-        self.pre_cloud_init_iso(data).await.map(Some)
+        self.pre_cloud_init_iso(data).await
     }
 
     async fn other(&self, check: Check) -> Result<(), Failure> {

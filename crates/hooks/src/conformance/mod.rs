@@ -56,8 +56,6 @@ pub enum CloudInit {
     Examples,
     /// The VMI's data, with the field names of KubeVirt's Go struct.
     Data(Value),
-    /// Nothing: the VMI has no cloud-init volume, and a launcher does not call it.
-    NoVolume,
     /// The VMI's data need a Secret that is not there.
     NeedsSecret,
 }
@@ -66,7 +64,6 @@ impl CloudInit {
     /// Why there is nothing to check.
     fn skips(&self, check: Check) -> Option<&'static str> {
         match (check, self) {
-            (Check::PreCloudInitIso, Self::NoVolume) => Some("the VMI has no cloud-init volume"),
             (Check::ConfigDrive, Self::Examples) => None,
             (Check::ConfigDrive, _) => Some("the VMI's own data are checked"),
             _ => None,
