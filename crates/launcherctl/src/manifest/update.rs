@@ -152,16 +152,15 @@ impl Manifest {
         kept
     }
 
-    /// Restores plugged-in disks that have another bus here: the running guest would lose a disk that
-    /// it has mounted. Returns their names.
-    pub fn keep_plugged_disks(&mut self, sent: &Value) -> Vec<String> {
+    /// Restores disks that have another bus here: the running guest would lose a plugged-in one that
+    /// it has mounted, and no other could get the name of one of its start. Returns their names.
+    pub fn keep_disks(&mut self, sent: &Value) -> Vec<String> {
         let mut kept = Vec::new();
-        for volume in plugged_volumes(sent) {
-            let name = text_at(volume, "/name");
-            let had = find_named(sent, DISKS, name);
+        for had in list_at(sent, DISKS) {
+            let name = text_at(had, "/name");
             let mut disks = list_mut(&mut self.vmi, DISKS).iter_mut();
             let disk = disks.find(|disk| text_at(disk, "/name") == name);
-            if let (Some(had), Some(disk)) = (had, disk)
+            if let Some(disk) = disk
                 && device(had) != device(disk)
             {
                 *disk = had.clone();
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_plugged_in_keeps_its_bus() {
+    fn a_disk_keeps_its_bus() {
         let vmi = |bus: &str, serial: &str| {
             let disk = |name: &str| json!({"name": name, "disk": {"bus": bus}, "serial": serial});
             json!({"spec": {
@@ -382,10 +381,8 @@ mod tests {
         };
         let sent = vmi("scsi", "S");
         let mut update = manifest(vmi("virtio", ""));
-        assert_eq!(update.keep_plugged_disks(&sent), ["more"]);
-        let disks = list_at(&update.vmi, DISKS);
-        assert_eq!(disks[0]["disk"]["bus"], "virtio");
-        assert_eq!(disks[1], list_at(&sent, DISKS)[1]);
+        assert_eq!(update.keep_disks(&sent), ["root", "more"]);
+        assert_eq!(list_at(&update.vmi, DISKS), list_at(&sent, DISKS));
         let mut of_start = vmi("scsi", "");
         for (kind, kept) in [("persistentVolumeClaim", &[][..]), ("emptyDisk", &["more"])] {
             of_start["spec"]["volumes"][1] = json!({"name": "more", (kind): {}});
@@ -393,11 +390,7 @@ mod tests {
             assert_eq!(update.keep_plugged_volumes(&sent), kept);
             assert_eq!(update.vmi["spec"]["volumes"], sent["spec"]["volumes"]);
         }
-        assert!(
-            manifest(vmi("scsi", ""))
-                .keep_plugged_disks(&sent)
-                .is_empty()
-        );
+        assert!(manifest(vmi("scsi", "")).keep_disks(&sent).is_empty());
     }
 
     #[test]

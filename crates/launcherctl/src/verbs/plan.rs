@@ -118,7 +118,7 @@ fn as_update(
                 "the host disk {name} keeps its size: neither a sync nor a restart changes its file"
             ));
         }
-        for name in update.keep_plugged_disks(sent) {
+        for name in update.keep_disks(sent) {
             restart.push(restart_of("domain.devices.disks", &name, KEPT_BUS));
         }
         let disks = list_at(update.value(), DISKS).to_vec();
@@ -179,8 +179,7 @@ const KEPT_PLUGGED: &str =
     ": the guest keeps what addvolume has attached by this name as long as it runs";
 
 /// Why a disk does not move.
-const KEPT_BUS: &str =
-    ": the guest keeps the bus on which addvolume has attached it as long as it runs";
+const KEPT_BUS: &str = ": the guest keeps the bus that it has as long as it runs";
 
 /// The options of `addvolume` for a disk like this.
 fn options_of(disk: &Value) -> String {
