@@ -228,12 +228,17 @@ pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
     let text = read_manifest_text(file)?;
     warn_of_unknown_fields(file, &text);
     let manifest = Manifest::parse(&text).map_err(in_manifest(file))?;
-    if let Some(refused) = refused_by_check(&text) {
+    warn_of_refusal(&text);
+    Ok(manifest)
+}
+
+/// Prints on standard error for what `check` refuses a manifest that is used all the same.
+pub fn warn_of_refusal(text: &str) {
+    if let Some(refused) = refused_by_check(text) {
         say(Line::Problem(format!(
             "warning: launcherctl check refuses the manifest: {refused}"
         )));
     }
-    Ok(manifest)
 }
 
 /// The text of a manifest; `-` is standard input.

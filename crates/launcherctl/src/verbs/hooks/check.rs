@@ -15,7 +15,7 @@ use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{self, in_manifest, other_documents};
-use crate::verbs::target::warn_of_unknown_fields;
+use crate::verbs::target::{warn_of_refusal, warn_of_unknown_fields};
 use crate::view::output::{Format, Line, counted, print, say};
 use api::vmi::Vmi;
 use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
@@ -120,6 +120,7 @@ fn inputs_of(file: Option<&Path>) -> Result<Inputs, CtlError> {
     };
     let file = file.unwrap_or(Path::new("the default VMI"));
     warn_of_unknown_fields(file, &text);
+    warn_of_refusal(&text);
     let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
     let context = manifest::context::context_of_pod(&vmi);
     Ok(Inputs {

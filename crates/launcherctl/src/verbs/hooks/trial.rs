@@ -14,6 +14,7 @@ use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
+use crate::verbs::target::warn_of_refusal;
 use crate::view::output::{Format, print, say};
 use hooks::conformance::CloudInit;
 use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_program};
@@ -54,6 +55,7 @@ pub struct TryArgs {
 /// The VMI is unreadable, or the sidecar does not start, or fails.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (text, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
+    warn_of_refusal(&text);
     let documents = other_documents(&text).map_err(in_manifest(&args.vmi))?;
     let (sockets, links) = temporary_dirs(&value, &documents)?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
