@@ -81,6 +81,12 @@ pub fn place(
             (Some(destination), None, None) if !destination.exists() => {
                 Err(missing(name, volume).into())
             }
+            (Some(_), None, None) if is_object_at(volume, "/containerDisk") => {
+                note(&format!(
+                    "{name} has the image that it got by --disk in an earlier run"
+                ));
+                Ok(())
+            }
             (None, _, Some(_)) => Err(text_error!(
                 "--disk {name}: this volume is made by the launcher itself; only container disks, claims, data volumes and host disks take an image"
             ).into()),
