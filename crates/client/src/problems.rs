@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 mod removed_image;
 
 pub use self::removed_image::{LastOfImage, Loss, RemovedImage};
-use super::refusal::{self, plain, split_remedy};
+use super::refusal::{self, on_one_line, plain, split_remedy};
 use super::{GuestState, has_arrived, is_migrating};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
@@ -133,7 +133,7 @@ pub struct Facts {
     pub memory_events: String,
 }
 
-/// What comes before the end, or the resumption, of a guest with an image that only QEMU has.
+/// The next step for a paused or lost guest while only QEMU has one of its images.
 const COPY_FIRST: &str = "first copy the image that only QEMU has, as said below";
 
 /// Where the launcher's advice for a repeated call begins in its message.
@@ -141,8 +141,8 @@ const IN_BACKGROUND: &str = "; it continues in the background";
 
 type Rule = fn(&Facts) -> Option<Problem>;
 
-/// The worst first, before removed images. `{vm}` in a next step stands for the VM's name behind a
-/// verb.
+/// The rules that come before removed images, the worst first. In a next step, `{vm}` stands for the
+/// VM's name.
 const GRAVE: [Rule; 8] = [
     not_there,
     without_supervisor,
@@ -154,7 +154,7 @@ const GRAVE: [Rule; 8] = [
     memory_short,
 ];
 
-/// The worst first, after removed images.
+/// The rules that come after removed images, the worst first.
 const LESSER: [Rule; 10] = [
     shutdown_ignored,
     migration,
@@ -268,13 +268,7 @@ fn with_own_remedy(what: &str, reason: &str, next: &str) -> Problem {
         Some(remedy) => format!("{}; {next}", first_line(remedy)),
         None => next.to_owned(),
     };
-    let lines: Vec<&str> = cause.lines().collect();
-    let cause = match lines.as_slice() {
-        // A traceback has its cause at its end.
-        [first, _, .., last] => format!("{first} … {}", last.trim()),
-        few => few.join(" "),
-    };
-    Problem::new(what, cause, &next)
+    Problem::new(what, on_one_line(cause), &next)
 }
 
 fn first_line(text: &str) -> &str {

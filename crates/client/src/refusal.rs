@@ -219,6 +219,20 @@ pub fn without_own_sidecar(message: &str) -> String {
     }
 }
 
+/// An error on one line. Of a longer one, such as a traceback, it has the beginning and the last
+/// line, which says what is wrong.
+#[must_use]
+pub fn on_one_line(error: &str) -> String {
+    let lines: Vec<&str> = error.lines().collect();
+    match lines.as_slice() {
+        [first, _, .., last] => {
+            let first = first.rsplit_once(": ").map_or(*first, |(first, _)| first);
+            format!("{}: … {}", first.trim_end_matches(':'), last.trim())
+        }
+        few => few.join(" "),
+    }
+}
+
 /// Joins the error's text and its remedy.
 #[must_use]
 pub fn with_remedy(text: &str, remedy: &str) -> String {

@@ -10,7 +10,7 @@ pub struct RemovedImage {
     pub file: String,
     /// Whether another file is there now.
     pub is_replaced: bool,
-    /// A free name beside it, or its own, for what is left.
+    /// Where its data go: the file itself if there is none now, else a free name beside it.
     pub place: String,
     pub last: LastOfImage,
 }

@@ -32,8 +32,7 @@ pub use self::table::{Check, CheckResult, Conformance, Effect, Outcome};
 use super::plugins::TrialPod;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
-/// Reason for skipping the checks that a hook would pass by always failing, or fail for the same
-/// cause again.
+/// Why a hook's other checks are skipped once it has failed with valid input.
 const FAILS_VALID_INPUT: &str = "not checked, as the hook fails with valid input";
 
 #[derive(Debug)]

@@ -87,7 +87,7 @@ pub struct CheckResult {
     /// The protocol version; `None` where it does not matter.
     pub version: Option<Version>,
     pub outcome: Outcome,
-    /// Of the checks with valid input.
+    /// `None` for a check that has failed, or that sends invalid input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
     pub milliseconds: u64,
@@ -118,8 +118,8 @@ impl Conformance {
             .count()
     }
 
-    /// Whether the sidecar has answered valid input, and changed none of it: its own code may not
-    /// have run.
+    /// Whether no call has changed anything. A sidecar that reads annotations may then not have run
+    /// its own code.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
         let mut effects = self.results.iter().filter_map(|result| result.effect);

@@ -225,7 +225,7 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     is_claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
 }
 
-/// The launcher's error with the user's files in place of the VM's links to them, which go with it.
+/// The launcher's error, with the user's files in place of the VM's links to them.
 pub fn with_users_files(
     mut error: String,
     vmi: &Value,
@@ -346,10 +346,19 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
+    use std::os::unix::process::CommandExt;
+
+    fn manifest() -> Manifest {
+        Manifest::parse(
+            "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n  - {name: empty, emptyDisk: {capacity: 1Mi}}\n  - {name: root, containerDisk: {image: x}}\n  - {name: data, persistentVolumeClaim: {claimName: data}}\n",
+        )
+        .unwrap()
+    }
 
     #[test]
     fn an_error_names_the_users_file() {
-        let vmi = serde_json::json!({"spec": {"volumes": [{"name": "seed", "cloudInitNoCloud": {}},
+        let vmi = json!({"spec": {"volumes": [{"name": "seed", "cloudInitNoCloud": {}},
             {"name": "root", "containerDisk": {}}]}});
         let dir = VmDir::at("/vm".into());
         let files = BTreeMap::from([("root".to_owned(), "/home/me/a.qcow2".to_owned())]);
@@ -359,15 +368,6 @@ mod tests {
             with_users_files(error, &vmi, &dir, &files),
             "volume \"root\": /home/me/a.qcow2: it is damaged"
         );
-    }
-    use serde_json::json;
-    use std::os::unix::process::CommandExt;
-
-    fn manifest() -> Manifest {
-        Manifest::parse(
-            "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n  - {name: empty, emptyDisk: {capacity: 1Mi}}\n  - {name: root, containerDisk: {image: x}}\n  - {name: data, persistentVolumeClaim: {claimName: data}}\n",
-        )
-        .unwrap()
     }
 
     #[test]

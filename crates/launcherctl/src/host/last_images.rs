@@ -45,7 +45,7 @@ pub fn give_back_volume(
         return Ok(None);
     };
     // While a peer has a link, it is the peer's to give back.
-    let place = match last_link(dir, volume, &left(dir)) {
+    let place = match last_link(dir, volume, left(dir)) {
         Some(link) => Some(link_beside(&link, file).ok_or(link)?),
         None if has_lost_its_name(dir, args, volume) => other_name(args, volume),
         None => None,
@@ -74,7 +74,7 @@ pub fn removed_of_volume(
     let file = args.files.get(volume)?;
     let peer = args.peer.iter().filter_map(|it| it.canonicalize().ok());
     let others: BTreeSet<PathBuf> = left(dir).into_iter().chain(peer).collect();
-    let last = if let Some(link) = last_link(dir, volume, &others) {
+    let last = if let Some(link) = last_link(dir, volume, others) {
         LastOfImage::Link(absolute(&link))
     } else if let Some(open) = open_without_name(dir, args, volume, qemu) {
         LastOfImage::Open(open)
@@ -122,16 +122,19 @@ pub fn check_links(dir: &VmDir, qemu: impl Fn() -> Option<i32>) -> Result<(), Te
 }
 
 /// The directory of `--root` that the VM has left by a migration, which may have a link of its own.
-fn left(dir: &VmDir) -> BTreeSet<PathBuf> {
-    let left = home::of(dir).filter(|_| dir.is_temporary());
-    left.and_then(|it| it.canonicalize().ok())
-        .into_iter()
-        .collect()
+fn left(dir: &VmDir) -> Option<PathBuf> {
+    let left = home::of(dir).filter(|_| dir.is_temporary())?;
+    left.canonicalize().ok()
 }
 
-/// The VM's link to a volume's image, if nobody has one but the `others`, directories of VMs.
-fn last_link(dir: &VmDir, volume: &str, others: &BTreeSet<PathBuf>) -> Option<PathBuf> {
-    let others = others.iter().cloned().map(VmDir::at);
+/// The VM's link to a volume's image, unless other files than those in `others`, directories of
+/// VMs, are links to it.
+fn last_link(
+    dir: &VmDir,
+    volume: &str,
+    others: impl IntoIterator<Item = PathBuf>,
+) -> Option<PathBuf> {
+    let others = others.into_iter().map(VmDir::at);
     let left: Vec<PathBuf> = others.flat_map(|it| entries(&it, volume)).collect();
     let is_last = |image: &PathBuf| {
         let Ok(metadata) = image.symlink_metadata() else {

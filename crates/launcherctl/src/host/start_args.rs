@@ -35,7 +35,7 @@ pub struct StartArgs {
 }
 
 /// How the supervisor runs a VM: stored in the VM's directory for it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SuperviseArgs {
     /// Stop the VM when the text of --until has appeared.
     pub stop_when_up: bool,
@@ -50,8 +50,8 @@ pub struct SuperviseArgs {
     /// The directory of `--root` that the VM has left by a migration: its disks return there.
     #[serde(default)]
     pub home: Option<PathBuf>,
-    /// The directory of the launcher from or to which the VM has last begun to migrate: it may have
-    /// links to the same images.
+    /// The directory of the other launcher of the last migration, which may have links to the same
+    /// images.
     #[serde(default)]
     pub peer: Option<PathBuf>,
     pub start: StartArgs,

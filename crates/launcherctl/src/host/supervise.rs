@@ -85,15 +85,14 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         )]
     });
     let lost = last_images::lost(&dir);
-    let is_asked = stop.is_requested();
-    let notes = [notes, lost.clone()].concat();
+    // Nobody may see the notes.
+    let is_trace_needed = !lost.is_empty() && !stop.is_requested();
+    let notes = [notes, lost].concat();
     notes.iter().for_each(|text| progress.note(text));
     let last = match result {
         Ok(last) => {
-            // Nobody may have seen the notes.
-            let is_kept = !lost.is_empty() && !is_asked;
-            let reason = || "its guest has ended".to_owned();
-            if !(is_kept && failure::leave(&dir, vm.vmi, reason(), notes)) {
+            let reason = "its guest has ended".to_owned();
+            if !(is_trace_needed && failure::leave(&dir, vm.vmi, reason, notes)) {
                 remains::forget(vm.name(), &dir);
             }
             last

@@ -22,7 +22,7 @@ use os::procfs::command_line;
 const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
 /// A UID in Kubernetes' format: the sockets below it have the longest paths.
 const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
-/// The VM whose disks a directory of `--root` has, with its namespace.
+/// Has the owner of a directory of `--root`, as `NAMESPACE/NAME`.
 const OWNER_FILE: &str = "/owner";
 /// Limit of directory names to try.
 const MAX_ATTEMPTS: u32 = 1000;
@@ -57,10 +57,10 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
     Ok((dir, lock))
 }
 
-/// Notes whose disks a directory of `--root` has from now on.
+/// Makes the VM the owner of a directory of `--root`.
 ///
 /// # Errors
-/// It has disks of another VM, which volumes of the same names would get.
+/// It has disks of another VM: volumes of the same names would get them.
 pub fn take(dir: &VmDir, vm: &str) -> Result<(), CtlError> {
     let file = dir.path(OWNER_FILE);
     let owner = fs::read_to_string(&file).unwrap_or_default();
@@ -210,8 +210,8 @@ pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
-/// Removes the links to images that were plugged in, which the next run does not have; not the last
-/// one of an image.
+/// Removes the links to images that were plugged in, as the next run does not have them. An image's
+/// last link stays.
 pub fn remove_plugged_links(dir: &VmDir) {
     let any = dir.path(&PodPaths::default().hotplug_image("any"));
     let entries = any.parent().map(fs::read_dir).into_iter().flatten();

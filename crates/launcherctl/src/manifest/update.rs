@@ -77,7 +77,7 @@ impl Manifest {
         names
     }
 
-    /// Refuses a volume of `sent` that has no source now, which `run` refuses too.
+    /// Refuses a volume of `sent` that has lost its source, as `run` does.
     ///
     /// # Errors
     /// There is one.
@@ -152,8 +152,8 @@ impl Manifest {
         kept
     }
 
-    /// Restores disks that have another bus here: the running guest would lose a plugged-in one that
-    /// it has mounted, and no other could get the name of one of its start. Returns their names.
+    /// Restores disks whose bus has changed: the guest would lose one that was plugged in, and a new
+    /// disk would get the name that one of its start still has. Returns their names.
     pub fn keep_disks(&mut self, sent: &Value) -> Vec<String> {
         let mut kept = Vec::new();
         for had in list_at(sent, DISKS) {

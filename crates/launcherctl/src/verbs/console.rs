@@ -31,8 +31,8 @@ pub struct ConsoleArgs {
     #[command(flatten)]
     vm: VmArgs,
     /// Leave when the guest writes TEXT, its echo of what is typed included. What it has written
-    /// before is not shown, and does not count. Without it, the console is left a second after the guest's last answer to what is
-    /// piped in
+    /// before is not shown, and does not count. Without it, the console is left a second after the
+    /// guest's last answer to what is piped in
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     until: Option<String>,
     /// With --until: fail if TEXT has not appeared after this many seconds

@@ -179,7 +179,7 @@ const KEPT_PLUGGED: &str =
     ": the guest keeps what addvolume has attached by this name as long as it runs";
 
 /// Why a disk does not move.
-const KEPT_BUS: &str = ": the guest keeps the bus that it has as long as it runs";
+const KEPT_BUS: &str = ": the disk keeps its bus as long as the guest runs";
 
 /// The options of `addvolume` for a disk like this.
 fn options_of(disk: &Value) -> String {

@@ -18,6 +18,7 @@ use crate::manifest::{self, in_manifest, other_documents};
 use crate::verbs::target::{warn_of_refusal, warn_of_unknown_fields};
 use crate::view::output::{Format, Line, counted, print, say};
 use api::vmi::Vmi;
+use client::refusal::on_one_line;
 use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
 use terminal::progress::waiting;
 use terminal::table;
@@ -137,7 +138,7 @@ fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line
         let (word, why) = match (&result.outcome, result.effect) {
             (Outcome::Passed, Some(Effect::ChangesNothing)) => ("ok", CHANGES_NOTHING.to_owned()),
             (Outcome::Passed, _) => ("ok", String::new()),
-            (Outcome::Failed(why), _) if width.is_some() => ("FAILED", with_last_line(why)),
+            (Outcome::Failed(why), _) if width.is_some() => ("FAILED", on_one_line(why)),
             (Outcome::Failed(why), _) => ("FAILED", why.clone()),
             (Outcome::Skipped(why), _) => ("skipped", (*why).to_owned()),
         };
@@ -149,7 +150,7 @@ fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line
     lines
 }
 
-/// For a table in which long causes are cut off, or not.
+/// `is_cut`: the table is as wide as the terminal, and cuts long causes off.
 fn summary(conformance: &Conformance, is_cut: bool, args: &CheckArgs) -> String {
     let hints = [
         is_cut.then_some("-o wide shows the whole causes"),
@@ -171,21 +172,6 @@ fn summary(conformance: &Conformance, is_cut: bool, args: &CheckArgs) -> String 
                 .chain(hints)
                 .collect::<Vec<_>>()
                 .join("; ")
-        }
-    }
-}
-
-/// A cause of several lines, such as a traceback, by its first and its last one: a table cuts off
-/// the end.
-fn with_last_line(why: &str) -> String {
-    match why.trim_end().split_once('\n') {
-        None => why.to_owned(),
-        Some((first, more)) => {
-            let first = first
-                .rsplit_once(": ")
-                .map_or(first, |(failure, _)| failure);
-            let last = more.lines().next_back().unwrap_or_default();
-            format!("{first}: … {}", last.trim())
         }
     }
 }
@@ -248,8 +234,7 @@ mod tests {
     fn the_end_of_a_traceback_is_not_cut_off() {
         let why = "failed: a ended with exit status 1: Traceback (most recent call last):\n  File \"a\"\nKeyError: 'b'";
         let expected = "failed: a ended with exit status 1: … KeyError: 'b'";
-        assert_eq!(with_last_line(why), expected);
-        assert_eq!(with_last_line("failed: a"), "failed: a");
+        assert_eq!(on_one_line(why), expected);
         let failed = summary(&conformance(), true, &args());
         assert!(failed.starts_with("1 check failed; -o wide shows the whole causes; -v"));
     }

@@ -112,11 +112,9 @@ fn prepare(
     link_overlays(incoming.source, dir)?;
     config_data::copy(incoming.source, dir)?;
     dir.store_vmi(manifest.value())?;
-    let args = SuperviseArgs::load(source);
-    if let Ok(args) = &args {
-        let peer = Some(dir.root().to_owned());
-        let args = args.clone();
-        SuperviseArgs { peer, ..args }.store(source)?;
+    if let Ok(mut args) = SuperviseArgs::load(source) {
+        args.peer = Some(dir.root().to_owned());
+        args.store(source)?;
     }
     let supervise = SuperviseArgs {
         incoming: true,
@@ -129,7 +127,7 @@ fn prepare(
             ..StartArgs::default()
         },
         stop_when_up: false,
-        ..args.unwrap_or_default()
+        ..SuperviseArgs::load(source).unwrap_or_default()
     };
     supervise.store(dir)?;
     super::start_supervisor(dir)
