@@ -216,6 +216,31 @@ async fn a_removed_image_or_directory_of_a_running_vm_is_named() {
 }
 
 #[tokio::test]
+async fn a_guest_that_ends_itself_with_an_image_leaves_word_of_it() {
+    let (laptop, home, _stop) = laptop();
+    start_detached(&laptop).await;
+    let far = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    far.as_file().set_len(1 << 20).unwrap();
+    let file = far.path().to_str().unwrap();
+    done(&home, &["addvolume", "far", "--file", file]).await;
+    std::fs::remove_file(&far).unwrap();
+    let mut console = launcherctl(&home)
+        .arg("console")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = console.stdin.as_mut().unwrap();
+    stdin.write_all(b"poweroff -f\n").unwrap();
+    console.wait().unwrap();
+    rows_until(&laptop, |rows| rows[0]["state"] == "Failed").await;
+    let status = done(&home, &["status"]).await;
+    let expected = format!("its guest has ended; {file} of volume far was removed");
+    assert!(status.contains(&expected), "{status}");
+    let removed = "laptop: had failed; its logs are removed";
+    assert_eq!(done(&home, &["stop"]).await, removed);
+}
+
+#[tokio::test]
 async fn a_replaced_image_is_there_when_the_vm_has_ended() {
     let (laptop, home, image, _stop) = laptop_with_a_claim().await;
     let other = laptop.path("other.img");

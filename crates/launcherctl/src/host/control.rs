@@ -189,6 +189,11 @@ impl Progress {
 pub struct StopRequests(watch::Receiver<Option<Request>>);
 
 impl StopRequests {
+    /// Whether there was a request to end the VM.
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow() >= Some(Request::Stop)
+    }
+
     /// Waits for a request to end the VM, or returns at once if there was one.
     pub async fn requested(&mut self) {
         self.at_least(Request::Stop).await;

@@ -84,11 +84,17 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
             "the last link to an image is {image}, which stays with its directory"
         )]
     });
-    let notes = [notes, last_images::lost(&dir)].concat();
+    let lost = last_images::lost(&dir);
+    // Nobody may see the notes.
+    let is_trace_needed = !lost.is_empty() && !stop.is_requested();
+    let notes = [notes, lost].concat();
     notes.iter().for_each(|text| progress.note(text));
     let last = match result {
         Ok(last) => {
-            remains::forget(vm.name(), &dir);
+            let reason = "its guest has ended".to_owned();
+            if !(is_trace_needed && failure::leave(&dir, vm.vmi, reason, notes)) {
+                remains::forget(vm.name(), &dir);
+            }
             last
         }
         Err(error) => failed(error, kills() > before, vm, notes),
