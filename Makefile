@@ -15,7 +15,8 @@ ARGS ?= examples/vmi.yaml
 # cargo-deny, and rustup's directory for a shell that was open before it was installed.
 export PATH := $(CURDIR)/target/lint/bin:$(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
-# Programs do not contain the directories that they were built in: the same commit gives the same bytes anywhere.
+# Programs do not contain the directories that they were built in: the same commit gives the same
+# bytes anywhere.
 REMAPPED := --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 build programs cel-evaluator microbench: export RUSTFLAGS := $(RUSTFLAGS) $(REMAPPED)
 
@@ -34,9 +35,10 @@ build: ## the executables, optimized
 	$(CARGO) build --locked --release
 	$(CARGO) build --locked --release -p virt-launcher-cel-evaluator
 
-# Unless ARGS says which disk to use, it is the test guest's, which prints a line when it is up. Emulation takes 7 seconds
-# for that and works everywhere, even where /dev/kvm exists but does not work; KVM=1 uses /dev/kvm.
-# "make test" uses the same build: an optimized one takes three times as long.
+# Unless ARGS says which disk to use, it is the test guest's, which prints a line when it is up.
+# Emulation takes 7 seconds for that and works everywhere, even where /dev/kvm exists but does not
+# work; KVM=1 uses /dev/kvm. "make test" uses the same build: an optimized one takes three times as
+# long.
 run: setup guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" for another)
 	$(CARGO) build --locked
 	target/debug/pod-tools launcherctl run $(ARGS) $(if $(KVM),,--emulate) \
@@ -56,7 +58,8 @@ test-image: setup image-tree ## the tests of the launcher image's content, as ro
 guest: ## the small Linux that the tests boot, see docs/test-guest.md
 	@scripts/test-guest $(GUEST)
 
-# What code of the product must not do, and tests may: they end by a panic, and wait for the programs that they run.
+# What code of the product must not do, and tests may: they end by a panic, and wait for the
+# programs that they run.
 IN_TESTS := $(addprefix -A clippy::,indexing_slicing string_slice disallowed_methods arithmetic_side_effects \
 	cast_possible_truncation cast_possible_wrap cast_sign_loss too_many_lines)
 
@@ -70,7 +73,8 @@ lint: ## formatting, clippy, dependencies and their known vulnerabilities (deny.
 	@if timeout 60 $(CARGO) deny --locked fetch db; then $(CARGO) deny --locked check advisories; \
 		else echo "lint: RUSTSEC's advisories cannot be fetched here, and are not checked" >&2; fi
 
-# Measurements in pod-shaped containers, of a release build, by the test program of "make test"; so as root.
+# Measurements in pod-shaped containers, of a release build, by the test program of "make test"; so
+# as root.
 RELEASED = PROGRAMS=$(CURDIR)/target/release $(CARGO) test --locked --test e2e -- --ignored --nocapture --exact
 
 bench: setup build guest ## what a pod costs (RUNS=5, PODS=20, DISKS=100, SIDECARS=20; REFERENCE=DIR: in turns with its launcher)
@@ -91,8 +95,8 @@ microbench: setup guest ## the conversion alone, sidecars' part of a start, an i
 	@scripts/measure-sidecars
 	@scripts/measure-idle
 
-# HANDLER_BIN names the folder with virt-handler and virt-chroot; without it, or on a machine that lacks something else,
-# this says what is missing.
+# HANDLER_BIN names the folder with virt-handler and virt-chroot; without it, or on a machine that
+# lacks something else, this says what is missing.
 compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.md (HANDLER_BIN=DIR SCENARIOS="…")
 	@compat/run --check
 	@$(MAKE) --no-print-directory guest
@@ -100,7 +104,8 @@ compat: ## KubeVirt's own virt-handler against this launcher, see compat/README.
 	compat/run --launcher container/compat.toml $(SCENARIOS)
 	compat/compare --differences-pass target/compat/results/virt-launcher-rust
 
-# CLUSTER_DIR names the folder with Kubernetes' and KubeVirt's programs; without it, this says what is missing.
+# CLUSTER_DIR names the folder with Kubernetes' and KubeVirt's programs; without it, this says what
+# is missing.
 compat-cluster: ## a real cluster with this launcher and KubeVirt's, see compat/README.md (CLUSTER_DIR=DIR SCENARIOS="…")
 	@compat/run-cluster check
 	@$(MAKE) --no-print-directory guest
@@ -111,8 +116,8 @@ compat-cluster: ## a real cluster with this launcher and KubeVirt's, see compat/
 	compat/compare --differences-pass $(CLUSTER_DIR)/results/virt-launcher-rust --reference $(CLUSTER_DIR)/results/kubevirt-v1.9.0 \
 		--junit $(CLUSTER_DIR)/results/junit.xml
 
-# What is installed. container-disk is copied into foreign images, so pod-tools is linked statically there; an explicit
-# target keeps that flag away from build scripts and proc macros.
+# What is installed. container-disk is copied into foreign images, so pod-tools is linked statically
+# there; an explicit target keeps that flag away from build scripts and proc macros.
 programs: cel-evaluator
 	$(CARGO) build --release --locked --no-default-features --features libvirt --bin virt-launcher
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \
@@ -124,8 +129,8 @@ programs: cel-evaluator
 cel-evaluator:
 	$(CARGO) build --release --locked -p virt-launcher-cel-evaluator
 
-# pod-tools itself says which names it answers to, so that no link leads nowhere. DYNAMIC=yes is for a tree that no other
-# image takes container-disk from, such as that of the tests.
+# pod-tools itself says which names it answers to, so that no link leads nowhere. DYNAMIC=yes is for
+# a tree that no other image takes container-disk from, such as that of the tests.
 install: $(if $(BINARIES),,programs) ## executables, links, seccomp profile, man pages and completions, below DESTDIR and PREFIX (BINARIES=DIR: those of DIR; MANUALS=no)
 	$(if $(DYNAMIC),,@scripts/check-static $(PROGRAMS)/pod-tools)
 	install -C -D -t $(BINDIR) $(PROGRAMS)/virt-launcher $(PROGRAMS)/cel-evaluator $(PROGRAMS)/pod-tools \
@@ -144,7 +149,8 @@ install: $(if $(BINARIES),,programs) ## executables, links, seccomp profile, man
 image-tree: ## the launcher image's files below target/image-tree, as root; see docs/image.md
 	@scripts/image-tree
 
-# Without a tree, everything is done inside a container: that needs no Debian and no root, but takes longer.
+# Without a tree, everything is done inside a container: that needs no Debian and no root, but takes
+# longer.
 image: ## the launcher image, by buildah or podman (TREE=target/image-tree: of a tree that is built)
 	$(or $(shell command -v buildah || command -v podman),$(error neither buildah nor podman is there)) build \
 		$(if $(TREE),--build-context tree=$(TREE)) -t $(or $(IMAGE),virt-launcher) .

@@ -1,8 +1,10 @@
 #!/bin/bash
-# Run once per node by virt-handler's init container, from this image: stores what libvirt and QEMU can do here.
-# virt-handler makes node labels of these files, so their names and contents are a contract.
+# Run once per node by virt-handler's init container, from this image: stores what libvirt and QEMU
+# can do here. virt-handler makes node labels of these files, so their names and contents are a
+# contract.
 #
-# HYPERVISOR_DEVICE: device below /dev that accelerates (kvm). PREFERRED_VIRTTYPE: libvirt's name for it (kvm).
+# HYPERVISOR_DEVICE: device below /dev that accelerates (kvm). PREFERRED_VIRTTYPE: libvirt's name
+# for it (kvm).
 set -euo pipefail
 
 device=${HYPERVISOR_DEVICE:-kvm}

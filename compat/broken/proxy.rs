@@ -1,9 +1,10 @@
-//! Stands between a launcher's sockets and virt-handler and breaks one promise of the launcher: what
-//! the kit's own test runs it against. It knows nothing of the calls but their names, so that it
-//! works for any launcher.
+//! Stands between a launcher's sockets and virt-handler and breaks one promise of the launcher:
+//! what the kit's own test runs it against. It knows nothing of the calls but their names, so that
+//! it works for any launcher.
 //!
-//! The launcher has its sockets below `BEHIND`, as `compat/broken/virt-launcher` tells it; this serves
-//! the pod's own, `launcher-sock` for virt-handler's calls and virt-handler's pipe for events.
+//! The launcher has its sockets below `BEHIND`, as `compat/broken/virt-launcher` tells it; this
+//! serves the pod's own, `launcher-sock` for virt-handler's calls and virt-handler's pipe for
+//! events.
 //!
 //!   proxy "METHOD late SECONDS"    the call is answered so much later
 //!   proxy "METHOD swallow TEXT"    a request with the text goes no further, and is answered with success

@@ -10,8 +10,8 @@ from cluster import build, kubevirt
 from cluster.cluster import AVAILABLE_TIMEOUT, say
 from kit.wait import until
 
-# Without what needs CDI, IPv6, a network outside of the cluster, names and addresses of Services (there is neither DNS nor
-# kube-proxy), or a CNI plugin that enforces NetworkPolicies.
+# Without what needs CDI, IPv6, a network outside of the cluster, names and addresses of Services
+# (there is neither DNS nor kube-proxy), or a CNI plugin that enforces NetworkPolicies.
 LABELS = "conformance && !RequiresOutsideConnectivity && !IPv6 && !storage-req && !RequiresBlockStorage"
 SKIPPED = "test_id:1514|test_id:3189|IPv6|Headless service|service matching the vmi"
 TEST_ID = re.compile(r"\[test_id:\w+\]")

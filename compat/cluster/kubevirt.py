@@ -7,7 +7,8 @@ from cluster.images import REGISTRY
 
 VERSION = "v1.9.0"
 NAMESPACE = "kubevirt"
-# The programs of KubeVirt's images that this cluster runs -> the variable by which virt-operator learns its image.
+# The programs of KubeVirt's images that this cluster runs -> the variable by which virt-operator
+# learns its image.
 IMAGES = {
     "virt-operator": "VIRT_OPERATOR_IMAGE",
     "virt-api": "VIRT_API_IMAGE",
@@ -50,8 +51,8 @@ SETTINGS = {
     },
 }
 
-# A right that CDI's installation gives to everybody. virt-api asks for CDI's configuration at each memory dump: it does
-# without CDI, but not without the right to ask.
+# A right that CDI's installation gives to everybody. virt-api asks for CDI's configuration at each
+# memory dump: it does without CDI, but not without the right to ask.
 CDI_CONFIG_READER = "cdi.kubevirt.io:config-reader"
 RBAC = "rbac.authorization.k8s.io"
 CDI_CONFIG_READERS = {

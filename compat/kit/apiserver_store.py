@@ -45,7 +45,7 @@ class ApiFailure(Exception):
         self.code, self.reason, self.message = code, reason, message
 
 
-# ---- selectors -------------------------------------------------------------------------------------------
+# ---- selectors -----------------------------------------------------------------------------------
 
 
 def label_selector(text):
@@ -93,7 +93,7 @@ def selected(labels, fields, obj):
     return True
 
 
-# ---- patches ---------------------------------------------------------------------------------------------
+# ---- patches -------------------------------------------------------------------------------------
 
 
 def merge_patch(base, patch):
@@ -150,7 +150,7 @@ def apply_operation(obj, operation):
         raise ApiFailure(400, "BadRequest", "operation " + op)
 
 
-# ---- the store -------------------------------------------------------------------------------------------
+# ---- the store -----------------------------------------------------------------------------------
 
 
 def without_version(obj):

@@ -3,7 +3,8 @@
 import os
 import subprocess
 
-# Name of the key pair -> common name, extended key usage, virt-handler's mount of it (None: clients use it).
+# Name of the key pair -> common name, extended key usage, virt-handler's mount of it (None: clients
+# use it).
 PAIRS = {
     "server": ("kubevirt.io:system:node:virt-handler", "serverAuth", "servercertificates"),
     "client": ("kubevirt.io:system:client:virt-handler", "clientAuth", "clientcertificates"),

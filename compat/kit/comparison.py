@@ -11,7 +11,8 @@ from kit import conditions
 from kit.normalize import plain, unrelated
 
 SHOWN_CHARACTERS = 400
-# Compared field by field; any other key that a scenario has recorded is compared as a whole, under its own name.
+# Compared field by field; any other key that a scenario has recorded is compared as a whole, under
+# its own name.
 STATUS_FIELDS = ("running_status", "attached_status", "status")
 NOT_COMPARED = {
     "steps",
@@ -34,10 +35,12 @@ NOT_COMPARED = {
 }
 
 
-# What is known of the guest agent some time after the agent has connected; the scenario guest_information is about it, and
-# the timeline of conditions. Of two active pods, which have one name here, the node is chance; migrations compare both.
+# What is known of the guest agent some time after the agent has connected; the scenario
+# guest_information is about it, and the timeline of conditions. Of two active pods, which have one
+# name here, the node is chance; migrations compare both.
 CHANCE_IN_STATUS = re.compile(r"guestOSInfo|AgentVersionNotSupported|activePods\.<uid>")
-# That a process or its connection has ended is seen by chance, in one place or another. Phases and exit status say it too.
+# That a process or its connection has ended is seen by chance, in one place or another. Phases and
+# exit status say it too.
 LOST_CONNECTION = re.compile(
     r"[Cc]onnection re(set|fused)|\bEOF\b|[Bb]roken pipe|closed network connection|Error while dialing|console\.go"
     r"|Could not get owner Pid|failed opening path root|failed to find pod UID|Failed to connect socket"
@@ -101,7 +104,7 @@ def verdict(differences):
     return "differs: " + ", ".join(f"{where} ({n})" for where, n in counts.items()) if counts else "equal"
 
 
-# ---- what is compared ------------------------------------------------------------------------------------
+# ---- what is compared ----------------------------------------------------------------------------
 
 
 def steps(reference, other):
@@ -234,7 +237,7 @@ def others(reference, other):
             yield Difference(name.replace("_", " "), path, x, y)
 
 
-# ---- how values are compared -----------------------------------------------------------------------------
+# ---- how values are compared ---------------------------------------------------------------------
 
 
 def sequence(where, first, second):

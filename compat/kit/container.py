@@ -14,7 +14,8 @@ CGROUP = "/sys/fs/cgroup/compat"
 CONTAINERS = "/run/containers"
 INIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container-init")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What containerd and CRI-O leave a root container by default, and SYS_NICE, which virt-controller adds in root mode.
+# What containerd and CRI-O leave a root container by default, and SYS_NICE, which virt-controller
+# adds in root mode.
 ROOT_CAPABILITIES = (
     "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,"
     "mknod,audit_write,setfcap,sys_nice"

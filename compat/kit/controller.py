@@ -9,9 +9,11 @@ from kit import kube
 
 INTERVAL = 0.1  # seconds between two rounds
 VOLUMES_REMOVED_AFTER = 2  # seconds after a pod's end
-# virt-controller removes the finalizer in a final phase; without one it waits for virt-handler this long.
+# virt-controller removes the finalizer in a final phase; without one it waits for virt-handler this
+# long.
 FINALIZER_REMOVED_AFTER = 4
-# virt-controller's margin on top of the guest's grace period, after which the kubelet sends SIGKILL.
+# virt-controller's margin on top of the guest's grace period, after which the kubelet sends
+# SIGKILL.
 POD_GRACE_MARGIN = 30
 
 

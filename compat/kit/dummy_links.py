@@ -34,7 +34,8 @@ DUMMY = struct.pack("=HH", 9, 1) + b"dummy"
 VETH = struct.pack("=HH", 9, 1) + b"veth\0"
 MAX_REQUEST = 65536
 
-# BPF on struct seccomp_data: number at 0, architecture at 4, the last argument (the address's size) at 56.
+# BPF on struct seccomp_data: number at 0, architecture at 4, the last argument (the address's size)
+# at 56.
 LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
 FILTER = (
     (LOAD, 0, 0, 4),

@@ -56,8 +56,8 @@ class Image:
             replace(link)
             os.symlink(f"../../OVMF/{package}", link)
         make_folder(self.top + "/home/qemu", 0o755)
-        # libvirt's RPMs in KubeVirt's image have these 0751 qemu:qemu. In Debian's package they are 0750 for a user of
-        # its own, and a launcher that is not root can make nothing in them.
+        # libvirt's RPMs in KubeVirt's image have these 0751 qemu:qemu. In Debian's package they are
+        # 0750 for a user of its own, and a launcher that is not root can make nothing in them.
         for path in ("/var/lib/libvirt/qemu", "/var/lib/libvirt/qemu/nvram"):
             make_folder(self.top + path, 0o751)
 

@@ -15,8 +15,8 @@ MIGRATIONS = kube.KUBEVIRT + "/namespaces/default/virtualmachineinstancemigratio
 TARGET_LABEL = "kubevirt.io/migrationTargetNodeName"
 INTERVAL = 0.1  # seconds between two rounds
 
-# What virt-controller resolves from the KubeVirt CR and writes to the VMI. The claims are on a file system that libvirt
-# cannot know to be shared, hence the override.
+# What virt-controller resolves from the KubeVirt CR and writes to the VMI. The claims are on a file
+# system that libvirt cannot know to be shared, hence the override.
 CONFIGURATION = {
     "nodeDrainTaintKey": "kubevirt.io/drain",
     "parallelOutboundMigrationsPerNode": 2,

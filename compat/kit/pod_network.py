@@ -33,7 +33,8 @@ def make_bridge(name, addresses=()):
     for address in addresses:
         ip("addr", "add", address, "dev", name, *(["nodad"] if ":" in address else []))
     ip("link", "set", name, "mtu", "9000", "up")
-    # The node answers for addresses that it has no route to, so that nothing waits for a DNS server in vain.
+    # The node answers for addresses that it has no route to, so that nothing waits for a DNS server
+    # in vain.
     with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
         f.write("1")
 

@@ -15,7 +15,8 @@ API_SERVER = os.environ.get("API_SERVER", "http://127.0.0.1:6443")
 CERTIFICATES = os.environ.get("COMPAT_CERTIFICATES", "/run/certificates")
 CLIENT = os.environ.get("COMPAT_CLIENT", "client")  # name of the client's certificate there
 
-# virt-handler's REST server for consoles and subresources; in a cluster the API server passes them on.
+# virt-handler's REST server for consoles and subresources; in a cluster the API server passes them
+# on.
 CONSOLE_PORT = 8186
 REST_PORT = int(os.environ.get("COMPAT_REST_PORT", CONSOLE_PORT))
 REST_ROOT = os.environ.get("COMPAT_REST_ROOT", "/v1")

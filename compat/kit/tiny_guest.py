@@ -6,7 +6,8 @@ It is up as soon as its firmware is, and needs hardly any processor time.
 UP = "tiny guest is up"  # written to the serial console 18 times a second
 LOAD_ADDRESS = 0x7C00
 SECTOR, DISK_BYTES = 512, 1 << 20
-# 16-bit code. 0x600 is the base of q35's ACPI power management, as SeaBIOS sets it: status, enable (+2), control (+4).
+# 16-bit code. 0x600 is the base of q35's ACPI power management, as SeaBIOS sets it: status, enable
+# (+2), control (+4).
 CODE = bytes.fromhex(
     "31c0 8ed8"  # xor ax, ax; mov ds, ax
     "ba0206 b80001 ef"  # enable the event "power button", bit 8

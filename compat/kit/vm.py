@@ -15,7 +15,8 @@ from kit.websocket import WebSocket
 
 FINAL = ("Succeeded", "Failed")
 PROMPT = "guest# "
-# Seconds in which virt-handler notices that a discarded VM is gone: its errors are not the next scenario's.
+# Seconds in which virt-handler notices that a discarded VM is gone: its errors are not the next
+# scenario's.
 DISCARD_DELAY = 2
 
 

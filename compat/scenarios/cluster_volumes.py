@@ -20,7 +20,8 @@ IMAGE_SIZE = 48 << 20
 TEXT = "from a cluster"
 SERIAL = "plugged"  # KubeVirt's launcher writes serials in lower case
 ATTACHMENT_PODS = "?labelSelector=kubevirt.io%3Dhotplug-disk"
-# Serial of a disk -> the source of its volume, and what shows its content in the folder where the guest mounts it.
+# Serial of a disk -> the source of its volume, and what shows its content in the folder where the
+# guest mounts it.
 GENERATED = {
     "CONFIGMAP": ({"configMap": {"name": "texts"}}, "cat text"),
     "SECRET": ({"secret": {"secretName": "texts"}}, "cat text"),

@@ -29,7 +29,8 @@ def migrate_pod_network(session, result):
     def change(vmi):
         interface(vmi, "default", "masquerade", {"pod": {}})
         blue = {"multus": {"networkName": "default/blue"}}
-        # The node's bridge learns a MAC at one port only: the guest's has to differ from the pod link's.
+        # The node's bridge learns a MAC at one port only: the guest's has to differ from the pod
+        # link's.
         interface(vmi, "blue", TAP_PLUGIN, blue, macAddress="02:00:00:00:02:11")
 
     here, there = session.nodes

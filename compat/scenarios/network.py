@@ -22,7 +22,8 @@ from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
 
 KIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Asks the guest's own DHCP client for every option by name, and prints what its script gets in its environment.
+# Asks the guest's own DHCP client for every option by name, and prints what its script gets in its
+# environment.
 SHOW_SCRIPT = (
     r"printf '#!/bin/sh\n[ $1 = bound ] && env >/run/answer\nexit 0\n' >/run/show; chmod 755 /run/show"
 )
@@ -269,7 +270,8 @@ def several_networks(session, result):
 
         def change(vmi):
             interface(vmi, "default", "masquerade", {"pod": {}})
-            # The node's bridge learns a MAC at one port only: the guest's has to differ from the pod link's.
+            # The node's bridge learns a MAC at one port only: the guest's has to differ from the
+            # pod link's.
             interface(
                 vmi,
                 "blue",

@@ -1,9 +1,9 @@
-//! The plugins of the last sync, for hooks that no sync calls: `MigrateVirtualMachine` comes without
-//! plugins.
+//! The plugins of the last sync, for hooks that no sync calls: `MigrateVirtualMachine` comes
+//! without plugins.
 //!
-//! They are kept in a file too: a launcher that takes over may have to call them before virt-handler
-//! syncs again, and a migration must not begin without the plugin that would refuse it. Only a list
-//! with such a hook is written, so there is no file with a virt-handler of v1.9.
+//! They are kept in a file too: a launcher that takes over may have to call them before
+//! virt-handler syncs again, and a migration must not begin without the plugin that would refuse
+//! it. Only a list with such a hook is written, so there is no file with a virt-handler of v1.9.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

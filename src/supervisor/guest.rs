@@ -12,8 +12,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for QEMU to exit after SIGTERM at the end of the grace period, 15 s before the kubelet
 /// kills the pod.
 const KILL_PATIENCE: Duration = Duration::from_secs(8);
-/// Limit for the sidecars, which are called at once, to answer the Shutdown hook. KubeVirt's launcher
-/// gives each as much.
+/// Limit for the sidecars, which are called at once, to answer the Shutdown hook. KubeVirt's
+/// launcher gives each as much.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct LauncherGuest {

@@ -30,8 +30,8 @@ pub enum LibvirtHookError {
     },
 }
 
-/// Installs the client before the daemon looks for hooks. Unless `config` asks for it, it only takes
-/// the place of `KubeVirt`'s own script.
+/// Installs the client before the daemon looks for hooks. Unless `config` asks for it, it only
+/// takes the place of `KubeVirt`'s own script.
 ///
 /// # Errors
 /// [`LibvirtHookError`].

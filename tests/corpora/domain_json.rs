@@ -1,5 +1,5 @@
-//! Domain XML to Domain JSON, against what the reference sends for the same XML. Exact: a null where
-//! the reference leaves a member out is a difference.
+//! Domain XML to Domain JSON, against what the reference sends for the same XML. Exact: a null
+//! where the reference leaves a member out is a difference.
 
 use domain::xml::Go;
 use domain::{Domain, DomainSpec};

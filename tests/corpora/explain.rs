@@ -1,4 +1,5 @@
-//! Explanations of cases of the corpus: they cover the whole document, from steps and fields that exist.
+//! Explanations of cases of the corpus: they cover the whole document, from steps and fields that
+//! exist.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! Our own examples, each a directory of `xml-fixtures/KIND/`. With `BLESS` in the environment the expected files become
-//! what was found.
+//! Our own examples, each a directory of `xml-fixtures/KIND/`. With `BLESS` in the environment the
+//! expected files become what was found.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Plans of disk changes, one directory each: `xml-fixtures/plan/NAME/{live.xml,wanted.xml,plan.txt}`.
+//! Plans of disk changes, one directory each:
+//! `xml-fixtures/plan/NAME/{live.xml,wanted.xml,plan.txt}`.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! libvirt itself reads what we write: every domain of the corpora for amd64 is defined with libvirt's
-//! test driver, which parses and checks a document as the real ones do, but runs nothing.
+//! libvirt itself reads what we write: every domain of the corpora for amd64 is defined with
+//! libvirt's test driver, which parses and checks a document as the real ones do, but runs nothing.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

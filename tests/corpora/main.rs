@@ -1,4 +1,5 @@
-//! Each case of the conformance corpora, of our goldens, and of what is derived from them, as a test with its own name:
+//! Each case of the conformance corpora, of our goldens, and of what is derived from them, as a
+//! test with its own name:
 //!
 //! ```text
 //! cargo test --test corpora                          all
@@ -6,8 +7,8 @@
 //! BLESS=1 cargo test --test corpora golden           rewrites the goldens; read the change
 //! ```
 //!
-//! The corpora are read from `../shared/conformance`, or from where `CONFORMANCE_DIR` says. Where they are missing their
-//! tests are shown as ignored; with `CI` set they fail.
+//! The corpora are read from `../shared/conformance`, or from where `CONFORMANCE_DIR` says. Where
+//! they are missing their tests are shown as ignored; with `CI` set they fail.
 
 #![allow(
     clippy::unwrap_used,

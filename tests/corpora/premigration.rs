@@ -1,6 +1,7 @@
 //! Domains that arrive by migration, with what KubeVirt's own pre-migration hooks make of them:
-//! `xml-fixtures/premigration/cases.jsonl`, a case a line. They are generated: CPU sets and topologies, vCPUs plugged in and
-//! not, I/O threads, namespaces in paths, numbered taps, vGPUs; also those that the hooks refuse.
+//! `xml-fixtures/premigration/cases.jsonl`, a case a line. They are generated: CPU sets and
+//! topologies, vCPUs plugged in and not, I/O threads, namespaces in paths, numbered taps, vGPUs;
+//! also those that the hooks refuse.
 
 use std::path::Path;
 
@@ -47,7 +48,8 @@ fn check(line: &str) -> Result<(), libtest_mimic::Failed> {
     }
 }
 
-/// The document without what means nothing to libvirt: the order of elements of different names, and of attributes.
+/// The document without what means nothing to libvirt: the order of elements of different names,
+/// and of attributes.
 fn canonical(xml: &str) -> String {
     let mut domain = Element::parse(xml).unwrap();
     sort(&mut domain);

@@ -1,6 +1,7 @@
-//! libvirt's parameters to statistics, with what KubeVirt makes of the same parameters: `xml-fixtures/stats/cases.jsonl`, a
-//! case a line. They are generated: values present and missing, vCPUs that are not plugged in, counts that announce more or
-//! less than there is, names of newer libvirt. The results are those of KubeVirt's own `statsconv`.
+//! libvirt's parameters to statistics, with what KubeVirt makes of the same parameters:
+//! `xml-fixtures/stats/cases.jsonl`, a case a line. They are generated: values present and missing,
+//! vCPUs that are not plugged in, counts that announce more or less than there is, names of newer
+//! libvirt. The results are those of KubeVirt's own `statsconv`.
 
 use std::collections::HashMap;
 use std::path::Path;

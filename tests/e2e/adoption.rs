@@ -1,4 +1,5 @@
-//! After the launcher or a libvirt daemon was killed, the next one takes over, and the guest does not notice.
+//! After the launcher or a libvirt daemon was killed, the next one takes over, and the guest does
+//! not notice.
 
 use serde_json::json;
 

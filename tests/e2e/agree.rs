@@ -1,4 +1,5 @@
-//! One VMI in one pod gives one domain, whichever program converts it: the library, `launcherctl convert` and a running launcher.
+//! One VMI in one pod gives one domain, whichever program converts it: the library, `launcherctl
+//! convert` and a running launcher.
 
 use std::process::Command;
 
@@ -45,7 +46,8 @@ fn launcherctl_convert(vmi: &str, context: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The parts of `wanted` that are missing in `live`, which may have more. Lists may be in any order.
+/// The parts of `wanted` that are missing in `live`, which may have more. Lists may be in any
+/// order.
 fn lacking(wanted: &Value, live: &Value, path: &str, out: &mut Vec<String>) {
     match (wanted, live) {
         // libvirt writes these in a form of its own; its first console is the serial port.

@@ -1,5 +1,5 @@
-//! Backups of a real guest's disks: written into files or pulled from a socket, in full or what has changed, restored, and
-//! compared byte by byte.
+//! Backups of a real guest's disks: written into files or pulled from a socket, in full or what has
+//! changed, restored, and compared byte by byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -157,7 +157,8 @@ impl Tracked {
     /// Makes a backup to the end, which must succeed; its metadata.
     pub async fn back_up(&mut self, options: &Value) -> Value {
         self.ask_ok(options).await;
-        // Of an earlier one of the same name there may be more events, as when libvirt's daemon is back.
+        // Of an earlier one of the same name there may be more events, as when libvirt's daemon is
+        // back.
         let is_this = |backup: &Value| {
             backup["Name"] == options["backupName"]
                 && backup["StartTimestamp"] == options["backupStartTime"]
@@ -186,7 +187,8 @@ impl Tracked {
         self.pod.root().join(file.trim_start_matches('/'))
     }
 
-    /// Asks for a checkpoint to be made known to libvirt: answer, and whether the checkpoint is invalid.
+    /// Asks for a checkpoint to be made known to libvirt: answer, and whether the checkpoint is
+    /// invalid.
     async fn redefine(&self, name: &str) -> (Response, bool) {
         let checkpoint = json!({"name": name, "creationTime": "2026-01-02T03:04:05Z"});
         let request = RedefineCheckpointRequest {

@@ -39,7 +39,8 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
-/// As virt-controller gives it, without a port: that of HTTPS is meant. One that may not take that has another.
+/// As virt-controller gives it, without a port: that of HTTPS is meant. One that may not take that
+/// has another.
 async fn listener() -> (TcpListener, String) {
     let [a, b] = (std::process::id() as u16).to_be_bytes();
     for c in 1..=254 {

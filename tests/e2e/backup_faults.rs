@@ -1,5 +1,6 @@
-//! Backups that are cut short while they run: aborted, without space, or by the death of QEMU, of the launcher or of libvirt's
-//! daemon. None is called complete, and the next one works. Their begin and end are in `backup_kills`.
+//! Backups that are cut short while they run: aborted, without space, or by the death of QEMU, of
+//! the launcher or of libvirt's daemon. None is called complete, and the next one works. Their
+//! begin and end are in `backup_kills`.
 
 use serde_json::{Value, json};
 

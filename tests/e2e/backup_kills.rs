@@ -1,6 +1,7 @@
-//! Launcher, libvirt's daemon and QEMU are killed in each phase of a backup: before libvirt begins, when it has begun, while
-//! QEMU copies, when libvirt reports the end, and before virt-handler is sent that. Whatever is reported then, a backup that
-//! is called complete is whole, none is in progress for ever, and the next one works. And libvirt may take long to end one.
+//! Launcher, libvirt's daemon and QEMU are killed in each phase of a backup: before libvirt begins,
+//! when it has begun, while QEMU copies, when libvirt reports the end, and before virt-handler is
+//! sent that. Whatever is reported then, a backup that is called complete is whole, none is in
+//! progress for ever, and the next one works. And libvirt may take long to end one.
 
 use serde_json::{Value, json};
 

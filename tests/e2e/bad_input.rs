@@ -56,8 +56,8 @@ fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
                     .set("/spec/domain/machine/type", json!("pc-q35-99.0")),
                 vec!["LibvirtError", "pc-q35-99.0"],
             ),
-            // More than the emulated processor can address: QEMU refuses it when it starts. libvirt adds
-            // QEMU's own words where virtlogd has written them by then.
+            // More than the emulated processor can address: QEMU refuses it when it starts. libvirt
+            // adds QEMU's own words where virtlogd has written them by then.
             (
                 good.clone()
                     .set("/spec/domain/memory/guest", json!("64Ti"))

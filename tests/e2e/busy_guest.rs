@@ -46,7 +46,8 @@ async fn an_unplug_that_the_guest_does_not_answer_is_carried_through_by_later_sy
     pod.log_has("The guest has not released the device yet")
         .await;
 
-    // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest has not.
+    // The launcher that asked for the unplug is gone; the definition has lost the disk, the guest
+    // has not.
     pod.kill_launcher().await;
     pod.launch(&vmi, &[]);
     pod.wait_until_ready().await;

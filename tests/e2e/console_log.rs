@@ -1,5 +1,5 @@
-//! The log of the console of a VM of `launcherctl run`: each line as the guest has written it, also where QEMU's own log has
-//! bytes twice, and also after the guest has crashed.
+//! The log of the console of a VM of `launcherctl run`: each line as the guest has written it, also
+//! where QEMU's own log has bytes twice, and also after the guest has crashed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! What only a pod's container shows: process 1, users and capabilities, the names of processes, the log as a whole.
+//! What only a pod's container shows: process 1, users and capabilities, the names of processes,
+//! the log as a whole.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ fn status(pid: u32, key: &str) -> String {
     line.unwrap().trim_start_matches(':').trim().to_owned()
 }
 
-/// The pod's processes by the names that KubeVirt's functional tests look for, with their resident memory in KiB.
+/// The pod's processes by the names that KubeVirt's functional tests look for, with their resident
+/// memory in KiB.
 fn by_name(pod: &Pod) -> BTreeMap<String, Vec<u64>> {
     let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for line in pod
@@ -186,7 +188,8 @@ fn the_cause_of_an_early_end_comes_last() {
     });
 }
 
-/// All of the log; each line has to be an object with the keys that must-gather and KubeVirt's tests read.
+/// All of the log; each line has to be an object with the keys that must-gather and KubeVirt's
+/// tests read.
 fn entries(pod: &Pod) -> Vec<Value> {
     let parse = |line: &String| {
         let entry: Value =

@@ -1,6 +1,6 @@
-//! The commands in docs/ are run as they stand there: the blocks that begin with ```` ```sh tested ````, page by page,
-//! in a directory with the test guest's image as `guest.img`. A line `# prints: TEXT` behind a command is what the
-//! block's output must have.
+//! The commands in docs/ are run as they stand there: the blocks that begin with ```` ```sh tested
+//! ````, page by page, in a directory with the test guest's image as `guest.img`. A line `# prints:
+//! TEXT` behind a command is what the block's output must have.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use crate::harness::{guest_image, short_dir};
 const OPEN: &str = "```sh tested\n";
 const PRINTS: &str = "# prints: ";
 
-/// Programs that a reader has: both launchers, which emulate the processor here, and a kubectl whose pod is this machine.
+/// Programs that a reader has: both launchers, which emulate the processor here, and a kubectl
+/// whose pod is this machine.
 const PROGRAMS: [(&str, &str); 4] = [
     (
         "launcherctl",

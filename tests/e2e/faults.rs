@@ -1,5 +1,6 @@
-//! Launcher, daemon and QEMU are killed at each step of a hotplug and of an unplug. The next sync, or the next start, puts
-//! things right: the wanted disk is there once and under its name, and nothing else is. A panic ends neither of them.
+//! Launcher, daemon and QEMU are killed at each step of a hotplug and of an unplug. The next sync,
+//! or the next start, puts things right: the wanted disk is there once and under its name, and
+//! nothing else is. A panic ends neither of them.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -17,7 +18,8 @@ use crate::harness::{Event, Guest, Pod, Vmi, in_pod, signal};
 pub const PLUG: [&str; 3] = ["sync.planned", "plug.prepared", "plug.attached"];
 pub const UNPLUG: [&str; 3] = ["sync.planned", "unplug.prepared", "unplug.asked"];
 
-/// Where the launcher looks for a point that it has reached: in a volume, which a container shares with the test.
+/// Where the launcher looks for a point that it has reached: in a volume, which a container shares
+/// with the test.
 const FAULTS: &str = "/var/run/kubevirt-private/faults";
 
 /// A launcher that can be held.

@@ -50,7 +50,8 @@ fn a_start_without_space_names_the_file_and_the_next_sync_works() {
             answer.message
         );
         assert!(pod.domain().await.is_null());
-        // Space for overlays, and not for cloud-init's image. How much makes no difference to the error, which becomes an event.
+        // Space for overlays, and not for cloud-init's image. How much makes no difference to the
+        // error, which becomes an event.
         let mut refusals = Vec::new();
         for kibibytes in [500, 540] {
             free(&zeros, kibibytes << 10);

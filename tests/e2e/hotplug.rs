@@ -17,7 +17,8 @@ fn a_hotplugged_disk_keeps_its_serial_and_goes_when_it_is_removed() {
     in_pod(plugs_and_unplugs());
 }
 
-/// Again as root: QEMU's user differs from the launcher's, and libvirt gives it the image that is plugged.
+/// Again as root: QEMU's user differs from the launcher's, and libvirt gives it the image that is
+/// plugged.
 #[test]
 fn a_hotplugged_disk_keeps_its_serial_in_a_pod_of_roots() {
     in_container(User::Root, plugs_and_unplugs());

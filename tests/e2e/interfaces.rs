@@ -1,7 +1,7 @@
 //! Network interfaces that come and go while the guest runs, and the state of their links.
 //!
-//! The launcher is in a network namespace of its own, in which the test does virt-handler's part (phase 1): bridges, tap
-//! devices, the saved address of a bridged link.
+//! The launcher is in a network namespace of its own, in which the test does virt-handler's part
+//! (phase 1): bridges, tap devices, the saved address of a bridged link.
 
 use std::process::{Command, Output};
 
@@ -25,7 +25,8 @@ const BLUE_CACHE: &str = r#"{"IP":{"IP":"192.168.7.2","Mask":"////AA=="},"IPv6":
 struct Bed(Pod);
 
 impl Bed {
-    /// A launcher that is ready, with the network of the pod prepared. None where that needs rights that we lack.
+    /// A launcher that is ready, with the network of the pod prepared. None where that needs rights
+    /// that we lack.
     async fn new(vmi: impl FnOnce(&Pod) -> Vmi) -> Option<(Self, Vmi)> {
         if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
             println!("skipped: only root can make network namespaces with tap devices");

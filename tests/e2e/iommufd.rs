@@ -1,4 +1,5 @@
-//! The device plugin's open `/dev/iommu`: received once, acknowledged, and given to libvirt with each start.
+//! The device plugin's open `/dev/iommu`: received once, acknowledged, and given to libvirt with
+//! each start.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -10,7 +11,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use crate::harness::{Pod, Vmi, in_pod};
 
-/// Serves one connection as KubeVirt's device plugin does, with `/dev/null` for `/dev/iommu`; returns the answer.
+/// Serves one connection as KubeVirt's device plugin does, with `/dev/null` for `/dev/iommu`;
+/// returns the answer.
 fn serve(listener: UnixListener) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();

@@ -1,5 +1,6 @@
-//! The kubelet's rules for a container's life, in all orders: postStart before or beside the entry point, preStop, SIGTERM,
-//! and SIGKILL at the end of the grace period; with exec and httpGet handlers.
+//! The kubelet's rules for a container's life, in all orders: postStart before or beside the entry
+//! point, preStop, SIGTERM, and SIGKILL at the end of the grace period; with exec and httpGet
+//! handlers.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -227,7 +228,8 @@ fn handlers_that_wait_for_the_same_guest_end_with_it() {
         assert!(pod.guests().is_empty());
         assert_eq!(handle(&pod, SHUTDOWN, limit).await, Outcome::Succeeded);
         let stopped = stop(&mut pod, None, LEAST_GRACE).await;
-        // virt-handler has not removed the domain: the launcher waits for that, and the kubelet does not.
+        // virt-handler has not removed the domain: the launcher waits for that, and the kubelet
+        // does not.
         assert!(stopped.killed);
         nothing_is_left(&pod);
     });

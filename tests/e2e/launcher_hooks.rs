@@ -1,5 +1,5 @@
-//! Launcher hooks of plugins (KubeVirt v1.10): `PreBoot` and `PreMigrationSource`, and everybody killed at each step. No half
-//! image is left, and no migration begins after a refusal.
+//! Launcher hooks of plugins (KubeVirt v1.10): `PreBoot` and `PreMigrationSource`, and everybody
+//! killed at each step. No half image is left, and no migration begins after a refusal.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -383,7 +383,8 @@ async fn a_run_leaves_no_process_behind() {
     );
     assert_eq!(laptop.processes(), []);
 
-    // The terminal is closed while the guest cannot be asked to shut down; then a second signal comes.
+    // The terminal is closed while the guest cannot be asked to shut down; then a second signal
+    // comes.
     let mut child = laptop.run_until_the_guest_is_there().await;
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut says = |text: &str| lines.any(|line| line.unwrap().contains(text));

@@ -262,8 +262,8 @@ async fn a_backup_of_a_run_is_cancelled_and_its_files_are_removed() {
     let dir = vm.path("backups");
     std::fs::create_dir(&dir).unwrap();
     let mut attempts = 1..=10;
-    // A copy may be over before the abort comes: to QEMU, or to libvirt, for which the backup has not begun before QEMU
-    // has answered.
+    // A copy may be over before the abort comes: to QEMU, or to libvirt, for which the backup has
+    // not begun before QEMU has answered.
     let output = loop {
         let output = cancelled_backup(&vm, &dir).await;
         if !output.status.success() {

@@ -1,4 +1,5 @@
-//! `launcherctl run` beyond a start and an end: sidecars, long directories, and a guest that does not run.
+//! `launcherctl run` beyond a start and an end: sidecars, long directories, and a guest that does
+//! not run.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

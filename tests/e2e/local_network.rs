@@ -1,4 +1,5 @@
-//! The network of a VM of `launcherctl run`: the guest gets an address, and ports of this machine lead to it.
+//! The network of a VM of `launcherctl run`: the guest gets an address, and ports of this machine
+//! lead to it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -101,7 +102,8 @@ impl Connected {
             stream
                 .set_read_timeout(Some(Duration::from_secs(5)))
                 .unwrap();
-            // The guest may not listen yet. passt of 2023 opens the guest's side only when this side has written.
+            // The guest may not listen yet. passt of 2023 opens the guest's side only when this
+            // side has written.
             let _ = stream.write_all(b"ping\n");
             let _ = stream.read_exact(&mut answer);
         }

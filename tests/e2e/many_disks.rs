@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, in_pod};
 
-/// Syncs until the launcher has finished: what takes longer than virt-handler waits goes on, and the next sync joins it.
+/// Syncs until the launcher has finished: what takes longer than virt-handler waits goes on, and
+/// the next sync joins it.
 async fn sync_through(pod: &Pod, vmi: &Vmi) {
     loop {
         let answer = pod.sync(vmi).await;
@@ -30,8 +31,8 @@ fn block_nodes(pod: &Pod) -> usize {
     answer["return"].as_array().unwrap().len()
 }
 
-/// Waits until launcher and QEMU have no more descriptors, threads and memory than before. A leak would not go away; what is
-/// used by the work that is just being ended does.
+/// Waits until launcher and QEMU have no more descriptors, threads and memory than before. A leak
+/// would not go away; what is used by the work that is just being ended does.
 async fn uses_no_more_than(pod: &Pod, before: Usage) {
     let end = Instant::now() + TEST_TIMEOUT;
     loop {
@@ -119,8 +120,8 @@ async fn one_disk_is_plugged_and_unplugged_two_hundred_times_without_a_leak() {
     for cycle in 0..CYCLES {
         let checked = cycle % 20 == 0;
         if checked {
-            // Linux handles the events of virtio-scsi in parallel. A guest that is many of them behind may take the
-            // last removal for one after the last plug, and lose the disk.
+            // Linux handles the events of virtio-scsi in parallel. A guest that is many of them
+            // behind may take the last removal for one after the last plug, and lose the disk.
             guest
                 .run_until("ls /dev/sd?; rm -f /run/reads", |disks| {
                     !disks.contains("/dev/sda")

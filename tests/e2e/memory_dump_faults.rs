@@ -1,5 +1,6 @@
-//! Memory dumps that are cut short: by a full volume, a reader that goes away, or the death of QEMU, of libvirt's daemon or
-//! of the launcher. None is reported as complete, and the next one works.
+//! Memory dumps that are cut short: by a full volume, a reader that goes away, or the death of
+//! QEMU, of libvirt's daemon or of the launcher. None is reported as complete, and the next one
+//! works.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Read;

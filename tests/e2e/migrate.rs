@@ -318,8 +318,8 @@ fn place(home: &Path, name: &str) -> Option<PathBuf> {
     std::fs::read_link(home.join("launcherctl").join(name)).ok()
 }
 
-/// Sends the VMI with volumes and a socket that only a start could give the guest. The volumes have no image, and must
-/// not hinder a migration.
+/// Sends the VMI with volumes and a socket that only a start could give the guest. The volumes have
+/// no image, and must not hinder a migration.
 async fn sync_what_needs_a_restart(home: &Path, vmi: &Vmi) {
     let vmi = vmi.clone().set("/spec/domain/cpu/sockets", json!(2));
     let mut vmi = vmi.value().clone();
@@ -406,7 +406,8 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
     drop(guest);
     sync_what_needs_a_restart(home, &vmi).await;
 
-    // The second time from a daemon to another one. Without a terminal the first one does not stay either.
+    // The second time from a daemon to another one. Without a terminal the first one does not stay
+    // either.
     let mut place_now = before;
     let mut texts = Vec::new();
     let mut ports = std::collections::BTreeSet::new();

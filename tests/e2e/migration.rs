@@ -1,5 +1,6 @@
-//! Live migration between launchers, each with a libvirt of its own. The test is both virt-handlers: it prepares the
-//! target, joins the sockets, and waits for what the two would wait for.
+//! Live migration between launchers, each with a libvirt of its own. The test is both
+//! virt-handlers: it prepares the target, joins the sockets, and waits for what the two would wait
+//! for.
 
 use serde_json::json;
 

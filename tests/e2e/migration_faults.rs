@@ -1,5 +1,5 @@
-//! Faults of a live migration: of the network in each phase, of libvirt's daemons, of the launchers and their hooks. The
-//! guest runs on exactly one side at any time, and on one at the end.
+//! Faults of a live migration: of the network in each phase, of libvirt's daemons, of the launchers
+//! and their hooks. The guest runs on exactly one side at any time, and on one at the end.
 
 use std::future::pending;
 use std::path::Path;
@@ -43,8 +43,8 @@ fn a_network_that_hangs_in_any_phase_leaves_the_guest_where_it_was() {
     });
 }
 
-/// libvirt's answer that the guest runs on the target does not come. What keeps the guest from running on the source as
-/// well is QEMU's lock on the disk's file.
+/// libvirt's answer that the guest runs on the target does not come. What keeps the guest from
+/// running on the source as well is QEMU's lock on the disk's file.
 async fn runs_on_the_target_alone(vm: &mut MigratingVm, how: Network, then: impl FnOnce(&Pod)) {
     let (mut target, vmi) = vm.target().await;
     let proxies = MigrationProxies::failing(&vm.pod, &target, &vmi, Moment::Finished, how);

@@ -1,5 +1,5 @@
-//! What a guest is, has and does while it migrates: paused, shut down on the way, frozen, with disks that were plugged in
-//! or are tracked, with sidecars, and again right afterwards.
+//! What a guest is, has and does while it migrates: paused, shut down on the way, frozen, with
+//! disks that were plugged in or are tracked, with sidecars, and again right afterwards.
 
 use std::path::Path;
 

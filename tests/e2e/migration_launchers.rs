@@ -1,5 +1,5 @@
-//! Launchers that are killed in the middle of a migration: with their pod, as everywhere, or alone where the monitor
-//! starts the next one.
+//! Launchers that are killed in the middle of a migration: with their pod, as everywhere, or alone
+//! where the monitor starts the next one.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Post-copy: the guest runs on the target before its memory is there. Where the rest does not come, it is lost: libvirt
-//! says so on the source, which must not let it run again.
+//! Post-copy: the guest runs on the target before its memory is there. Where the rest does not
+//! come, it is lost: libvirt says so on the source, which must not let it run again.
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use serde_json::{Value, json};
@@ -9,15 +9,17 @@ use crate::harness::{
     migratable_pod, migrate, migration, share_image, source_pod,
 };
 
-/// Over its time at once, so that what is allowed then happens soon. The bandwidth is the post-copy's too.
+/// Over its time at once, so that what is allowed then happens soon. The bandwidth is the
+/// post-copy's too.
 fn post_copy(bandwidth: &str) -> Value {
     json!({
         "Bandwidth": bandwidth, "CompletionTimeoutPerGiB": 1, "AllowPostCopy": true, "AllowWorkloadDisruption": true,
     })
 }
 
-/// A target whose QEMU may handle the page faults of its guest. Real nodes have `vm.unprivileged_userfaultfd=1`; this
-/// device is enough. `None`, with a message, where the kernel has none.
+/// A target whose QEMU may handle the page faults of its guest. Real nodes have
+/// `vm.unprivileged_userfaultfd=1`; this device is enough. `None`, with a message, where the kernel
+/// has none.
 async fn post_copy_target(source: &Pod, vmi: &Vmi) -> Option<Pod> {
     let misc = std::fs::read_to_string("/proc/misc").unwrap();
     let minor = misc

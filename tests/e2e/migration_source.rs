@@ -1,5 +1,6 @@
-//! Live migration as the source's launcher does it: MigrateVirtualMachine, what virt-handler sees meanwhile, cancellation,
-//! and everything that can go wrong on the way. Wherever a migration ends, the guest runs on exactly one side.
+//! Live migration as the source's launcher does it: MigrateVirtualMachine, what virt-handler sees
+//! meanwhile, cancellation, and everything that can go wrong on the way. Wherever a migration ends,
+//! the guest runs on exactly one side.
 
 use std::time::Duration;
 

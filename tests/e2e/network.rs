@@ -1,4 +1,5 @@
-//! Guests on the network: in pods with a network namespace, a container's rights, and links as virt-handler makes them.
+//! Guests on the network: in pods with a network namespace, a container's rights, and links as
+//! virt-handler makes them.
 
 use serde_json::json;
 
@@ -19,8 +20,9 @@ const DHCP_ANSWER: &str = r"printf '#!/bin/sh\n[ $1 = bound ] && env >/run/answe
     udhcpc -i eth0 -n -q -f -t 5 -T 1 -O search -O ntpsrv -O mtu -O 240 -s /run/show >/dev/null 2>&1
     cat /run/answer";
 
-/// Asks for an IPv6 address, uses it, and prints what the DHCPv6 client has got. The route to the gateway is the guest's own
-/// affair: nothing advertises routers in a masqueraded network (KubeVirt's user guide has it in the cloud-init network data).
+/// Asks for an IPv6 address, uses it, and prints what the DHCPv6 client has got. The route to the
+/// gateway is the guest's own affair: nothing advertises routers in a masqueraded network
+/// (KubeVirt's user guide has it in the cloud-init network data).
 const DHCPV6_ANSWER: &str = r"printf '#!/bin/sh\n[ $reason = BOUND6 ] && env >/run/answer6\nexit 0\n' >/run/show6
     chmod 755 /run/show6
     : >/run/leases6

@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::harness::{Event, Pod, Vmi, in_pod, signal};
 use crate::sidecars::{Sidecar, script};
 
-/// In a user namespace of its own the limit is the test's to set. The launcher is not root there, and has no capabilities.
+/// In a user namespace of its own the limit is the test's to set. The launcher is not root there,
+/// and has no capabilities.
 const SCRIPT: &str = "echo 0 >/proc/sys/user/max_inotify_instances && \
                       exec setpriv --inh-caps=-all --ambient-caps=-all -- \"$@\"";
 

@@ -75,7 +75,8 @@ pub(crate) fn plugin(name: &str, condition: &str, hooks: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"condition": condition, "domainHooks": hooks}})
 }
 
-/// A list that grows eightfold sixty times: it takes too much memory, or on a busy machine too much time.
+/// A list that grows eightfold sixty times: it takes too much memory, or on a busy machine too much
+/// time.
 fn endless_list() -> String {
     let step = ".map(x, [x, x, x, x, x, x, x, x])";
     format!("size([1]{}) == 1", step.repeat(60))

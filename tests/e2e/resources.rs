@@ -194,7 +194,8 @@ fn dedicated_cpus_are_pinned_anew() {
     });
 }
 
-/// No machine that this runs on has a virtual function to give; libvirt says so of the one that the kubelet has announced.
+/// No machine that this runs on has a virtual function to give; libvirt says so of the one that the
+/// kubelet has announced.
 #[tokio::test]
 async fn host_devices_are_attached_in_the_background_and_failures_are_logged() {
     let (mut pod, vmi) = Pod::started("sriov", &[]).await;

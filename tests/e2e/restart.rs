@@ -1,4 +1,5 @@
-//! `--restart-launcher`: the monitor starts a launcher that was killed again, and the guest does not notice.
+//! `--restart-launcher`: the monitor starts a launcher that was killed again, and the guest does
+//! not notice.
 
 use std::process::Command;
 

@@ -1,4 +1,5 @@
-//! Guest agents that are late, silent, wrong or endless: a script in the guest in place of QEMU's agent.
+//! Guest agents that are late, silent, wrong or endless: a script in the guest in place of QEMU's
+//! agent.
 
 use api::proto::cmd::v1::GuestPingRequest;
 use serde_json::Value;
@@ -6,8 +7,9 @@ use serde_json::Value;
 use crate::guest_agent::{guest_info, guest_info_until};
 use crate::harness::{Guest, Pod, Vmi};
 
-/// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads and writes the port,
-/// and reads again after an end of file: until libvirt connects there is nobody on the other side.
+/// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads
+/// and writes the port, and reads again after an end of file: until libvirt connects there is
+/// nobody on the other side.
 const AGENT: &str = r#"
 exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0
 while :; do while read -r line <&3; do
@@ -27,8 +29,9 @@ while :; do while read -r line <&3; do
 done; sleep 0.2; done
 "#;
 
-/// Puts the script in the place of the real agent, so fast that libvirt does not see the port closed:
-/// else the script would answer what libvirt asked the agent, and libvirt does not expect that.
+/// Puts the script in the place of the real agent, so fast that libvirt does not see the port
+/// closed: else the script would answer what libvirt asked the agent, and libvirt does not expect
+/// that.
 pub(crate) async fn replace_agent(guest: &mut Guest, mode: &str) {
     guest.run(&format!("echo {mode} >/run/mode")).await;
     for line in AGENT.trim().lines() {

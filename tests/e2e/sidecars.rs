@@ -1,4 +1,5 @@
-//! Hook sidecars as processes of their own: a shell script behind the shim, and a Rust program that speaks v1alpha3.
+//! Hook sidecars as processes of their own: a shell script behind the shim, and a Rust program that
+//! speaks v1alpha3.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -336,8 +337,8 @@ async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
             "echo 'no such licence' >&2; exit 3",
             vec!["exit status 3", "no such licence"],
         ),
-        // What libvirt refuses: its own message, and which sidecar changed the domain. KubeVirt's domains have their UUID
-        // in the SMBIOS table.
+        // What libvirt refuses: its own message, and which sidecar changed the domain. KubeVirt's
+        // domains have their UUID in the SMBIOS table.
         (
             r#"printf '%s' "$4" | sed 's|</name>|</name><uuid>11111111-2222-3333-4444-555555555555</uuid>|'"#,
             vec![
@@ -377,7 +378,8 @@ async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
     std::fs::rename(socket(&mut pod, 0).await, &first).unwrap();
     pod.sync_ok(&vmi).await;
     assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
-    // Elements that the launcher's schema does not have reached libvirt, through all that the launcher does after the hooks.
+    // Elements that the launcher's schema does not have reached libvirt, through all that the
+    // launcher does after the hooks.
     let xml = pod.live_xml(&vmi);
     for part in [
         "kept</app:mark>",

@@ -121,7 +121,8 @@ async fn a_daemon_that_dies_during_a_start_leaves_one_guest() {
     assert_eq!(slow.pod.processes(""), [0; 0]);
 }
 
-/// As virt-handler does with a VMI that is deleted while it starts: the definition goes, and then QEMU.
+/// As virt-handler does with a VMI that is deleted while it starts: the definition goes, and then
+/// QEMU.
 #[tokio::test]
 async fn delete_during_a_start_leaves_nothing_behind() {
     let mut slow = Slow::start("slow-delete", &["--libvirt=auto"]).await;

@@ -101,7 +101,8 @@ fn statistics_are_libvirts_under_the_names_of_the_vmi() {
     });
 }
 
-/// For how long libvirt keeps a read waiting while a change holds the domain (`QEMU_JOB_WAIT_TIME`).
+/// For how long libvirt keeps a read waiting while a change holds the domain
+/// (`QEMU_JOB_WAIT_TIME`).
 const LIBVIRTS_LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test]

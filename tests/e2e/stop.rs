@@ -52,7 +52,8 @@ fn a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period() {
     });
 }
 
-/// A parent's signal mask and ignored signals come along with execve(2); some CI runners leave SIGCHLD blocked.
+/// A parent's signal mask and ignored signals come along with execve(2); some CI runners leave
+/// SIGCHLD blocked.
 #[tokio::test]
 async fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
     for left in ["--block-signal", "--ignore-signal=CHLD"] {
@@ -85,7 +86,8 @@ fn runs(pod: &Pod, program: &str) -> bool {
     comm.is_ok_and(|comm| program.starts_with(comm.trim_end()))
 }
 
-/// Whoever starts the launcher may block the signals that end it, as the monitor does; then none is lost and none kills.
+/// Whoever starts the launcher may block the signals that end it, as the monitor does; then none is
+/// lost and none kills.
 #[tokio::test]
 // D-start-3 (docs/differences.md).
 async fn a_signal_right_after_the_start_ends_the_launcher_in_order() {
@@ -136,7 +138,8 @@ async fn an_end_while_libvirt_probes_qemu_leaves_no_process() {
     }
 }
 
-/// As where a container is entered from outside, or a build runs in a PID namespace: getsid(2) says 0 then.
+/// As where a container is entered from outside, or a build runs in a PID namespace: getsid(2) says
+/// 0 then.
 #[tokio::test]
 async fn the_session_may_have_begun_outside_the_pid_namespace() {
     let mut namespace = vec!["--pid", "--fork", "--mount-proc"];

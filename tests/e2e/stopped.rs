@@ -1,5 +1,5 @@
-//! A process beside the launcher hangs (SIGSTOP) while the launcher works: calls are answered meanwhile, and all goes on when
-//! it goes on.
+//! A process beside the launcher hangs (SIGSTOP) while the launcher works: calls are answered
+//! meanwhile, and all goes on when it goes on.
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -82,7 +82,8 @@ fn a_sync_needs_no_virtlogd() {
     in_pod(async {
         let (mut pod, vmi, mut guest) = Pod::booted("nologplug", &["--libvirt=auto"]).await;
         pod.hotplug_image("data", 1 << 20);
-        // The first command to the agent taints the domain, which libvirt writes into the log while it holds the domain.
+        // The first command to the agent taints the domain, which libvirt writes into the log while
+        // it holds the domain.
         pod.domain_until("known by its agent", |domain| {
             domain["Status"]["OSInfo"]["Id"] == "test-guest"
         })
@@ -154,7 +155,8 @@ fn a_disk_is_attached_when_qemu_goes_on() {
             ..
         } = attaching("hungplug").await;
         let request = pod.request(with.value());
-        // libvirt makes it wait for the attach; it is answered in time, and the clock of the grace period runs.
+        // libvirt makes it wait for the attach; it is answered in time, and the clock of the grace
+        // period runs.
         let answer = pod.cmd().shutdown_virtual_machine(request).await;
         println!("shutdown: {:?}", answer.unwrap().into_inner());
         let has_clock = |event: &Event| deletion_timestamp(&event.domain).is_string();

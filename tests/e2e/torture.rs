@@ -1,5 +1,5 @@
-//! `make torture`: one guest, whose launcher and daemon are killed at named points again and again while disks come and go.
-//! No guest is lost, no event, no call hangs, no process is left.
+//! `make torture`: one guest, whose launcher and daemon are killed at named points again and again
+//! while disks come and go. No guest is lost, no event, no call hangs, no process is left.
 
 use crate::faults::{Held, PLUG, UNPLUG, is_plugged, is_unplugged, kill, kill_daemon, launch};
 use crate::harness::{Event, Pod, Vmi};

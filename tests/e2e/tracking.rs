@@ -114,7 +114,8 @@ fn a_tracked_guest_writes_raw_volumes_that_grow_and_come_and_go() {
             );
         }
 
-        // A disk that is plugged while the guest runs is tracked from then on; its overlay is removed with it.
+        // A disk that is plugged while the guest runs is tracked from then on; its overlay is
+        // removed with it.
         let plugged = pod.hotplug_image("late", 4 * MIB);
         let with = vmi.clone().hotplugged("late", "late", "virtio");
         let at = with.value()["status"]["volumeStatus"]

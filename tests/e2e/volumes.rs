@@ -10,7 +10,8 @@ const MIB: usize = 1 << 20;
 /// What is on the images that no guest may change.
 const UNTOUCHED: u8 = 0x5a;
 
-/// Volumes that become ISO images: name, source, where the pod has its files, a file, its text, label of the image.
+/// Volumes that become ISO images: name, source, where the pod has its files, a file, its text,
+/// label of the image.
 fn isos() -> [(
     &'static str,
     Value,
@@ -122,7 +123,8 @@ fn the_guest_reads_images_and_writes_disks_and_no_backing_image_changes() {
     in_pod(reads_and_writes_volumes());
 }
 
-/// Again as root: QEMU's user differs from the launcher's, so images and devices change their owner.
+/// Again as root: QEMU's user differs from the launcher's, so images and devices change their
+/// owner.
 #[test]
 fn the_guest_reads_images_in_a_pod_of_roots() {
     in_container(User::Root, reads_and_writes_volumes());
@@ -231,7 +233,8 @@ fn a_no_cloud_seed_reaches_the_guest() {
         let secrets =
             json!({"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}});
         let seed = json!({"cloudInitNoCloud": secrets});
-        // Both keys of each secret are mounts; for the one that is not there the kubelet makes a directory.
+        // Both keys of each secret are mounts; for the one that is not there the kubelet makes a
+        // directory.
         let key = |name: &str| pod.path(&format!("/var/run/kubevirt-private/secret/seed/{name}"));
         for missing in ["userdata", "networkdata"] {
             std::fs::create_dir(key(missing)).unwrap();

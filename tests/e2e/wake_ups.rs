@@ -1,5 +1,6 @@
-//! What a guest costs while nothing happens: wake-ups of the launcher and of libvirt's daemons, counted by the kernel.
-//! `scripts/measure-idle` measures them; this notices when something polls that should not.
+//! What a guest costs while nothing happens: wake-ups of the launcher and of libvirt's daemons,
+//! counted by the kernel. `scripts/measure-idle` measures them; this notices when something polls
+//! that should not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A sidecar may answer anything: each call ends with a domain or an error, never with a crash or a hang.
+//! A sidecar may answer anything: each call ends with a domain or an error, never with a crash or a
+//! hang.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Hook sidecars, domain hooks of plugins, and the example sidecars: as processes and servers on real sockets.
+//! Hook sidecars, domain hooks of plugins, and the example sidecars: as processes and servers on
+//! real sockets.
 
 #![allow(
     clippy::unwrap_used,

@@ -16,7 +16,8 @@ fn settings(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// libvirt-qemu is another name of 107: Debian's libvirt resolves it before it reads qemu.conf, and ends without it.
+/// libvirt-qemu is another name of 107: Debian's libvirt resolves it before it reads qemu.conf, and
+/// ends without it.
 #[test]
 fn users() {
     let expected = "root:x:0:0:root:/root:/bin/bash\nqemu:x:107:107:qemu:/home/qemu:/bin/bash\n\

@@ -1,9 +1,9 @@
-//! The launcher image against what KubeVirt expects of it: paths, owners, modes, capabilities, links, contents, and
-//! whether the programs in it run.
+//! The launcher image against what KubeVirt expects of it: paths, owners, modes, capabilities,
+//! links, contents, and whether the programs in it run.
 //!
-//! Run by `make test-image`, which builds the tree first: plain `cargo test` leaves this out. Needs root. `IMAGE_TREE`
-//! names another tree than `target/image-tree`. One for another architecture has no programs of ours; it passes the tests in
-//! `config`, `files` and `packages`.
+//! Run by `make test-image`, which builds the tree first: plain `cargo test` leaves this out. Needs
+//! root. `IMAGE_TREE` names another tree than `target/image-tree`. One for another architecture has
+//! no programs of ours; it passes the tests in `config`, `files` and `packages`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -16,7 +16,8 @@ fn has_arm() -> bool {
     emulators().contains(&"/usr/bin/qemu-system-aarch64")
 }
 
-/// The first words of the lines of container/packages: of those that begin with "!", or of the others.
+/// The first words of the lines of container/packages: of those that begin with "!", or of the
+/// others.
 fn listed(left_out: bool) -> Vec<String> {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("container/packages");
     let text = std::fs::read_to_string(list).unwrap();

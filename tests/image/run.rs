@@ -168,7 +168,8 @@ fn tpm() {
     assert!(output.contains("tpm2-00.permall"), "{output}");
 }
 
-/// One is not in the profile, the other has arguments that are not. User 107 may do both where there is no filter.
+/// One is not in the profile, the other has arguments that are not. User 107 may do both where
+/// there is no filter.
 #[test]
 fn a_system_call_outside_the_profile_fails() {
     const USER: &str = "setpriv --reuid 107 --clear-groups --bounding-set -all --no-new-privs";

@@ -1,11 +1,12 @@
-//! Manifests in the shapes of the files in KubeVirt's `examples/` (v1.9.0), under their names, and what becomes of each:
-//! it starts here, or `launcherctl` says why not.
+//! Manifests in the shapes of the files in KubeVirt's `examples/` (v1.9.0), under their names, and
+//! what becomes of each: it starts here, or `launcherctl` says why not.
 
 use std::path::Path;
 
 /// What `run` does.
 pub enum Outcome {
-    /// It starts with these options, in which capitals stand for a path; without them it asks for each.
+    /// It starts with these options, in which capitals stand for a path; without them it asks for
+    /// each.
     Starts(&'static str),
     /// It says this.
     Refuses(&'static str),

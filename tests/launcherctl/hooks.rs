@@ -191,7 +191,8 @@ fn hooks_try_leaves_nothing_of_a_sidecar_that_hangs() {
     assert_have_ended(&dir.path().join("pids"));
 }
 
-/// Waits until the processes of a [`hanging_script`] have ended: one that was killed may not be gone at once.
+/// Waits until the processes of a [`hanging_script`] have ended: one that was killed may not be
+/// gone at once.
 fn assert_have_ended(pids: &Path) {
     let pids = std::fs::read_to_string(pids).unwrap();
     assert_eq!(pids.split_whitespace().count(), 2, "{pids}");

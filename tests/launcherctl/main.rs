@@ -1,4 +1,5 @@
-//! `launcherctl` without a launcher: what it says about manifests and sidecars, and with which exit status.
+//! `launcherctl` without a launcher: what it says about manifests and sidecars, and with which exit
+//! status.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,5 @@
-//! The small tools as real processes, with real signals: `container-disk` and `virt-tail` as a pod runs them, and what
-//! `launcherctl` does without a launcher.
+//! The small tools as real processes, with real signals: `container-disk` and `virt-tail` as a pod
+//! runs them, and what `launcherctl` does without a launcher.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -4,8 +4,8 @@ use super::*;
 
 const MONITOR: &str = env!("CARGO_BIN_EXE_virt-launcher-monitor");
 
-/// A directory with a monitor beside a launcher that fails at once. Links, as a file that was just written may still be
-/// open in another test's child, and cannot be run then.
+/// A directory with a monitor beside a launcher that fails at once. Links, as a file that was just
+/// written may still be open in another test's child, and cannot be run then.
 fn failing_pod() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(Path::new(MONITOR).parent().unwrap()).unwrap();
     std::fs::hard_link(MONITOR, dir.path().join("virt-launcher-monitor")).unwrap();

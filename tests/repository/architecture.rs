@@ -1,4 +1,5 @@
-//! docs/architecture.md has each directory, each crate and each module of the launcher, and what they use.
+//! docs/architecture.md has each directory, each crate and each module of the launcher, and what
+//! they use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! No files of a crate use each other in a circle.
 //!
-//! An arrow goes from a file to each other file of its crate that it names: in a `use`, or in a path. A name that a module
-//! imports leads on to the file that declares it. No arrow goes from a module to its own parts, for which a `mod.rs` is
-//! there. Tests are left out.
+//! An arrow goes from a file to each other file of its crate that it names: in a `use`, or in a
+//! path. A name that a module imports leads on to the file that declares it. No arrow goes from a
+//! module to its own parts, for which a `mod.rs` is there. Tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ impl Crate {
         self.files.retain(|module, _| declared.contains(module));
     }
 
-    /// The module in whose file the path ends that `module` has in its text. None outside this crate.
+    /// The module in whose file the path ends that `module` has in its text. None outside this
+    /// crate.
     fn resolve(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {

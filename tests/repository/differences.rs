@@ -1,4 +1,5 @@
-//! Each row of docs/differences.md is cited where it is implemented or tested, and each cited row exists.
+//! Each row of docs/differences.md is cited where it is implemented or tested, and each cited row
+//! exists.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! What the repository says about itself is so: its layout, and the references between sources and documents.
+//! What the repository says about itself is so: its layout, and the references between sources and
+//! documents.
 
 #![allow(
     clippy::unwrap_used,
@@ -56,7 +57,8 @@ impl Text {
     }
 }
 
-/// All sources, documents and scripts of the repository, but for these tests, which have examples of what they look for.
+/// All sources, documents and scripts of the repository, but for these tests, which have examples
+/// of what they look for.
 fn texts() -> Vec<Text> {
     let text = |path: PathBuf| {
         let content = fs::read_to_string(root().join(&path)).ok()?;
@@ -67,7 +69,8 @@ fn texts() -> Vec<Text> {
     found.into_iter().filter_map(text).collect()
 }
 
-/// The repository's files, by their paths below the root: those that git tracks, or all where there is no git.
+/// The repository's files, by their paths below the root: those that git tracks, or all where there
+/// is no git.
 fn files() -> Vec<PathBuf> {
     let git = Command::new("git")
         .args(["ls-files", "-z"])

@@ -1,4 +1,5 @@
-//! The Python in the repository has its own tests, which need neither root nor anything of `KubeVirt`.
+//! The Python in the repository has its own tests, which need neither root nor anything of
+//! `KubeVirt`.
 
 use std::process::Command;
 

@@ -16,7 +16,8 @@ fn the_profile_allows_calls_by_sorted_names_and_nothing_else() {
     let mut has_arguments = BTreeMap::new();
     for rule in profile["syscalls"].as_array().unwrap() {
         assert_eq!(rule["action"], "SCMP_ACT_ALLOW");
-        // A runtime that does not know a field ignores it; two arguments are "and" in one, "or" in the other.
+        // A runtime that does not know a field ignores it; two arguments are "and" in one, "or" in
+        // the other.
         let fields: Vec<_> = rule.as_object().unwrap().keys().collect();
         let arguments = rule["args"].as_array();
         assert!(

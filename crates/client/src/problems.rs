@@ -141,8 +141,8 @@ const IN_BACKGROUND: &str = "; it continues in the background";
 
 type Rule = fn(&Facts) -> Option<Problem>;
 
-/// The rules that come before removed images, the worst first. In a next step, `{vm}` stands for the
-/// VM's name.
+/// The rules that come before removed images, the worst first. In a next step, `{vm}` stands for
+/// the VM's name.
 const GRAVE: [Rule; 8] = [
     not_there,
     without_supervisor,

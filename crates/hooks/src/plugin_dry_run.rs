@@ -93,9 +93,9 @@ impl PluginDryRun {
 }
 
 /// Starts a program, calls it at each of its points as a launcher does and with its checks, and
-/// again with the result, and kills it. The program makes its socket in [`TrialPod::socket_dir`]. If
-/// it has ended, it is started again for the next point. `limit` applies to its start and to each
-/// call.
+/// again with the result, and kills it. The program makes its socket in [`TrialPod::socket_dir`].
+/// If it has ended, it is started again for the next point. `limit` applies to its start and to
+/// each call.
 ///
 /// # Errors
 /// [`ProgramError::Start`], [`ProgramError::Place`]. A point that fails is in the result.

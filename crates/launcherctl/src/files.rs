@@ -112,8 +112,8 @@ pub fn display_name(file: &Path) -> String {
     }
 }
 
-/// The path for people. `--root` may be relative, which does not help a reader in another directory,
-/// or too long for sockets: then a link names the VM, which goes with it.
+/// The path for people. `--root` may be relative, which does not help a reader in another
+/// directory, or too long for sockets: then a link names the VM, which goes with it.
 pub fn absolute(path: &Path) -> PathBuf {
     path.canonicalize()
         .or_else(|_| std::path::absolute(path))

@@ -7,9 +7,9 @@ use rustix::process::{
 };
 use tokio::net::unix::pipe;
 
-/// A variable for the environment of a program that stays: glibc's malloc then caches no freed memory
-/// (tcache, fastbins). A cached chunk is not merged with free memory beside it, and the heap cannot
-/// shrink below the highest one.
+/// A variable for the environment of a program that stays: glibc's malloc then caches no freed
+/// memory (tcache, fastbins). A cached chunk is not merged with free memory beside it, and the heap
+/// cannot shrink below the highest one.
 pub const MALLOC_WITHOUT_CACHES: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0",

@@ -134,7 +134,8 @@ fn is_preallocated(cfg: &LauncherFlags, path: &str) -> bool {
 }
 
 /// Whether a hotplugged disk is ready to be attached: its file or device is there and can be
-/// opened. If not, it is left for the next sync: virt-handler may still be mounting it. What must never be opened is never ready.
+/// opened. If not, it is left for the next sync: virt-handler may still be mounting it. What must
+/// never be opened is never ready.
 #[must_use]
 // D-disk-13 (docs/differences.md).
 pub fn disk_ready(cfg: &LauncherFlags, disk: &Disk) -> bool {

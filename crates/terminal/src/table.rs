@@ -9,8 +9,9 @@ const GAP: &str = "  ";
 /// A column is not shortened below this.
 const MIN_WIDTH: usize = 8;
 
-/// The header and the rows, whose cells are separated by tabs. Columns of numbers stand at the right.
-/// The longest cells are shortened to make it as wide as this many columns, if that is given.
+/// The header and the rows, whose cells are separated by tabs. Columns of numbers stand at the
+/// right. The longest cells are shortened to make it as wide as this many columns, if that is
+/// given.
 pub fn table(
     width: Option<usize>,
     header: &str,

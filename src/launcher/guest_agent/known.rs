@@ -80,8 +80,8 @@ impl Knowledge {
     /// Records the agent's version and commands. virt-handler asks for them when it gets a
     /// document, but no document contains them. So a change sends the last document again.
     ///
-    /// The agent of a frozen guest disables most commands, and virt-handler reports an agent without
-    /// them as not supported. So the commands known before the freeze stay.
+    /// The agent of a frozen guest disables most commands, and virt-handler reports an agent
+    /// without them as not supported. So the commands known before the freeze stay.
     pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
         let is_frozen = self.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen);
         if is_frozen && lock(&self.known).agent.version == agent.version {

@@ -108,8 +108,8 @@ pub fn parse(text: &str) -> Result<Node, String> {
         "xml".into(),
         "http://www.w3.org/XML/1998/namespace".into(),
     )]);
-    // Open elements, each with how many namespaces were known outside of it; the first is a stand-in
-    // for the document.
+    // Open elements, each with how many namespaces were known outside of it; the first is a
+    // stand-in for the document.
     let mut open = vec![(Node::default(), 0)];
     loop {
         match reader.read_event().map_err(|e| e.to_string())? {

@@ -1,4 +1,5 @@
-//! The container of a pod: the launcher as the kubelet and a container runtime start it, in the image's tree.
+//! The container of a pod: the launcher as the kubelet and a container runtime start it, in the
+//! image's tree.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ thread_local! {
     static LAYOUT: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// Makes this test's next containers run another launcher: the programs in a directory, in place of those of their names.
+/// Makes this test's next containers run another launcher: the programs in a directory, in place of
+/// those of their names.
 pub fn set_reference(programs: Option<PathBuf>) {
     REFERENCE.set(programs);
 }
@@ -60,8 +62,8 @@ fn reference_layer(programs: &Path) -> PathBuf {
     layer
 }
 
-/// Runs a test in the container of a pod that is not root. Where none can be made, its pods are directories, with libvirt's
-/// embedded driver; in CI as root that is a failure.
+/// Runs a test in the container of a pod that is not root. Where none can be made, its pods are
+/// directories, with libvirt's embedded driver; in CI as root that is a failure.
 pub fn in_pod(test: impl Future<Output = ()>) {
     match image() {
         Ok(_) => in_container(User::Qemu, test),
@@ -72,12 +74,14 @@ pub fn in_pod(test: impl Future<Output = ()>) {
     }
 }
 
-/// Runs a test that needs containers; where none can be made, that is said. In CI as root that is a failure.
+/// Runs a test that needs containers; where none can be made, that is said. In CI as root that is a
+/// failure.
 pub fn in_container(user: User, test: impl Future<Output = ()>) {
     with_containers(user, || run(test));
 }
 
-/// The same for user 107, in a container whose programs and files are where KubeVirt's own image has them.
+/// The same for user 107, in a container whose programs and files are where KubeVirt's own image
+/// has them.
 pub fn in_kubevirts_layout(test: impl Future<Output = ()>) {
     LAYOUT.set("kubevirt");
     in_container(User::Qemu, test);
@@ -253,7 +257,8 @@ impl Container {
         self.user
     }
 
-    /// Starts the launcher as virt-controller describes it, with `more` arguments, in the pod's container.
+    /// Starts the launcher as virt-controller describes it, with `more` arguments, in the pod's
+    /// container.
     pub(super) fn command(
         &mut self,
         pod: &Path,
@@ -363,7 +368,8 @@ impl Container {
     }
 }
 
-/// What the pod of an ordinary VMI has as its memory: what the guest can have, and what KubeVirt adds.
+/// What the pod of an ordinary VMI has as its memory: what the guest can have, and what KubeVirt
+/// adds.
 fn memory_limit(vmi: &Vmi) -> u64 {
     const MIB: u64 = 1 << 20;
     let memory = &vmi.value()["spec"]["domain"]["memory"];

@@ -34,7 +34,8 @@ pub fn guest_image() -> &'static Path {
 const TICK: &str = "tick ";
 const LINE_END: &str = "\r\n";
 
-/// A connection to the console. A thread reads all the time: QEMU's end holds little, and a guest's console would stop.
+/// A connection to the console. A thread reads all the time: QEMU's end holds little, and a guest's
+/// console would stop.
 pub struct Guest {
     stream: UnixStream,
     console: Arc<Console>,
@@ -55,7 +56,8 @@ struct Printed {
 }
 
 impl Printed {
-    /// Takes complete lines of the counter out of the text, so that tests read what they have asked for alone.
+    /// Takes complete lines of the counter out of the text, so that tests read what they have asked
+    /// for alone.
     fn take_ticks(&mut self) {
         let mut from = 0;
         while let Some(at) = self.text[from..].find(TICK).map(|at| from + at) {
@@ -168,7 +170,8 @@ impl Guest {
 
     /// Runs a command in the guest's shell; its output.
     pub async fn run(&mut self, command: &str) -> String {
-        // The markers are put together by the shell, so that the echo of the command does not match.
+        // The markers are put together by the shell, so that the echo of the command does not
+        // match.
         self.send(&format!("echo '<''<'; {command}; echo '>''>'"))
             .await;
         self.until("<<").await;

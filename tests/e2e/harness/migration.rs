@@ -1,4 +1,5 @@
-//! Two pods between which a VM migrates: the VMI's migration state, and the image of the disk that both pods have.
+//! Two pods between which a VM migrates: the VMI's migration state, and the image of the disk that
+//! both pods have.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,8 @@ const IMAGE: &str = "/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img";
 /// Directories that libvirt takes for a file system that both nodes have.
 const SHARED: &str = "/var/run/kubevirt-private/vmi-disks:/var/run/kubevirt-private/libvirt/qemu/cbt:/var/run/kubevirt/hotplug-disks";
 
-/// A pod that can be the source or the target of a migration: libvirt with its daemon, and disks that other nodes have.
+/// A pod that can be the source or the target of a migration: libvirt with its daemon, and disks
+/// that other nodes have.
 ///
 /// Both pods of a migration see the same paths, so they are containers.
 pub fn migratable_pod(pod_name: &str) -> Pod {
@@ -97,7 +99,8 @@ impl Pod {
         assert!(answer.success, "target: {message}\n{}", self.log_tail());
     }
 
-    /// Does what virt-handler does when the migration is over; the links of these interfaces are refreshed.
+    /// Does what virt-handler does when the migration is over; the links of these interfaces are
+    /// refreshed.
     pub async fn finalize(&self, vmi: &Vmi, links: &[&str]) {
         let refresh = |name: &&str| {
             let method = "link-refresh".to_owned();
@@ -122,16 +125,16 @@ impl Pod {
         assert!(answer.success, "cleanup: {}", answer.message);
     }
 
-    /// virt-handler gives the migration to this pod up, and the pod ends, if it has not already. With its first process go
-    /// all the others.
+    /// virt-handler gives the migration to this pod up, and the pod ends, if it has not already.
+    /// With its first process go all the others.
     pub async fn give_up_arrival(mut self, vmi: &Vmi) {
         let request = self.request(vmi.value());
         drop(self.cmd().signal_target_pod_cleanup(request).await);
         self.exit().await;
     }
 
-    /// Waits for what the target's virt-handler waits for: the migration's end, with a guest that runs or that its user
-    /// has paused.
+    /// Waits for what the target's virt-handler waits for: the migration's end, with a guest that
+    /// runs or that its user has paused.
     pub async fn arrival(&mut self) -> Event {
         let has_arrived = |event: &Event| {
             let state = (event.status(), event.reason());
@@ -147,7 +150,8 @@ impl Pod {
         self.handler.event("of the departure", has_left).await
     }
 
-    /// Migrates the VM by libvirt's own client, without the launcher: to the target that the proxies lead to.
+    /// Migrates the VM by libvirt's own client, without the launcher: to the target that the
+    /// proxies lead to.
     pub async fn virsh_migrate(&self, vmi: &Vmi, more: &[&str]) -> std::process::Output {
         let uid = vmi.uid();
         let socket = format!("{SOCKET_DIR}/{uid}-source.sock");

@@ -1,5 +1,5 @@
-//! The sockets by which the source reaches the target, as the proxies of the two virt-handlers make them, and the network
-//! between them, which can fail at any moment of a migration.
+//! The sockets by which the source reaches the target, as the proxies of the two virt-handlers make
+//! them, and the network between them, which can fail at any moment of a migration.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,8 @@ pub enum Moment {
     Finish,
     /// It does, which the source does not know yet.
     Finished,
-    /// So many bytes have gone through since the target was to let the guest run: it runs there in post-copy.
+    /// So many bytes have gone through since the target was to let the guest run: it runs there in
+    /// post-copy.
     CopiedSinceFinish(u64),
 }
 
@@ -122,8 +123,8 @@ impl MigrationProxies {
         }
     }
 
-    /// Lets nothing more through and closes no connection, as virt-handler's proxies keep the target's connections open
-    /// after the source has died.
+    /// Lets nothing more through and closes no connection, as virt-handler's proxies keep the
+    /// target's connections open after the source has died.
     pub fn hang(&self) {
         self.link.network.send_replace(Network::Hangs);
     }

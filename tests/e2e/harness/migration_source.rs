@@ -1,4 +1,5 @@
-//! A migration as the source's virt-handler has it done: MigrateVirtualMachine, its cancellation, and its end.
+//! A migration as the source's virt-handler has it done: MigrateVirtualMachine, its cancellation,
+//! and its end.
 
 use serde_json::{Value, json};
 
@@ -57,7 +58,8 @@ async fn end_event(source: &mut Pod, vmi: &Vmi) -> Event {
     let uid = vmi.migration_uid().to_owned();
     let has_ended = move |event: &Event| {
         let migration = migration(&event.domain);
-        // libvirt's state may have been read in the moment in which QEMU ends; the next document has the last one.
+        // libvirt's state may have been read in the moment in which QEMU ends; the next document
+        // has the last one.
         let is_ending = event.status() == "ShuttingDown";
         migration["UID"] == uid && !migration["EndTimestamp"].is_null() && !is_ending
     };

@@ -58,7 +58,8 @@ use tonic::transport::Channel;
 /// Emulated guests are slow, and two of them share two cores.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Where the programs under test are: those of this build, or where `PROGRAMS` says (measurements are of a release).
+/// Where the programs under test are: those of this build, or where `PROGRAMS` says (measurements
+/// are of a release).
 pub fn programs() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_virt-launcher")).parent();
     std::env::var_os("PROGRAMS").map_or_else(|| built.unwrap().to_owned(), PathBuf::from)
@@ -499,7 +500,8 @@ impl Drop for Pod {
     }
 }
 
-/// virt-handler gives the launcher's user what it makes for it; without root everything is that user's.
+/// virt-handler gives the launcher's user what it makes for it; without root everything is that
+/// user's.
 pub fn give_to_qemu(path: &Path) {
     let _ = std::os::unix::fs::chown(path, Some(107), Some(107));
 }

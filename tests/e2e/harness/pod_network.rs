@@ -6,9 +6,11 @@
 //! guest -- tap0 -- k6t-eth0 ----------- eth0-nic ---------- port of cni0       192.0.2.1 on lo: a host elsewhere
 //! ```
 //!
-//! A pod may have an IPv6 address beside the other one; then all of the left picture is there for both.
+//! A pod may have an IPv6 address beside the other one; then all of the left picture is there for
+//! both.
 //!
-//! Nothing of it is in the machine's own namespace. Links go with their namespaces, and those with the processes in them.
+//! Nothing of it is in the machine's own namespace. Links go with their namespaces, and those with
+//! the processes in them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +43,8 @@ pub const MASQUERADE_GUEST_V6: &str = "fd10:0:2::2";
 const RESOLV_CONF: &str = "search default.svc.cluster.local svc.cluster.local cluster.local\n\
     nameserver 10.96.0.10\noptions ndots:5\n";
 
-/// Runs a test whose pods are containers that have a network. Where that is not possible, that is said.
+/// Runs a test whose pods are containers that have a network. Where that is not possible, that is
+/// said.
 pub fn in_container_with_network(user: User, test: impl Future<Output = ()>) {
     match missing_for_pod_networks() {
         Some(missing) => skip_container(&missing),
@@ -96,7 +99,8 @@ pub struct ClusterNetwork(Child);
 
 impl ClusterNetwork {
     pub fn new() -> Self {
-        // `cat` says that the namespace is there, and ends when this process does, however that ends.
+        // `cat` says that the namespace is there, and ends when this process does, however that
+        // ends.
         let mut child = Command::new("unshare")
             .args(["--net", "cat"])
             .stdin(Stdio::piped())
@@ -244,7 +248,8 @@ END"
         ));
     }
 
-    /// virt-handler's part for a bridged interface, the first of the VMI: the guest gets the pod's address and MAC address.
+    /// virt-handler's part for a bridged interface, the first of the VMI: the guest gets the pod's
+    /// address and MAC address.
     pub fn bridge(&self, pod: &Pod) {
         let mac = self.run("cat /sys/class/net/eth0/address");
         self.save_address(pod, &mac);
@@ -260,7 +265,7 @@ END"
             ip link set eth0-nic up
             bridge link set dev eth0-nic learning off
             {}
-            # Any other link that is down holds an address as well: not every kernel has dummy links.
+            # Any other link that is down holds an address too: not every kernel has dummies.
             ip link add name eth0 type dummy || ip link add name eth0 type veth peer name eth0-peer
             ip link set eth0 address {mac} mtu {MTU}
             ip address add {}/{PREFIX} dev eth0

@@ -16,7 +16,8 @@ use super::{Guest, Pod, Vmi};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for the last sample, where libvirt may hang.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What virsh prints between a command's output and its next prompt; the command's echo has more before it.
+/// What virsh prints between a command's output and its next prompt; the command's echo has more
+/// before it.
 const END: &str = "\nEND";
 
 /// Asks both sides' libvirt again and again for the domain's state. It must never run on both.
@@ -44,7 +45,8 @@ impl RunningSides {
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let [of_source, of_target] = &mut pipes;
-                // The guest goes from the source to the target: where it runs on the target, it does not on the source.
+                // The guest goes from the source to the target: where it runs on the target, it
+                // does not on the source.
                 let target = state(of_target, &name);
                 let source = state(of_source, &name);
                 taken.lock().unwrap().push([source, target]);
@@ -59,7 +61,8 @@ impl RunningSides {
         }
     }
 
-    /// The states of source and target, each as often as it changed; the last one was asked for after this call.
+    /// The states of source and target, each as often as it changed; the last one was asked for
+    /// after this call.
     ///
     /// # Panics
     /// The guest ran on both sides.
@@ -78,7 +81,8 @@ impl RunningSides {
         samples
     }
 
-    /// Waits for a sample that is asked for from now on, but not for a libvirt that does not answer.
+    /// Waits for a sample that is asked for from now on, but not for a libvirt that does not
+    /// answer.
     fn wait_for_another(&self) {
         let taken = || self.samples.lock().unwrap().len();
         // The next one may have been begun already.
@@ -91,7 +95,8 @@ impl RunningSides {
     fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for Shell(child) in &mut self.shells {
-            // With nsenter goes the virsh that it has started: one that waits for its daemon would hold the thread.
+            // With nsenter goes the virsh that it has started: one that waits for its daemon would
+            // hold the thread.
             let group = Pid::from_child(child);
             let _ = kill_process_group(group, Signal::KILL);
             let _ = child.wait();

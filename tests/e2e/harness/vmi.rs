@@ -100,7 +100,8 @@ impl Vmi {
             .push(value);
     }
 
-    /// What virt-handler says of the interfaces: those with a binding of KubeVirt's own are attached by a tap device.
+    /// What virt-handler says of the interfaces: those with a binding of KubeVirt's own are
+    /// attached by a tap device.
     pub(super) fn interface_attachments(&self) -> HashMap<String, String> {
         let interfaces = self.0["spec"]["domain"]["devices"]["interfaces"].as_array();
         let by_tap = |interface: &&Value| {

@@ -22,7 +22,8 @@ async fn ctrl_bracket_leaves_the_console_and_the_vm_runs_on() {
     assert!(terminal.child.wait().unwrap().success());
     assert_eq!(rows(&laptop).await[0]["state"], "Running");
 
-    // A job in the background that has the console's output is not stopped by the terminal, and reads nothing of it.
+    // A job in the background that has the console's output is not stopped by the terminal, and
+    // reads nothing of it.
     let console =
         "set -m; exec 2>&1; \"$0\" launcherctl console laptop & echo job; wait $!; echo status $?";
     let mut terminal = Terminal::start(&laptop, &["bash", "-c", console, pod_tools()]);

@@ -1,4 +1,5 @@
-//! `launcherctl status` says what is wrong with a VM: with states that are real. The rules are tested with the client.
+//! `launcherctl status` says what is wrong with a VM: with states that are real. The rules are
+//! tested with the client.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! What a pod costs, and how that grows: with pods on one machine, disks of a VM, and hook sidecars.
+//! What a pod costs, and how that grows: with pods on one machine, disks of a VM, and hook
+//! sidecars.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,8 @@ fn bench() {
         }
         let mut all: Vec<(String, Vec<Row>)> = Vec::new();
         for (_, programs) in &launchers {
-            // Into the page cache, and the copies of the programs onto the disk: pages that wait for that count as dirty.
+            // Into the page cache, and the copies of the programs onto the disk: pages that wait
+            // for that count as dirty.
             set_reference(programs.clone());
             pods(1);
             rustix::fs::sync();
@@ -371,8 +373,8 @@ fn slopes(lines: &[(String, String, f64)]) -> Vec<(&str, &str, f64)> {
     slopes
 }
 
-/// A panel for each unit of what is counted, with a curve for each number; for pods, a panel for each number with a curve
-/// for each launcher.
+/// A panel for each unit of what is counted, with a curve for each number; for pods, a panel for
+/// each number with a curve for each launcher.
 fn panels(lines: &[(String, String, f64)]) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for (what, name, median) in lines {

@@ -1,4 +1,5 @@
-//! What the launcher adds to a live migration: the same guest, moved by the launcher and by libvirt's own client in turns.
+//! What the launcher adds to a live migration: the same guest, moved by the launcher and by
+//! libvirt's own client in turns.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,5 @@
-//! Measurements. They are ignored as tests: `make soak` and `make bench` run them, on a release build.
+//! Measurements. They are ignored as tests: `make soak` and `make bench` run them, on a release
+//! build.
 
 mod bench;
 mod chart;

@@ -1,4 +1,5 @@
-//! How long Ping waits at most while the launcher works on the worst input of each kind. docs/security.md has the figures.
+//! How long Ping waits at most while the launcher works on the worst input of each kind.
+//! docs/security.md has the figures.
 
 use std::path::PathBuf;
 use std::sync::Arc;

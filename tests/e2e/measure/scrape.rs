@@ -1,5 +1,5 @@
-//! How long virt-handler waits for the statistics of a domain when Prometheus scrapes it: idle, and during a backup that is
-//! read all the time.
+//! How long virt-handler waits for the statistics of a domain when Prometheus scrapes it: idle, and
+//! during a backup that is read all the time.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -151,7 +151,8 @@ const MEASURES: [Measure; 4] = [
     ("threads", |usage| usage.threads),
 ];
 
-/// Writes table and picture, and fails if the launcher has grown between the second and the last quarter.
+/// Writes table and picture, and fails if the launcher has grown between the second and the last
+/// quarter.
 fn report(samples: &[Sample]) {
     let mut csv = std::fs::File::create(results("soak.csv")).unwrap();
     writeln!(csv, "minutes,program,rss_kib,dirty_kib,descriptors,threads").unwrap();

@@ -110,8 +110,8 @@ impl Hook {
         }
     }
 
-    /// Whether the start or migration goes on when the hook fails. The hook's strategy wins over the plugin's;
-    /// the default is `Fail`.
+    /// Whether the start or migration goes on when the hook fails. The hook's strategy wins over
+    /// the plugin's; the default is `Fail`.
     pub fn ignores_failure(&self, plugin: &Plugin) -> bool {
         let strategy = match self.failure_strategy {
             FailureStrategy::Unset => plugin.spec.failure_strategy,

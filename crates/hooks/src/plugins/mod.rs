@@ -8,8 +8,8 @@
 //!
 //! v1.9 has `domainHooks`. v1.10 has `launcherHooks` in their place, which name their points
 //! (`point`): `GuestDefinition` is what a domain hook is, `PreBoot` changes files (`boot`,
-//! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`, `settings`). A list without
-//! `launcherHooks` never reaches any of these.
+//! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`, `settings`). A
+//! list without `launcherHooks` never reaches any of these.
 //!
 //! `launcherctl` calls an author's plugin by the same code (`trial`).
 //!

@@ -45,7 +45,8 @@ pub struct TrialPod {
 }
 
 impl TrialPod {
-    /// Fills the empty directory `root`. The NVRAM is a firmware's template, if this machine has one.
+    /// Fills the empty directory `root`. The NVRAM is a firmware's template, if this machine has
+    /// one.
     ///
     /// # Errors
     /// A directory or file cannot be made.

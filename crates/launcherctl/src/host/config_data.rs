@@ -41,8 +41,8 @@ impl ConfigDataArgs {
     }
 }
 
-/// Puts those that the VMI and its sidecars refer to where the launcher expects them. Returns all problems: what is
-/// missing, unreadable, or unused.
+/// Puts those that the VMI and its sidecars refer to where the launcher expects them. Returns all
+/// problems: what is missing, unreadable, or unused.
 pub fn place(
     manifest: &Manifest,
     args: &ConfigDataArgs,
@@ -97,8 +97,8 @@ fn by_place<'a>(
     (places, missing)
 }
 
-/// The references of the VMI and its sidecars to ConfigMaps and Secrets of the manifest's file whose
-/// files are others than at the VM's start.
+/// The references of the VMI and its sidecars to ConfigMaps and Secrets of the manifest's file
+/// whose files are others than at the VM's start.
 ///
 /// # Errors
 /// The file's data are wrong.

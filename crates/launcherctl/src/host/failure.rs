@@ -54,8 +54,8 @@ pub fn time(dir: &VmDir) -> Option<i64> {
     Some(dir.path(FAILURE_FILE).metadata().ok()?.mtime())
 }
 
-/// Removes the files for running the VM and leaves `reason` and `notes`. Returns false if there is nothing to
-/// leave, as the launcher has logged nothing.
+/// Removes the files for running the VM and leaves `reason` and `notes`. Returns false if there is
+/// nothing to leave, as the launcher has logged nothing.
 pub fn leave(dir: &VmDir, vmi: &Value, reason: String, notes: Vec<String>) -> bool {
     let has_content = |log: &PathBuf| log.metadata().is_ok_and(|it| it.len() > 0);
     if !logs(dir).iter().any(has_content) {

@@ -51,8 +51,8 @@ pub fn pass_on(home: Option<PathBuf>, from: &VmDir, to: &VmDir) -> Result<(), Fi
     Ok(())
 }
 
-/// Moves the empty disks, the firmware's variables and the TPM's state of an ended VM over the older
-/// ones in the directory of `--root` that it has left. Does nothing without such a directory.
+/// Moves the empty disks, the firmware's variables and the TPM's state of an ended VM over the
+/// older ones in the directory of `--root` that it has left. Does nothing without such a directory.
 ///
 /// # Errors
 /// A file cannot be moved: it stays in `dir`.

@@ -1,5 +1,5 @@
-//! The user's images whose file was removed or replaced while their VM runs: what the VM's directory
-//! has of them, and their return when it goes.
+//! The user's images whose file was removed or replaced while their VM runs: what the VM's
+//! directory has of them, and their return when it goes.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -47,8 +47,8 @@ pub const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay before the guest is asked again, if the launcher could not ask it.
 const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether a start that has outlived its call goes on. False for KubeVirt's launcher, which does not
-/// tell.
+/// Whether a start that has outlived its call goes on. False for KubeVirt's launcher, which does
+/// not tell.
 async fn is_starting_slowly(client: &Client) -> bool {
     match client.debug().await {
         Ok(launcher) => matches!(launcher.phase.as_str(), "Preparing" | "Starting"),

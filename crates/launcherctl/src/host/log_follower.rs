@@ -14,7 +14,8 @@ pub struct LogFollower {
 }
 
 impl LogFollower {
-    /// Starts at the beginning of the last rotated file, else of the file, which need not exist yet.
+    /// Starts at the beginning of the last rotated file, else of the file, which need not exist
+    /// yet.
     ///
     /// # Errors
     /// Its directory does not exist.

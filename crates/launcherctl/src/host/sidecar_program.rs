@@ -36,7 +36,8 @@ enum Kind {
     },
     /// The shim calls hook programs in this directory.
     Directory(PathBuf),
-    /// The shim calls this program, by the hook's name. A relative path is below the VM's directory.
+    /// The shim calls this program, by the hook's name. A relative path is below the VM's
+    /// directory.
     Script(PathBuf, &'static str),
 }
 
@@ -159,8 +160,8 @@ impl SidecarProgram {
         Self::new(&words, is_plugin)
     }
 
-    /// The command that serves on a socket in `socket_dir`. The directory `links`, in the VM's, must
-    /// live as long as the sidecar.
+    /// The command that serves on a socket in `socket_dir`. The directory `links`, in the VM's,
+    /// must live as long as the sidecar.
     ///
     /// # Errors
     /// Files for the shim cannot be made.

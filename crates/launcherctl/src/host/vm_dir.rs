@@ -186,8 +186,8 @@ pub fn remove_stale_domain(dir: &VmDir, domain: &str) {
 }
 
 /// Removes the directory, and any link to it, except the files `kept` in it; those too if all of
-/// them are empty. A directory with a disk that cannot return to its place stays, without the copies
-/// of Secrets.
+/// them are empty. A directory with a disk that cannot return to its place stays, without the
+/// copies of Secrets.
 pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
     if home::give_back(dir).is_err() || last_images::give_back(dir).is_err() {
         dir.remove_vmi();

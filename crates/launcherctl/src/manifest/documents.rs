@@ -16,8 +16,8 @@ pub const TEMPLATES: [(&str, &str, &str); 2] = [
     ("VirtualMachinePool", "spec.virtualMachineTemplate", VM),
     ("VirtualMachineInstanceReplicaSet", "spec.template", VMI),
 ];
-/// The namespace of the firmware UUIDs that virt-controller makes from the names of VMs without one.
-/// The guest of a VM has to be the same machine at each start: cloud-init goes by it.
+/// The namespace of the firmware UUIDs that virt-controller makes from the names of VMs without
+/// one. The guest of a VM has to be the same machine at each start: cloud-init goes by it.
 const FIRMWARE_UUIDS: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
 /// The kinds that describe a VM.
 pub const KINDS: [&str; 2] = [VMI, VM];

@@ -65,8 +65,8 @@ impl Manifest {
         (cards, left_out)
     }
 
-    /// Refuses an interface whose binding KubeVirt does not have. `run` leaves out those that it has
-    /// and that need a cluster.
+    /// Refuses an interface whose binding KubeVirt does not have. `run` leaves out those that it
+    /// has and that need a cluster.
     ///
     /// # Errors
     /// The first such interface, and what is wrong with it.

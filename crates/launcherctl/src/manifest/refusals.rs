@@ -1,5 +1,5 @@
-//! Finds further refusals of the conversion, which stops at the first: each refused part is removed,
-//! and the rest converted again, up to one that hides the rest.
+//! Finds further refusals of the conversion, which stops at the first: each refused part is
+//! removed, and the rest converted again, up to one that hides the rest.
 
 use serde_json::{Value, json};
 

@@ -152,8 +152,8 @@ impl Manifest {
         kept
     }
 
-    /// Restores disks whose bus has changed: the guest would lose one that was plugged in, and a new
-    /// disk would get the name that one of its start still has. Returns their names.
+    /// Restores disks whose bus has changed: the guest would lose one that was plugged in, and a
+    /// new disk would get the name that one of its start still has. Returns their names.
     pub fn keep_disks(&mut self, sent: &Value) -> Vec<String> {
         let mut kept = Vec::new();
         for had in list_at(sent, DISKS) {

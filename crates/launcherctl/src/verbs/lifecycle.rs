@@ -1,5 +1,5 @@
-//! `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each prints what it did to
-//! which VM.
+//! `pause`, `shutdown`, …: calls that change the domain and send its VMI. Each prints what it did
+//! to which VM.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -36,8 +36,8 @@ struct Update {
     dir: VmDir,
     client: Client,
     vmi: Value,
-    /// Volumes and interfaces in which a file's VMI differs from the sent one, as only a restart of the guest
-    /// applies them; in a plan's format.
+    /// Volumes and interfaces in which a file's VMI differs from the sent one, as only a restart of
+    /// the guest applies them; in a plan's format.
     restart: Vec<Value>,
 }
 

@@ -83,8 +83,8 @@ impl Row {
         row
     }
 
-    /// Replaces the path for QEMU, which may begin with a short link, on this machine: by the user's
-    /// file if it leads to that.
+    /// Replaces the path for QEMU, which may begin with a short link, on this machine: by the
+    /// user's file if it leads to that.
     pub fn resolve_source(&mut self, files: &BTreeMap<String, String>) {
         let Some(source) = self.source.take() else {
             return;

@@ -17,8 +17,8 @@ pub enum ExampleCloudInit {
     NeedsSecret,
 }
 
-/// The VMI's data as a launcher reads them. `root` stands for a pod's root directory, which may have
-/// the Secrets.
+/// The VMI's data as a launcher reads them. `root` stands for a pod's root directory, which may
+/// have the Secrets.
 ///
 /// # Errors
 /// The data are invalid.

@@ -29,8 +29,8 @@ pub(super) fn collect(
     Ok(())
 }
 
-/// Puts the vGPU of a domain that arrives into the context, from which libvirt's hook takes it. GPUs
-/// of other kinds do not migrate.
+/// Puts the vGPU of a domain that arrives into the context, from which libvirt's hook takes it.
+/// GPUs of other kinds do not migrate.
 pub(super) fn collect_migratable_gpu(
     root: &Root,
     machine: &Machine,

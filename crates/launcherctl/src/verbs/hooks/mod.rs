@@ -90,8 +90,8 @@ fn temporary_dirs(vmi: &Value, documents: &[Value]) -> Result<(TempDir, TempDir)
     Ok((sockets, links))
 }
 
-/// The VMI's cloud-init data, of whose Secrets `links` has those that are there; examples if it has no
-/// volume with any.
+/// The VMI's cloud-init data, of whose Secrets `links` has those that are there; examples if it has
+/// no volume with any.
 fn cloud_init(links: &TempDir, vmi: &Vmi) -> Result<CloudInit, CtlError> {
     let data = pod::example_cloud_init(links.path(), vmi)
         .map_err(|error| text_error!("the VMI's cloud-init data").caused_by(error))?;
