@@ -2,6 +2,7 @@
 //! people.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -122,8 +123,8 @@ pub struct Facts {
     pub stopped_target: Option<i32>,
     /// The end of the serial console's log; `None` without a console.
     pub console: Option<String>,
-    /// Whether somebody has removed the VM's directory.
-    pub is_directory_removed: bool,
+    /// The VM's directory, if somebody has removed or moved it.
+    pub missing_directory: Option<PathBuf>,
     pub removed_images: Vec<RemovedImage>,
     /// The disk that a BIOS would boot, if its image has no boot sector.
     pub unbootable_disk: Option<String>,
@@ -238,19 +239,23 @@ fn not_there(facts: &Facts) -> Option<Problem> {
             let logs = "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them";
             with_own_remedy("the VM has failed", reason, logs)
         }
-        Condition::Lost(Some(pid)) if facts.is_directory_removed => Problem::new(
-            "the VM is lost",
-            format!("its directory was removed, and its guest still runs (QEMU is process {pid})"),
-            "shut it down from inside if you can, launcherctl stop{vm} forces it off",
-        ),
-        Condition::Lost(Some(pid)) => Problem::new(
-            "the VM is lost",
-            format!("its launcher was killed, and its guest still runs (QEMU is process {pid})"),
-            match facts.has_lost_image() {
-                true => COPY_FIRST,
-                false => "launcherctl stop{vm} forces it off",
-            },
-        ),
+        Condition::Lost(Some(pid)) => {
+            let (cause, next) = match &facts.missing_directory {
+                Some(directory) => (
+                    format!("{} was removed or moved", directory.display()),
+                    "if it was moved, move it back; else shut the guest down from inside if you can, launcherctl stop{vm} forces it off",
+                ),
+                None if facts.has_lost_image() => {
+                    ("its launcher was killed".to_owned(), COPY_FIRST)
+                }
+                None => (
+                    "its launcher was killed".to_owned(),
+                    "launcherctl stop{vm} forces it off",
+                ),
+            };
+            let cause = format!("{cause}, and its guest still runs (QEMU is process {pid})");
+            Problem::new("the VM is lost", cause, next)
+        }
         Condition::Lost(None) => Problem::new(
             "the VM is lost",
             "its launcher was killed or has ended, and its guest does not run",

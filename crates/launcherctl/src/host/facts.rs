@@ -11,6 +11,7 @@ use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use super::{launcher_log, remains};
 use crate::error::{CtlError, text_error};
+use crate::files::absolute;
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::problems::{Condition, Facts, Loss, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
@@ -34,7 +35,9 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     }
     // The launcher may have made a part of it again.
     let is_lost = matches!(facts.condition, Condition::Lost(_));
-    facts.is_directory_removed = is_lost && !dir.is_of_run();
+    if is_lost && !dir.is_of_run() {
+        facts.missing_directory = Some(absolute(dir.root()));
+    }
     facts.stopped_supervisor = dir.stopped_supervisor().await;
     if dir.is_of_run() && !facts.launcher.problems.is_empty() {
         facts.stopped_libvirt = remains::stopped_libvirt(dir.root());
