@@ -1,5 +1,6 @@
 //! The cards in the domain XML.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::backend::Backend;
@@ -18,7 +19,7 @@ const END_OF_DOMAIN: &str = "</domain>";
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 /// libvirt does not know these cards, and takes slots of the root bus from the lower end, and from
 /// 0x1d on.
-const FIRST_SLOT: usize = 0x14;
+const SLOTS: Range<usize> = 0x14..0x1f;
 
 /// Adds the cards to the domain; `None` if the text is not a domain. A domain that already has them
 /// is unchanged.
@@ -26,11 +27,14 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
+    let free = free_slots(domain);
     let card_xml = |(index, card)| {
         let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
+        // QEMU refuses cards for which there is none.
+        let slot = free.get(index).copied().unwrap_or(SLOTS.end);
         match network.backend {
             Backend::Passt => passt(card, forwards, log).to_xml(),
-            Backend::User => user(index, card, forwards),
+            Backend::User => user(index, slot, card, forwards),
         }
     };
     let cards: String = network.cards.iter().enumerate().map(card_xml).collect();
@@ -46,6 +50,19 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     };
     let (front, back) = domain.rsplit_once(end)?;
     Some([front, &xml, end, back].concat())
+}
+
+/// The slots that no device has on any bus, as a sidecar may have given it one.
+fn free_slots(domain: &str) -> Vec<usize> {
+    let domain = domain.to_ascii_lowercase();
+    let is_free = |slot: &usize| {
+        let texts = [format!("{slot:#x}"), slot.to_string()];
+        let mut attributes = texts
+            .iter()
+            .flat_map(|it| [format!("slot=\"{it}\""), format!("slot='{it}'")]);
+        !attributes.any(|it| domain.contains(&it))
+    };
+    SLOTS.filter(is_free).collect()
 }
 
 /// A card with passt, which libvirt starts.
@@ -86,14 +103,13 @@ fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
 }
 
 /// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
-fn user(index: usize, card: &Card, forwards: &[Forward]) -> String {
+fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String {
     let forward = |it: &Forward| {
         // The guest's side is IPv4 in any case.
         let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
         format!(",hostfwd={protocol}:{host}-:{guest}")
     };
     let forwards: String = forwards.iter().map(forward).collect();
-    let slot = FIRST_SLOT.saturating_add(index);
     let device = match card.model.as_str() {
         "virtio" if cfg!(target_arch = "s390x") => "virtio-net-ccw".to_owned(),
         "virtio" => format!("virtio-net-pci,bus=pcie.0,addr={slot:#x}"),
@@ -173,5 +189,18 @@ mod tests {
             xml.contains("netdev=launcherctl1,mac=52:54:00:00:00:02,romfile=\""),
             "{xml}"
         );
+    }
+
+    #[test]
+    fn a_slot_that_a_sidecar_has_given_away_is_skipped() {
+        let domain = r#"<domain><devices><disk><address type="pci" slot="0x14"/></disk>
+            <disk><address type='pci' slot='22'/></disk></devices></domain>"#;
+        let xml = add_cards(&network(Backend::User), domain, Path::new("/log")).unwrap();
+        for card in [
+            "addr=0x15,netdev=launcherctl0",
+            "addr=0x17,netdev=launcherctl1",
+        ] {
+            assert!(xml.contains(card), "{xml}");
+        }
     }
 }
