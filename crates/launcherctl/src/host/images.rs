@@ -181,6 +181,7 @@ fn check_usable(
     if !is_read
         && !is_shared
         && let Ok(metadata) = image.metadata()
+        && metadata.is_file()
         && let Some((pid, guest)) = remains::guest_with_file(&metadata)
     {
         fail!(

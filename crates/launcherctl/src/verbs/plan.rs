@@ -72,10 +72,11 @@ impl Update {
     }
 }
 
-/// The chosen VM, else the one of the manifest's name, if there is one.
+/// The chosen VM, else the one of the manifest's name, if there is one or several others.
 fn target(args: &PlanArgs, manifest: Option<&Manifest>) -> Target {
     let name = manifest.map(|manifest| text_at(manifest.value(), "/metadata/name"));
-    match name.filter(|name| registry::find(name).is_ok()) {
+    let are_several = || registry::all().is_ok_and(|all| all.len() > 1);
+    match name.filter(|name| registry::find(name).is_ok() || are_several()) {
         Some(name) if args.target.name.is_none() && args.target.root.is_none() => Target {
             name: Some(name.to_owned()),
             root: None,

@@ -293,7 +293,7 @@ fn why_not_running(name: &str, dir: &VmDir) -> Option<TargetError> {
     let why = match Failure::load(dir) {
         Some(failure) => {
             let (name, text) = (&failure.name, failure.text());
-            format!("{name} has failed: {text}; launcherctl status {name} says more")
+            format!("{name} has failed: {text}; launcherctl logs {name} says more")
         }
         None if !dir.is_of_run() => return None,
         None if dir.is_supervised() => {

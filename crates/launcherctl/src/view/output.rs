@@ -118,17 +118,22 @@ pub fn print_error(format: Format, error: &str, details: &[String]) {
     lines.for_each(say);
 }
 
+fn error_lines(error: &str, details: &[String]) -> Vec<String> {
+    let error = format!("launcherctl: {error}");
+    let more = details.iter().flat_map(|detail| detail.lines());
+    below_first(error.lines().chain(more))
+}
+
 /// Only the first line starts at the margin: somebody else's message cannot look like another
 /// error. Lines that are indented, as in a traceback, keep that.
-fn error_lines(error: &str, details: &[String]) -> Vec<String> {
-    let more = details.iter().flat_map(|detail| detail.lines());
-    let mut lines = error.lines().chain(more);
-    let first = format!("launcherctl: {}", lines.next().unwrap_or_default());
+pub fn below_first<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut lines = lines.into_iter();
+    let first = lines.next().map(str::to_owned);
     let indented = lines.map(|line| match line.starts_with("  ") {
         true => line.to_owned(),
         false => format!("  {}", line.trim_start()),
     });
-    [first].into_iter().chain(indented).collect()
+    first.into_iter().chain(indented).collect()
 }
 
 fn error_json(error: &str, details: &[String]) -> Value {

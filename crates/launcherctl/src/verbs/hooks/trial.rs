@@ -15,7 +15,7 @@ use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
 use crate::verbs::target::warn_of_refusal;
-use crate::view::output::{Format, print, say};
+use crate::view::output::{Format, below_first, print, say};
 use hooks::conformance::CloudInit;
 use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
@@ -186,9 +186,10 @@ fn summary(tried: &DryRun, needs_secret: bool) -> Vec<String> {
             lines.push("it is not idempotent; given its own result it changes".to_owned());
             lines.extend(list("", changes));
         }
-        Err(error) => lines.push(format!(
-            "it is not idempotent; given its own result it fails: {error}"
-        )),
+        Err(error) => {
+            let text = format!("it is not idempotent; given its own result it fails: {error}");
+            lines.extend(below_first(text.lines()));
+        }
     }
     lines
 }
