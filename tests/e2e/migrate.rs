@@ -202,7 +202,7 @@ fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
         assert!(text.contains("the migration was cancelled after"), "{text}");
         let text = String::from_utf8_lossy(&shown.stderr);
         assert!(
-            text.contains("migration is cancelled: CancelVirtualMachineMigration was called"),
+            text.contains("migration is being cancelled: CancelVirtualMachineMigration was called"),
             "{text}"
         );
 

@@ -75,7 +75,9 @@ async fn a_stopped_qemu(laptop: &Laptop, home: &Path) {
     // Not after the launcher's time limit, and the guest is not paused later.
     let stopped =
         format!("QEMU (process {qemu}) was stopped by a signal or a debugger; kill -CONT");
-    refuses(home, &["pause"], &stopped).await;
+    for verb in ["pause", "migrate"] {
+        refuses(home, &[verb], &stopped).await;
+    }
     let console = launcherctl(home)
         .arg("console")
         .stdin(Stdio::null())
@@ -119,6 +121,7 @@ async fn a_full_disk(home: &Path, image: &Path) {
     let next = problem["next"].as_str().unwrap();
     assert!(next.ends_with("launcherctl unpause laptop"), "{next}");
     assert!(image.exists());
+    refuses(home, &["migrate"], "paused by an error of a disk").await;
     let archive = home.join("debug.tar.gz").display().to_string();
     done(home, &["debug", "--out", &archive]).await;
     let file = "launcher-debug/status.json";

@@ -68,9 +68,13 @@ pub struct GuestPingArgs {
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
         GuestVerb::Info(args) => {
-            let (_, client) = args.target().connect().await?;
+            let (dir, client) = args.target().connect().await?;
             let info = agent_info(&client).await?;
-            if let Err(error) = ping(&client).await {
+            let answers = match check_processes(&dir) {
+                Ok(()) => ping(&client).await,
+                Err(stopped) => Err(stopped.into()),
+            };
+            if let Err(error) = answers {
                 let error = error.chain();
                 let cause = split_remedy(&error).0;
                 say(format!("note: this is what the agent said last: {cause}"));

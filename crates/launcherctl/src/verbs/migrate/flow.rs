@@ -17,6 +17,7 @@ use crate::error::{CtlError, fail};
 use crate::host::network::Network;
 use crate::host::{home, registry};
 use crate::json::{list_at, set, text_at};
+use crate::verbs::target::check_processes;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use client::running::status_text;
@@ -199,6 +200,9 @@ impl<'a> Migration<'a> {
                     format!("as it was not complete after --timeout {} s", limit.take().unwrap_or_default())
                 }
             };
+            if let Err(stopped) = check_processes(&self.source.dir) {
+                self.output.note(&stopped.to_string());
+            }
             if cancelled.is_some() {
                 self.output.note(
                     "the migration is being cancelled already; it ends when libvirt has stopped it",
@@ -206,7 +210,7 @@ impl<'a> Migration<'a> {
                 continue;
             }
             self.output.note(&format!(
-                "the migration is cancelled {cause}; the guest stays where it is, unless it has just moved"
+                "the migration is being cancelled {cause}; the guest stays where it is, unless it has just moved"
             ));
             cancelled = Some(cause);
             if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {

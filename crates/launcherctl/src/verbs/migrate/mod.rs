@@ -25,8 +25,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::run::{Incoming, receive};
-use super::target::VmArgs;
-use crate::error::{CtlError, RuntimeError, fail};
+use super::target::{VmArgs, check_processes};
+use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::files::absolute;
 use crate::host::console::is_terminal;
 use crate::host::registry::{CONTROL_SOCKET, VmDir};
@@ -34,6 +34,8 @@ use crate::host::remains;
 use crate::json::text_at;
 use crate::view::output::{Format, print};
 use client::is_migrating;
+use domain::Domain;
+use domain::status::{LifeCycle, StateChangeReason};
 
 use flow::Migration;
 use options::MigrationLimits;
@@ -92,6 +94,9 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
             "a migration of this VM is in progress; launcherctl migration{name} --follow shows it to its end"
         );
     }
+    check_processes(&source.dir)?;
+    let guest = source.guest().await?;
+    check_disks(&guest)?;
     if let Some(to) = &args.to {
         move_to(to, (&source, &vmi), args, format, &mut stop).await?;
         return Ok(ExitCode::SUCCESS);
@@ -99,7 +104,6 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     if source.is_pod() {
         fail!("the VM is in a pod: say with --to which launcher is to get it");
     }
-    let guest = source.guest().await?;
     let incoming = Incoming {
         source: &source.dir,
         vmi: &vmi,
@@ -112,6 +116,20 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
         move_to(dir.root(), (&source, &vmi), args, format, stop).await
     };
     receive(&incoming, format, &mut stop, migrate).await
+}
+
+/// Refuses a guest that an error of a disk has paused: on the target nobody would know of it.
+///
+/// # Errors
+/// It is such a guest.
+fn check_disks(guest: &Domain) -> Result<(), TextError> {
+    let status = &guest.status;
+    if status.status == LifeCycle::Paused && status.reason == StateChangeReason::IoError {
+        fail!(
+            "the guest is paused by an error of a disk, which another launcher would not know of; launcherctl status says what to do first"
+        );
+    }
+    Ok(())
 }
 
 async fn move_to(

@@ -119,7 +119,7 @@ pub fn decision(decision: &MigrationDecision) -> String {
         "StartPostCopy" => "post-copy begins",
         "SetMaxDowntime" => "maximum downtime is set",
         "Suspend" => "guest is paused",
-        "Abort" => "migration is cancelled",
+        "Abort" => "migration is being cancelled",
         other => other,
     };
     let result = if decision.succeeded { "" } else { " (failed)" };
