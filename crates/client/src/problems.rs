@@ -243,14 +243,14 @@ fn not_there(facts: &Facts) -> Option<Problem> {
             let (cause, next) = match &facts.missing_directory {
                 Some(directory) => (
                     format!("{} was removed or moved", directory.display()),
-                    "if it was moved, move it back; else shut the guest down from inside if you can, launcherctl stop{vm} forces it off",
+                    "if it was moved, move it back; else shut the guest down from inside if you can (SSH), launcherctl stop{vm} forces it off",
                 ),
                 None if facts.has_lost_image() => {
                     ("its launcher was killed".to_owned(), COPY_FIRST)
                 }
                 None => (
                     "its launcher was killed".to_owned(),
-                    "launcherctl stop{vm} forces it off",
+                    "shut it down from inside if you can (SSH), launcherctl stop{vm} forces it off",
                 ),
             };
             let cause = format!("{cause}, and its guest still runs (QEMU is process {pid})");

@@ -92,14 +92,14 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| facts.condition = Condition::Lost(Some(7))),
-            "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); launcherctl stop web forces it off",
+            "the VM is lost: its launcher was killed, and its guest still runs (QEMU is process 7); shut it down from inside if you can (SSH), launcherctl stop web forces it off",
         ),
         (
             with(|facts| {
                 facts.condition = Condition::Lost(Some(7));
                 facts.missing_directory = Some("/d".into());
             }),
-            "the VM is lost: /d was removed or moved, and its guest still runs (QEMU is process 7); if it was moved, move it back; else shut the guest down from inside if you can, launcherctl stop web forces it off",
+            "the VM is lost: /d was removed or moved, and its guest still runs (QEMU is process 7); if it was moved, move it back; else shut the guest down from inside if you can (SSH), launcherctl stop web forces it off",
         ),
         (
             with(|facts| {

@@ -39,7 +39,9 @@ pub enum RegistryError {
     #[error(transparent)]
     File(#[from] FileError),
     /// No VM has this name; all names.
-    #[error("this user has no VM named {0} here: there is {1}")]
+    #[error(
+        "this user has no VM named {0} here: there is {1}; nothing remains of a VM whose guest has ended"
+    )]
     UnknownName(String, String),
     /// The name is taken by a VM that runs.
     #[error(
