@@ -12,9 +12,9 @@ use super::{home, last_images};
 use crate::error::{CtlError, fail};
 use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
 use api::pod_paths::{
-    CLAIM_DIR, CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, EMPTY_DISK_DIR, MIGRATION_SOCKET_DIR,
-    PodPaths, SECRET_DIR, SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR,
-    SYSTEM_NVRAM_DIR, cbt_dir,
+    CLAIM_DIR, CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, CONTAINER_DISK_DIR, EMPTY_DISK_DIR,
+    MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR, SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR,
+    SYSPREP_IMAGE_DIR, SYSTEM_NVRAM_DIR, cbt_dir,
 };
 use os::procfs::command_line;
 
@@ -57,18 +57,23 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
     Ok((dir, lock))
 }
 
-/// Makes the VM the owner of a directory of `--root`.
+/// Makes the VM the owner of a directory of `--root`, without the links to another VM's images.
 ///
 /// # Errors
 /// It has disks of another VM: volumes of the same names would get them.
 pub fn take(dir: &VmDir, vm: &str) -> Result<(), CtlError> {
     let file = dir.path(OWNER_FILE);
     let owner = fs::read_to_string(&file).unwrap_or_default();
-    if !owner.is_empty() && owner != vm && has_disks(dir) {
-        fail!(
-            "{} has disks of the VM {owner}, which {vm} would get for volumes of the same names; give {vm} a directory of its own",
-            absolute(dir.root()).display()
-        );
+    if !owner.is_empty() && owner != vm {
+        if has_disks(dir) {
+            fail!(
+                "{} has disks of the VM {owner}, which {vm} would get for volumes of the same names; give {vm} a directory of its own",
+                absolute(dir.root()).display()
+            );
+        }
+        for images in [CLAIM_DIR, CONTAINER_DISK_DIR] {
+            remove_links(&dir.path(images));
+        }
     }
     Ok(fs::write(&file, vm).map_err(FileError::on("write", file))?)
 }
@@ -210,15 +215,22 @@ pub fn remove_overlays(dir: &VmDir) {
     let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
 }
 
-/// Removes the links to images that were plugged in, as the next run does not have them. An image's
-/// last link stays.
+/// Removes the links to images that were plugged in, as the next run does not have them.
 pub fn remove_plugged_links(dir: &VmDir) {
     let any = dir.path(&PodPaths::default().hotplug_image("any"));
-    let entries = any.parent().map(fs::read_dir).into_iter().flatten();
-    for entry in entries.flatten().flatten() {
-        let metadata = entry.metadata();
-        if metadata.is_ok_and(|it| it.is_symlink() || it.nlink() > 1) {
-            let _ = fs::remove_file(entry.path());
+    any.parent().into_iter().for_each(remove_links);
+}
+
+/// Removes the links to images in the directory and those below it. An image's last link stays.
+fn remove_links(directory: &Path) {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    for entry in entries.flatten() {
+        match entry.metadata() {
+            Ok(it) if it.is_dir() => remove_links(&entry.path()),
+            Ok(it) if it.is_symlink() || it.nlink() > 1 => {
+                let _ = fs::remove_file(entry.path());
+            }
+            _ => {}
         }
     }
 }
@@ -304,8 +316,12 @@ mod tests {
         let image = root.path().join("data.img");
         fs::write(&image, "data").unwrap();
         fs::hard_link(&image, &claim).unwrap();
+        take(&vm, "a/two").unwrap();
+        assert!(claim.exists());
+        // No other VM gets the user's image.
         take(&vm, "a/one").unwrap();
-        fs::remove_file(&image).unwrap();
+        assert!(!claim.exists() && image.exists());
+        fs::rename(&image, &claim).unwrap();
         let refused = take(&vm, "b/one").unwrap_err().to_string();
         assert!(refused.contains("has disks of the VM a/one"), "{refused}");
         take(&vm, "a/one").unwrap();

@@ -15,6 +15,7 @@ use super::screen::Screen;
 use super::shutdown::shut_down;
 use super::target::{Target, TargetError, check_root, migrated, vm_names};
 use crate::error::{CtlError, fail};
+use crate::files::absolute;
 use crate::host::control::{ControlClient, Request, Update};
 use crate::host::facts::check_images;
 use crate::host::failure::Failure;
@@ -239,7 +240,8 @@ async fn stop_unsupervised(
             "the guest of {name} does not end when its QEMU, process {pid}, is killed: it may wait for a disk or a device that hangs; launcherctl stop {name} tries again"
         );
     }
-    let log = (!dir.is_temporary()).then(|| dir.log_file());
+    // A short link to the directory goes with the VM.
+    let log = (!dir.is_temporary()).then(|| absolute(&dir.log_file()));
     let is_temporary = dir.is_temporary();
     let notes = remains::image_notes(dir);
     notes.iter().for_each(|text| screen.note(text));
