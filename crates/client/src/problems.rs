@@ -233,10 +233,10 @@ fn not_there(facts: &Facts) -> Option<Problem> {
         Condition::Failed(reason) if is_kvm_failure(reason) => Problem::new(
             "KVM has failed",
             first_line(reason),
-            "run --emulate does without it, launcherctl logs{vm} has the log, launcherctl stop{vm} removes it",
+            "run --emulate does without it, launcherctl logs{vm} has the log until then, or until launcherctl stop{vm}",
         ),
         Condition::Failed(reason) => {
-            let logs = "launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs, launcherctl stop{vm} removes them";
+            let logs = "launcherctl run with its manifest starts it again, launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs until then, or until launcherctl stop{vm}";
             with_own_remedy("the VM has failed", reason, logs)
         }
         Condition::Lost(Some(pid)) => {
@@ -284,7 +284,10 @@ fn without_supervisor(facts: &Facts) -> Option<Problem> {
     Some(Problem::new(
         "the VM has no supervisor",
         facts.unsupervised?,
-        "launcherctl stop{vm} shuts it down",
+        match facts.has_lost_image() {
+            true => COPY_FIRST,
+            false => "launcherctl stop{vm} shuts it down",
+        },
     ))
 }
 

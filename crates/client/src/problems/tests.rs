@@ -80,15 +80,15 @@ fn rows() -> Vec<(Facts, &'static str)> {
     vec![
         (
             failed("KVM has stopped the guest with an internal error right after its start"),
-            "KVM has failed: KVM has stopped the guest with an internal error right after its start; run --emulate does without it, launcherctl logs web has the log, launcherctl stop web removes it",
+            "KVM has failed: KVM has stopped the guest with an internal error right after its start; run --emulate does without it, launcherctl logs web has the log until then, or until launcherctl stop web",
         ),
         (
             failed("no disk\nmore"),
-            "the VM has failed: no disk more; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            "the VM has failed: no disk more; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
         ),
         (
             failed("Traceback:\n  File \"a\"\n    ^\nKeyError: 'a'"),
-            "the VM has failed: Traceback: … KeyError: 'a'; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            "the VM has failed: Traceback: … KeyError: 'a'; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(Some(7))),
@@ -222,7 +222,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             failed("no lock\n  what to do: end the other VM"),
-            "the VM has failed: no lock; end the other VM; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            "the VM has failed: no lock; end the other VM; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
         ),
         (
             with(|facts| {
@@ -297,7 +297,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                 facts.condition = Condition::Failed("no disk".to_owned());
                 facts.failed_at = Some(seconds());
             }),
-            "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl logs web (--console) and launcherctl debug web have its logs, launcherctl stop web removes them",
+            "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
         ),
         (
             Facts {

@@ -117,7 +117,7 @@ fn failed(error: CtlError, memory_ran_out: bool, vm: Vm<'_>, notes: Vec<String>)
     let mut details = error.details().to_vec();
     if failure::leave(dir, vm.vmi, reason, notes) {
         details.push(format!(
-            "launcherctl status {name} shows the reason again, launcherctl logs {name} the rest; launcherctl stop {name} removes both"
+            "launcherctl status {name} shows the reason again and launcherctl logs {name} the rest, until the next run or launcherctl stop {name}"
         ));
     } else {
         remains::forget(name, dir);
