@@ -17,6 +17,7 @@ use client::refusal::{NO_AGENT, split_remedy};
 use client::running::check_runs;
 use client::{Client, GuestState, exit_code};
 use domain::guest_agent::{Filesystem, GuestDocument, User};
+use domain::status::LifeCycle;
 use terminal::human_size;
 
 /// Interval of asking whether the agent answers: the cmd socket has no event for that.
@@ -145,7 +146,10 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
         args: words.collect(),
         timeout_seconds: args.timeout,
     };
-    let done = client.exec(request).await?;
+    let done = match client.exec(request).await {
+        Ok(done) => done,
+        Err(error) => return Err(with_fate(error.into(), &client).await),
+    };
     let (code, stdout, stderr) = (done.exit_code, done.std_out, done.std_err);
     match format {
         Format::Json => {
@@ -158,6 +162,17 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     Ok(exit_code(code))
+}
+
+/// Adds what becomes of the command if the guest has been paused meanwhile.
+async fn with_fate(error: CtlError, client: &Client) -> CtlError {
+    let domain = client.domain().await.ok().flatten();
+    match domain.map(|it| it.status.status) {
+        Some(LifeCycle::Paused) => error.with_details(vec![
+            "the guest is paused, and launcherctl status says why: if the command has started, it goes on with the guest, so look before you repeat it".to_owned(),
+        ]),
+        _ => error,
+    }
 }
 
 fn summary(info: &GuestDocument) -> Vec<String> {
