@@ -186,7 +186,7 @@ fn a_start_that_fails_leaves_the_logs_that_it_names() {
     has(&status, "  problem    the VM has failed (since ");
     has(
         &status,
-        "): the launcher ended before it was ready (exit status: 1): no such machine; launcherctl logs demo ",
+        "): the launcher ended before it was ready (exit status: 1): no such machine; launcherctl run with its manifest ",
     );
     let archive = home.path().join("demo.tar.gz").display().to_string();
     in_home(home.path(), &format!("debug demo --out {archive}"));

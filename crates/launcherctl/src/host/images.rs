@@ -13,7 +13,7 @@ use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
 use super::{data_volumes, remains};
 use crate::error::{CtlError, TextError, fail, text_error};
-use crate::files::FileError;
+use crate::files::{FileError, absolute};
 use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
 use crate::manifest::config_data::NamedPath;
@@ -205,7 +205,7 @@ pub fn check_has_no_data(link: &Path) -> Result<(), TextError> {
     if metadata.is_ok_and(|it| it.is_file() && it.nlink() == 1) {
         fail!(
             "{} has the only copy of what an earlier guest wrote to this volume; move it away to use another image (run without --disk for the volume uses it)",
-            link.display()
+            absolute(link).display()
         );
     }
     Ok(())

@@ -51,7 +51,7 @@ pub fn resize(manifest: &Manifest, dir: &VmDir, note: impl Fn(&str)) -> Result<(
             let file = absolute(&disk.file);
             let file = file.display();
             note(&format!(
-                "{name} keeps its {before}, with what the guest has written: without {file} it has {after}"
+                "{name} keeps its {before}, as a disk does not shrink; remove {file}, and what the guest has written, to have {after}"
             ));
         }
     }

@@ -40,7 +40,7 @@ pub enum RegistryError {
     File(#[from] FileError),
     /// No VM has this name; all names.
     #[error(
-        "this user has no VM named {0} here: there is {1}; nothing remains of a VM whose guest has ended"
+        "this user has no VM named {0} here (nothing remains of one whose guest has ended): there is {1}"
     )]
     UnknownName(String, String),
     /// The name is taken by a VM that runs.
