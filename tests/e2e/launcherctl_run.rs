@@ -198,7 +198,7 @@ async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let (status, hooks) = (vm.done(&["status"]).await, vm.done(&["hooks"]).await);
     vm.done(&["stop", "--force"]).await;
-    let ignored = r#"ignores them: forest; the domain was changed by hook sidecar "shim" ("#;
+    let ignored = r#"libvirt ignores these parts of the domain: forest; the domain was changed by hook sidecar "shim" ("#;
     for said in [said, status, hooks] {
         let line = said.lines().find(|line| line.contains(ignored));
         let is_users = line.is_some_and(|it| !it.contains("launcherctl-network"));

@@ -221,6 +221,8 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
         error.contains("there is no bootable device 'nosuch'") && error.contains("exit status 1"),
         "{error}"
     );
+    // It lists the names that the annotation can have.
+    assert!(!error.contains("'ua-"), "{error}");
 }
 
 #[tokio::test]

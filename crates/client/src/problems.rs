@@ -641,7 +641,7 @@ fn parts_ignored(facts: &Facts) -> Option<Problem> {
         Problem::new(
             "a part of the domain has no effect",
             cause,
-            "a sidecar may have misspelt it, or not declared its prefix; or libvirt is too old for it",
+            "a sidecar may have misspelt it, or an attribute of it, or not declared its prefix; or libvirt is too old for it",
         )
     })
 }

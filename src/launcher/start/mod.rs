@@ -272,7 +272,7 @@ impl Start {
                 hooks => format!("; the domain was changed by {}", hooks.join(", ")),
             };
             let message = format!(
-                "libvirt does not know these parts of the domain and ignores them: {}{}",
+                "libvirt ignores these parts of the domain: {}{}",
                 excerpt(&list(ignored.others), MAX_IGNORED_CHARS),
                 excerpt(&hooks, MAX_IGNORED_CHARS / 2)
             );

@@ -205,10 +205,10 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| {
-                let ignored = "libvirt does not know these parts of the domain and ignores them: a";
+                let ignored = "libvirt ignores these parts of the domain: a";
                 facts.launcher.ignored_by_libvirt = ignored.to_owned();
             }),
-            "a part of the domain has no effect: libvirt does not know these parts of the domain and ignores them: a; a sidecar may have misspelt it, or not declared its prefix; or libvirt is too old for it",
+            "a part of the domain has no effect: libvirt ignores these parts of the domain: a; a sidecar may have misspelt it, or an attribute of it, or not declared its prefix; or libvirt is too old for it",
         ),
         (
             with(|facts| facts.launcher.called_hook = "hook sidecar \"slow\"".to_owned()),
