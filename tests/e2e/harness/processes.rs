@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Pod, Usage};
+use super::{Pod, TEST_TIMEOUT, Usage};
 
 /// Sends a signal to each of these processes.
 pub fn signal(name: &str, pids: &[u32]) {
@@ -19,6 +19,10 @@ pub fn signal(name: &str, pids: &[u32]) {
     }
 }
 
+fn is_stopped(pid: u32) -> bool {
+    i32::try_from(pid).is_ok_and(os::procfs::is_stopped)
+}
+
 /// Processes that are stopped until this is dropped.
 pub struct Stopped(Vec<u32>);
 
@@ -26,6 +30,12 @@ impl Stopped {
     pub fn now(pids: Vec<u32>) -> Self {
         assert!(!pids.is_empty());
         signal("STOP", &pids);
+        let end = Instant::now() + TEST_TIMEOUT;
+        // A busy machine's scheduler lets a process stop later.
+        while !pids.iter().all(|pid| is_stopped(*pid)) {
+            assert!(Instant::now() < end, "{pids:?} do not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         Self(pids)
     }
 }
