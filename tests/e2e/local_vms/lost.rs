@@ -1,8 +1,8 @@
 //! VMs of which a part has died: the supervisor, the launcher, QEMU.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
@@ -13,6 +13,19 @@ use super::{
 };
 use crate::harness::{UP, Vmi, output_of};
 use crate::launcherctl::{Laptop, done, launcherctl, refused, signal};
+
+/// `console` of the VM, with this typed.
+fn console(home: &Path, typed: &str) -> Child {
+    let mut console = launcherctl(home)
+        .args(["console", "laptop"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = console.stdin.as_mut().unwrap();
+    stdin.write_all(typed.as_bytes()).unwrap();
+    console
+}
 
 #[tokio::test]
 async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
@@ -27,14 +40,7 @@ async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
             .contains("laptop: the VM has no supervisor: its supervisor was killed; ")
     );
     // Its console is QEMU's own now.
-    let mut verb = launcherctl(&home)
-        .args(["console", "laptop"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stdin = verb.stdin.as_mut().unwrap();
-    stdin.write_all(b"echo typed-$((1+1))\n").unwrap();
+    let mut verb = console(&home, "echo typed-$((1+1))\n");
     read_until(verb.stdout.as_mut().unwrap(), "typed-2");
     signal(verb.id(), "TERM");
     verb.wait().unwrap();
@@ -234,15 +240,8 @@ async fn a_guest_that_ends_itself_with_an_image_leaves_word_of_it() {
     let file = far.path().to_str().unwrap();
     done(&home, &["addvolume", "far", "--file", file]).await;
     std::fs::remove_file(&far).unwrap();
-    let mut console = launcherctl(&home)
-        .arg("console")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let stdin = console.stdin.as_mut().unwrap();
-    stdin.write_all(b"poweroff -f\n").unwrap();
-    console.wait().unwrap();
+    let console = console(&home, "poweroff -f\n");
+    console.wait_with_output().unwrap();
     rows_until(&laptop, |rows| rows[0]["state"] == "Failed").await;
     let status = done(&home, &["status"]).await;
     let expected = format!("its guest has ended; {file} of volume far was removed");

@@ -148,7 +148,7 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     };
     let done = match client.exec(request).await {
         Ok(done) => done,
-        Err(error) => return Err(with_fate(error.into(), &client).await),
+        Err(error) => return Err(explained_if_paused(error.into(), &client).await),
     };
     let (code, stdout, stderr) = (done.exit_code, done.std_out, done.std_err);
     match format {
@@ -164,8 +164,8 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(exit_code(code))
 }
 
-/// Adds what becomes of the command if the guest has been paused meanwhile.
-async fn with_fate(error: CtlError, client: &Client) -> CtlError {
+/// Adds what becomes of the command, if the guest is paused by now.
+async fn explained_if_paused(error: CtlError, client: &Client) -> CtlError {
     let domain = client.domain().await.ok().flatten();
     match domain.map(|it| it.status.status) {
         Some(LifeCycle::Paused) => error.with_details(vec![

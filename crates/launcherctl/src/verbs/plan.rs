@@ -72,7 +72,7 @@ impl Update {
     }
 }
 
-/// The chosen VM, else the one of the manifest's name, if there is one or several others.
+/// The chosen VM, else the one of the manifest's name. If none has it, the only VM.
 fn target(args: &PlanArgs, manifest: Option<&Manifest>) -> Target {
     let name = manifest.map(|manifest| text_at(manifest.value(), "/metadata/name"));
     let are_several = || registry::all().is_ok_and(|all| all.len() > 1);

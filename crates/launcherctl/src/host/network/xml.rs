@@ -52,7 +52,8 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     Some([front, &xml, end, back].concat())
 }
 
-/// The slots that no device has on any bus, as a sidecar may have given it one.
+/// The slots that the domain gives to no device, on whatever bus. A sidecar may have given some
+/// away.
 fn free_slots(domain: &str) -> Vec<usize> {
     let domain = domain.to_ascii_lowercase();
     let is_free = |slot: &usize| {

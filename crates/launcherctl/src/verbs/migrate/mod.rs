@@ -96,7 +96,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     }
     check_processes(&source.dir)?;
     let guest = source.guest().await?;
-    check_disks(&guest)?;
+    check_disk_errors(&guest)?;
     if let Some(to) = &args.to {
         move_to(to, (&source, &vmi), args, format, &mut stop).await?;
         return Ok(ExitCode::SUCCESS);
@@ -118,11 +118,11 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     receive(&incoming, format, &mut stop, migrate).await
 }
 
-/// Refuses a guest that an error of a disk has paused: on the target nobody would know of it.
+/// libvirt of the target would not know why the guest is paused.
 ///
 /// # Errors
-/// It is such a guest.
-fn check_disks(guest: &Domain) -> Result<(), TextError> {
+/// An error of a disk has paused the guest.
+fn check_disk_errors(guest: &Domain) -> Result<(), TextError> {
     let status = &guest.status;
     if status.status == LifeCycle::Paused && status.reason == StateChangeReason::IoError {
         fail!(
