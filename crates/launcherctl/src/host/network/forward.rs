@@ -1,10 +1,13 @@
 //! Ports of this machine that are forwarded to the guest.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{TextError, fail, text_error};
@@ -59,8 +62,15 @@ impl fmt::Display for Forward {
     }
 }
 
+/// A TCP port that no other program gets when it asks for any free one. QEMU and passt can still
+/// listen on it, as this socket does not.
+#[derive(Debug)]
+pub(super) struct HeldPort(#[allow(dead_code)] OwnedFd);
+
 /// Checks that the ports are free, and adds one for SSH unless there is one.
-pub(super) fn with_ssh(mut forwards: Vec<Forward>) -> Result<Vec<Forward>, TextError> {
+pub(super) fn with_ssh(
+    mut forwards: Vec<Forward>,
+) -> Result<(Vec<Forward>, Vec<HeldPort>), TextError> {
     for (index, forward) in forwards.iter().enumerate() {
         let mut earlier = forwards.iter().take(index);
         if earlier.any(|other| other.has_port_of(forward)) {
@@ -69,8 +79,10 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>) -> Result<Vec<Forward>, TextE
                 forward.listen_address()
             );
         }
-        // It must be free now.
-        forward.bind(forward.host)?;
+    }
+    let mut held = Vec::new();
+    for forward in &mut forwards {
+        held.extend(forward.hold()?);
     }
     if !forwards.iter().any(Forward::is_ssh) {
         let mut own = Forward {
@@ -79,12 +91,12 @@ pub(super) fn with_ssh(mut forwards: Vec<Forward>) -> Result<Vec<Forward>, TextE
             guest: SSH_PORT,
             protocol: Protocol::Tcp,
         };
-        if let Ok(host) = own.bind(0) {
-            own.host = host;
+        if let Ok(port) = own.hold() {
+            held.extend(port);
             forwards.push(own);
         }
     }
-    Ok(forwards)
+    Ok((forwards, held))
 }
 
 impl Forward {
@@ -130,25 +142,43 @@ impl Forward {
         (self.protocol, self.host) == (other.protocol, other.host) && shares_address
     }
 
-    /// Binds a port for a moment and returns it; 0 means any free one.
-    pub(super) fn bind(&self, port: u16) -> Result<u16, TextError> {
-        let address = (self.address, port);
-        let bound = match self.protocol {
-            Protocol::Tcp => TcpListener::bind(address).and_then(|it| it.local_addr()),
-            Protocol::Udp => UdpSocket::bind(address).and_then(|it| it.local_addr()),
+    /// Checks that the port is free and holds it, which UDP has no way for. Port 0 becomes any
+    /// free one.
+    pub(super) fn hold(&mut self) -> Result<Option<HeldPort>, TextError> {
+        let address = self.listen_address();
+        let held = match self.protocol {
+            Protocol::Tcp => bind_tcp(address).map(|(port, bound)| (Some(port), bound)),
+            Protocol::Udp => UdpSocket::bind(address)
+                .and_then(|it| it.local_addr())
+                .map(|bound| (None, bound)),
         };
         // Another program uses it, or it is privileged.
-        bound.map(|bound| bound.port()).map_err(|source| {
-            let address = self.listen_address();
+        let (port, bound) = held.map_err(|source| {
             text_error!("cannot listen on {address}; choose another port with --publish")
                 .caused_by(source)
-        })
+        })?;
+        self.host = bound.port();
+        Ok(port)
     }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<(HeldPort, SocketAddr)> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let bound = socket(family, SocketType::STREAM, None)?;
+    sockopt::set_socket_reuseaddr(&bound, true)?;
+    bind(&bound, &address)?;
+    let address = getsockname(&bound)?.try_into()?;
+    Ok((HeldPort(bound), address))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
+
     use super::*;
 
     /// A free port. It was not bound before: another test's child, which has a copy of all
@@ -196,6 +226,19 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_is_held_is_no_free_one_but_can_be_listened_on() {
+        let (forwards, held) = with_ssh(Vec::new()).unwrap();
+        let address = forwards[0].listen_address();
+        // Linux has about 7,000 to give.
+        for _ in 0..20_000 {
+            let (_, other) = bind_tcp(SocketAddr::new(address.ip(), 0)).unwrap();
+            assert_ne!(other, address);
+        }
+        TcpListener::bind(address).unwrap();
+        drop(held);
+    }
+
+    #[test]
     fn a_port_of_this_machine_is_published_once() {
         for (number, second_address) in [(1, "127.83.1.1"), (2, "0.0.0.0")] {
             let port = free(number).port();
@@ -215,8 +258,8 @@ mod tests {
     #[test]
     fn ssh_is_forwarded_once() {
         let own: Forward = format!("{}:22", free(3)).parse().unwrap();
-        assert_eq!(with_ssh(vec![own.clone()]).unwrap(), [own]);
-        let added = with_ssh(Vec::new()).unwrap();
+        assert_eq!(with_ssh(vec![own.clone()]).unwrap().0, [own]);
+        let (added, _) = with_ssh(Vec::new()).unwrap();
         assert!(matches!(&added[..], [one] if one.guest == 22 && one.host > 0));
     }
 }

@@ -13,6 +13,7 @@ mod xml;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use backend::Backend;
 use clap::Args;
@@ -24,6 +25,7 @@ use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 pub use backend::Wanted;
 pub use forward::Forward;
+use forward::HeldPort;
 
 /// Where the network is stored, below the VM's root.
 const NETWORK_FILE: &str = "/network.json";
@@ -56,11 +58,15 @@ pub struct Network {
     cards: Vec<Card>,
     /// For the first card.
     forwards: Vec<Forward>,
+    #[serde(skip)]
+    held: Arc<Vec<HeldPort>>,
 }
 
 impl Network {
     /// Turns the manifest's interfaces into those of a network binding plugin; `None` without
     /// interfaces. Also returns notes for the user.
+    ///
+    /// Until it is dropped, no other program is given its ports as free ones.
     ///
     /// # Errors
     /// A port is in use, or passt is missing.
@@ -90,11 +96,12 @@ impl Network {
         }
         let (backend, reason) = args.network.backend()?;
         notes.extend(reason.map(str::to_owned));
-        let forwards = forward::with_ssh(args.publish.clone())?;
+        let (forwards, held) = forward::with_ssh(args.publish.clone())?;
         let network = Self {
             backend,
             cards,
             forwards,
+            held: Arc::new(held),
         };
         Ok((Some(network), notes))
     }
@@ -113,11 +120,13 @@ impl Network {
     /// No port is free.
     pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, TextError> {
         let mut ports = BTreeMap::new();
+        let mut held = Vec::new();
         for forward in &mut self.forwards {
-            let other = forward.bind(0)?;
-            ports.insert(forward.host, other);
-            forward.host = other;
+            let old = std::mem::take(&mut forward.host);
+            held.extend(forward.hold()?);
+            ports.insert(old, forward.host);
         }
+        self.held = Arc::new(held);
         Ok(ports)
     }
 

@@ -134,6 +134,8 @@ fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
     use super::*;
 
     fn network(backend: Backend) -> Network {
@@ -150,6 +152,7 @@ mod tests {
                 card("other", "52:54:00:00:00:02"),
             ],
             forwards: vec!["8080:80".parse().unwrap()],
+            held: Arc::default(),
         }
     }
 

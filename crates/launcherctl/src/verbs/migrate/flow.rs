@@ -146,7 +146,8 @@ impl<'a> Migration<'a> {
         let proxies = Proxies::serve(source, target, uid, self.target.is_pod())?;
         let root = self.target.setup.root.as_str();
         let target_root = (!self.target.is_pod()).then_some(root);
-        let ports = self.move_ports()?;
+        // The network holds its ports until the target's QEMU listens.
+        let (ports, _network) = self.move_ports()?;
         let options = self.args.limits.to_json(target_root, &ports);
         self.source.client.migrate(&self.vmi, &options).await?;
         Ok((proxies, self.follow(stop).await?))
@@ -154,12 +155,12 @@ impl<'a> Migration<'a> {
 
     /// The source listens on the guest's forwarded ports until it ends, so the target gets others,
     /// unless it is in a pod of its own. Says which, before the migration begins.
-    fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
+    fn move_ports(&self) -> Result<(BTreeMap<u16, u16>, Option<Network>), CtlError> {
         if self.target.is_pod() {
-            return Ok(BTreeMap::new());
+            return Ok((BTreeMap::new(), None));
         }
         let Some(mut network) = Network::load(&self.source.dir)? else {
-            return Ok(BTreeMap::new());
+            return Ok((BTreeMap::new(), None));
         };
         let ports = network.use_other_ports()?;
         network.store(&self.target.dir)?;
@@ -169,7 +170,7 @@ impl<'a> Migration<'a> {
         }
         let forwards = network.forwards().iter();
         forwards.for_each(|forward| self.output.note(&forward.to_string()));
-        Ok(ports)
+        Ok((ports, Some(network)))
     }
 
     /// Takes the source's events to the migration's end.
