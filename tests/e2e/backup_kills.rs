@@ -5,10 +5,11 @@
 
 use serde_json::{Value, json};
 
-use crate::backup::{SIZE, Tracked, content, metadata, start, with};
+use crate::backup::{SIZE, TARGET, Tracked, content, metadata, start, with};
 use crate::backup_faults::next_works;
 use crate::faults::{self, Held, kill, kill_daemon};
 use crate::harness::{Pod, Stopped, Vmi, in_pod};
+use api::pod_paths::BACKUP_SOCKET;
 use api::proto::cmd::v1::BackupRequest;
 
 /// Where the launcher is held: the first two while the call that starts the backup waits.
@@ -118,6 +119,32 @@ fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() 
             next_works(&mut vm, 10 + second).await;
             vm.guest.run("echo thawed >/data/thawed; sync").await;
         }
+    });
+}
+
+#[test]
+// D-backup-5 (docs/differences.md).
+fn a_backup_that_only_libvirt_has_is_aborted_when_its_daemon_is_back() {
+    in_pod(async {
+        let mut vm = booted("unknown", SIZE, "--libvirt=auto").await;
+        let inside = |path: &str| match vm.pod.is_container() {
+            true => path.to_owned(),
+            false => vm.pod.path(path).display().to_string(),
+        };
+        let (socket, target) = (inside(BACKUP_SOCKET), inside(TARGET));
+        let xml = format!(
+            "<domainbackup mode='pull'><server transport='unix' socket='{socket}'/><disks>
+             <disk name='vda' backup='no'/>
+             <disk name='vdb' type='file'><scratch file='{target}/unknown.qcow2'/></disk>
+             </disks></domainbackup>"
+        );
+        let file = "/var/run/kubevirt-private/backup.xml";
+        std::fs::write(vm.pod.path(file), xml).unwrap();
+        vm.pod
+            .virsh(&["backup-begin", "default_unknown", &inside(file)]);
+        kill(&vm.pod.libvirt_daemons());
+        vm.pod.log_count("Aborting a backup", 1).await;
+        next_works(&mut vm, 1).await;
     });
 }
 

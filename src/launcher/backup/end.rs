@@ -43,7 +43,10 @@ impl Backup {
     pub(in crate::launcher) async fn run(self: Arc<Self>, events: Receiver<Event>) {
         tokio::spawn(self.clone().follow(events));
         self.vm.wait_for_first_read().await;
-        self.adopt().await;
+        if self.vm.snapshot().phase.is_visible() {
+            // There may be an earlier launcher's.
+            self.check().await;
+        }
         loop {
             let changed = self.changed.notified();
             if self.must_be_watched() {
@@ -55,22 +58,19 @@ impl Backup {
         }
     }
 
-    /// Adopts an earlier launcher's backup. Aborts a backup without metadata: nobody can use it,
-    /// and it would block the next one.
-    async fn adopt(self: &Arc<Self>) {
-        if !self.vm.snapshot().phase.is_visible() {
-            return;
-        }
-        if self.running().is_some() {
-            return self.check().await;
-        }
+    /// Aborts libvirt's backup if none is in progress here: nobody can use it, and it would block
+    /// the next one. A daemon that was killed when it had reported the end has such a backup.
+    async fn abort_unknown(self: &Arc<Self>) {
         let what = "looking for a backup";
-        let abort = |domain: Option<ChangeableDomain>| {
+        let this = self.clone();
+        let abort = move |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
-            if domain.is_active()?
+            let is_unknown = domain.is_active()?
                 && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
-            {
-                tracing::warn!("Aborting a backup that has no metadata");
+                // It may have been started just now.
+                && this.running().is_none();
+            if is_unknown {
+                tracing::warn!("Aborting a backup that nobody waits for");
                 domain.abort_job()?;
             }
             Ok(())
@@ -78,6 +78,9 @@ impl Backup {
         let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
         if let Err(error) = abort.await {
             tracing::warn!(reason = %os::logging::chain(&error), "Could not check whether a backup is in progress");
+            if is_busy(&error) {
+                self.recheck_later(None);
+            }
         }
     }
 
@@ -96,10 +99,10 @@ impl Backup {
         }
         let stage = self.stage();
         let Some(backup) = self.running() else {
-            if by_event.is_some() {
-                tracing::warn!("A backup that has no metadata has ended");
+            if by_event.is_none() {
+                return self.abort_unknown().await;
             }
-            return;
+            return tracing::warn!("A backup that has no metadata has ended");
         };
         if by_event.is_none() && stage == Some(Stage::Starting) {
             return;
