@@ -67,7 +67,7 @@ impl fmt::Display for Forward {
 #[derive(Debug)]
 pub(super) struct HeldPort(#[allow(dead_code)] OwnedFd);
 
-/// Checks that the ports are free, and adds one for SSH unless there is one.
+/// Holds the ports, which must be free, and one for SSH unless there is one.
 pub(super) fn with_ssh(
     mut forwards: Vec<Forward>,
 ) -> Result<(Vec<Forward>, Vec<HeldPort>), TextError> {
