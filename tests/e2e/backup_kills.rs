@@ -127,21 +127,18 @@ fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() 
 fn a_backup_that_only_libvirt_has_is_aborted_when_its_daemon_is_back() {
     in_pod(async {
         let mut vm = booted("unknown", SIZE, "--libvirt=auto").await;
-        let inside = |path: &str| match vm.pod.is_container() {
-            true => path.to_owned(),
-            false => vm.pod.path(path).display().to_string(),
-        };
-        let (socket, target) = (inside(BACKUP_SOCKET), inside(TARGET));
+        let file = "/var/run/kubevirt-private/backup.xml";
+        let own_path = |path: &str| vm.pod.own_path(path).display().to_string();
+        let [socket, target, own_file] = [BACKUP_SOCKET, TARGET, file].map(own_path);
         let xml = format!(
             "<domainbackup mode='pull'><server transport='unix' socket='{socket}'/><disks>
              <disk name='vda' backup='no'/>
              <disk name='vdb' type='file'><scratch file='{target}/unknown.qcow2'/></disk>
              </disks></domainbackup>"
         );
-        let file = "/var/run/kubevirt-private/backup.xml";
         std::fs::write(vm.pod.path(file), xml).unwrap();
         vm.pod
-            .virsh(&["backup-begin", "default_unknown", &inside(file)]);
+            .virsh(&["backup-begin", "default_unknown", &own_file]);
         kill(&vm.pod.libvirt_daemons());
         vm.pod.log_count("Aborting a backup", 1).await;
         next_works(&mut vm, 1).await;

@@ -25,11 +25,7 @@ const FAULTS: &str = "/var/run/kubevirt-private/faults";
 /// A launcher that can be held.
 pub async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
     pod.path(&format!("{FAULTS}/x"));
-    let directory = if pod.is_container() {
-        PathBuf::from(FAULTS)
-    } else {
-        pod.path(FAULTS)
-    };
+    let directory = pod.own_path(FAULTS);
     pod.set_env("VIRT_LAUNCHER_FAILPOINTS", directory.display().to_string());
     let more: &[&str] = if pod.is_container() { &[] } else { &[libvirt] };
     pod.launch(vmi, more);

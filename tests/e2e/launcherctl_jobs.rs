@@ -406,11 +406,7 @@ fn a_pod_is_backed_up_and_dumped_by_launcherctl_in_it() {
         let mut vm = Tracked::booted("in-pod", &[]).await;
         vm.write("first", 1).await;
         let then = vm.data();
-        let target = if vm.pod.is_container() {
-            TARGET.to_owned()
-        } else {
-            vm.pod.path(TARGET).display().to_string()
-        };
+        let target = vm.pod.own_path(TARGET).display().to_string();
         let output = launcherctl_in(&vm.pod, &["backup", &target, "-o", "json"]).await;
         let full: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(full["quiesceStatus"], "Succeeded");

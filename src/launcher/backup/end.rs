@@ -44,7 +44,7 @@ impl Backup {
         tokio::spawn(self.clone().follow(events));
         self.vm.wait_for_first_read().await;
         if self.vm.snapshot().phase.is_visible() {
-            // There may be an earlier launcher's.
+            // An earlier launcher may have started one.
             self.check().await;
         }
         loop {
@@ -58,8 +58,9 @@ impl Backup {
         }
     }
 
-    /// Aborts libvirt's backup if none is in progress here: nobody can use it, and it would block
-    /// the next one. A daemon that was killed when it had reported the end has such a backup.
+    /// Aborts libvirt's backup if the metadata have none in progress: nobody can use it, and it
+    /// blocks the next one. libvirt's daemon may come back with such a backup if it was killed just
+    /// after it had reported the end.
     async fn abort_unknown(self: &Arc<Self>) {
         let what = "looking for a backup";
         let this = self.clone();
@@ -67,7 +68,7 @@ impl Backup {
             let Some(domain) = domain else { return Ok(()) };
             let is_unknown = domain.is_active()?
                 && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
-                // It may have been started just now.
+                // A new one may have been started meanwhile.
                 && this.running().is_none();
             if is_unknown {
                 tracing::warn!("Aborting a backup that nobody waits for");

@@ -150,6 +150,14 @@ impl Pod {
         path
     }
 
+    /// The same path as the pod's own processes see it.
+    pub fn own_path(&self, pod_path: &str) -> PathBuf {
+        match self.is_container() {
+            true => pod_path.into(),
+            false => self.path(pod_path),
+        }
+    }
+
     /// The pod is a container, and not only a directory.
     pub fn is_container(&self) -> bool {
         self.container.is_some()

@@ -1,31 +1,18 @@
 //! VMs of which a part has died: the supervisor, the launcher, QEMU.
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use super::console::read_until;
 use super::{
     StopAll, directory, kill_process_of, laptop, nothing_runs, processes, rows, rows_until,
-    run_arguments, start_detached, supervisor,
+    run_arguments, start_detached, supervisor, typing_console,
 };
 use crate::harness::{UP, Vmi, output_of};
 use crate::launcherctl::{Laptop, done, launcherctl, refused, signal};
-
-/// `console` of the VM, with this typed.
-fn console(home: &Path, typed: &str) -> Child {
-    let mut console = launcherctl(home)
-        .args(["console", "laptop"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stdin = console.stdin.as_mut().unwrap();
-    stdin.write_all(typed.as_bytes()).unwrap();
-    console
-}
 
 #[tokio::test]
 async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
@@ -40,7 +27,7 @@ async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
             .contains("laptop: the VM has no supervisor: its supervisor was killed; ")
     );
     // Its console is QEMU's own now.
-    let mut verb = console(&home, "echo typed-$((1+1))\n");
+    let mut verb = typing_console(&home, "echo typed-$((1+1))\n");
     read_until(verb.stdout.as_mut().unwrap(), "typed-2");
     signal(verb.id(), "TERM");
     verb.wait().unwrap();
@@ -240,7 +227,7 @@ async fn a_guest_that_ends_itself_with_an_image_leaves_word_of_it() {
     let file = far.path().to_str().unwrap();
     done(&home, &["addvolume", "far", "--file", file]).await;
     std::fs::remove_file(&far).unwrap();
-    let console = console(&home, "poweroff -f\n");
+    let console = typing_console(&home, "poweroff -f\n");
     console.wait_with_output().unwrap();
     rows_until(&laptop, |rows| rows[0]["state"] == "Failed").await;
     let status = done(&home, &["status"]).await;

@@ -7,7 +7,7 @@ mod stop;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -229,19 +229,22 @@ async fn shows_two_terminals_the_same(root: &Path) {
     assert_eq!(second.run("echo two").await, "two");
 }
 
-/// The verb console without a terminal types what it reads, and prints what the guest writes.
-async fn types_what_the_verb_reads(home: &Path) {
-    let mut verb = launcherctl(home)
+/// The verb console, which has been given this to type.
+fn typing_console(home: &Path, typed: &str) -> Child {
+    let mut console = launcherctl(home)
         .args(["console", "laptop"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    verb.stdin
-        .as_mut()
-        .unwrap()
-        .write_all(b"echo $((40+2))\n")
-        .unwrap();
+    let stdin = console.stdin.as_mut().unwrap();
+    stdin.write_all(typed.as_bytes()).unwrap();
+    console
+}
+
+/// The verb console without a terminal types what it reads, and prints what the guest writes.
+async fn types_what_the_verb_reads(home: &Path) {
+    let mut verb = typing_console(home, "echo $((40+2))\n");
     read_until(verb.stdout.as_mut().unwrap(), "\n42");
     signal(verb.id(), "TERM");
     assert!(verb.wait().unwrap().success());

@@ -65,7 +65,9 @@ impl fmt::Display for Forward {
 /// A TCP port that no other program gets when it asks for any free one. QEMU and passt can still
 /// listen on it, as this socket does not.
 #[derive(Debug)]
-pub(super) struct HeldPort(#[allow(dead_code)] OwnedFd);
+pub(super) struct HeldPort {
+    _socket: OwnedFd,
+}
 
 /// Holds the ports, which must be free, and one for SSH unless there is one.
 pub(super) fn with_ssh(
@@ -142,8 +144,7 @@ impl Forward {
         (self.protocol, self.host) == (other.protocol, other.host) && shares_address
     }
 
-    /// Checks that the port is free and holds it, which UDP has no way for. Port 0 becomes any
-    /// free one.
+    /// Holds the port, or takes any free one for port 0. A UDP port cannot be held: it is free now.
     pub(super) fn hold(&mut self) -> Result<Option<HeldPort>, TextError> {
         let address = self.listen_address();
         let held = match self.protocol {
@@ -171,7 +172,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<(HeldPort, SocketAddr)> {
     sockopt::set_socket_reuseaddr(&bound, true)?;
     bind(&bound, &address)?;
     let address = getsockname(&bound)?.try_into()?;
-    Ok((HeldPort(bound), address))
+    Ok((HeldPort { _socket: bound }, address))
 }
 
 #[cfg(test)]

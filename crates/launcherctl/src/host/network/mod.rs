@@ -66,7 +66,7 @@ impl Network {
     /// Turns the manifest's interfaces into those of a network binding plugin; `None` without
     /// interfaces. Also returns notes for the user.
     ///
-    /// Until it is dropped, no other program is given its ports as free ones.
+    /// Its ports are held until it is dropped.
     ///
     /// # Errors
     /// A port is in use, or passt is missing.

@@ -52,8 +52,7 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     Some([front, &xml, end, back].concat())
 }
 
-/// The slots that the domain gives to no device, on whatever bus. A sidecar may have given some
-/// away.
+/// The slots that no device of the domain has, on any bus: a sidecar may have added devices.
 fn free_slots(domain: &str) -> Vec<usize> {
     let domain = domain.to_ascii_lowercase();
     let is_free = |slot: &usize| {
