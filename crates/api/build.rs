@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 12] = [
     "../../proto/cmd.proto",
     "../../proto/cmd_info.proto",
     "../../proto/notify.proto",
@@ -14,7 +14,6 @@ const FILES: [&str; 13] = [
     "../../proto/hooks_plugins.proto",
     "../../proto/preview.proto",
     "../../proto/inspect.proto",
-    "../../proto/upgrade.proto",
     "../../proto/nbd.proto",
 ];
 

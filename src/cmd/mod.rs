@@ -13,7 +13,6 @@ mod service;
 mod stable_text;
 #[cfg(test)]
 mod tests;
-mod upgrade;
 mod vm_stats;
 
 use std::sync::Arc;
@@ -30,7 +29,6 @@ use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::inspect::v1::inspect_server::InspectServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
-use api::proto::upgrade::v1::upgrade_server::UpgradeServer;
 pub use door::CallError;
 use door::Door;
 
@@ -75,16 +73,12 @@ pub async fn serve(
         metrics,
         stopping,
     };
-    let upgrade = upgrade::Service {
-        launcher: launcher.clone(),
-    };
     let cmd = service::Service { launcher, door };
     let services = Server::builder()
         .add_service(CmdInfoServer::new(info::Info))
         .add_service(CmdServer::new(cmd).max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(PreviewServer::new(preview).max_decoding_message_size(MAX_REQUEST_BYTES))
-        .add_service(InspectServer::new(inspect))
-        .add_service(UpgradeServer::new(upgrade));
+        .add_service(InspectServer::new(inspect));
     let stop = async {
         stop.await;
         stop_streams.send_replace(true);

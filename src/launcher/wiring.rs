@@ -14,7 +14,6 @@ use super::backup::Backup;
 use super::config::LauncherConfig;
 use super::guest_agent::GuestAgent;
 use super::guest_agent::clock::GuestClock;
-use super::hand_over::HandOver;
 use super::inspect::Inspection;
 use super::known_plugins::KnownPlugins;
 use super::libvirt_domain::LibvirtDomain;
@@ -73,8 +72,6 @@ pub struct Launcher {
     /// Finishes a migration from another node.
     pub finalization: Finalization,
     pub inspection: Inspection,
-    /// Hands over to another executable.
-    pub hand_over: HandOver,
     pub(super) libvirt: Arc<LibvirtDomain>,
     pub(super) vm: Arc<Vm>,
     config: Arc<LauncherConfig>,
@@ -175,7 +172,6 @@ impl Launcher {
                 handles.last_start,
                 handles.sidecars.current_call().clone(),
             ),
-            hand_over: HandOver::new(vm.clone(), handles.notifier.clone()),
             libvirt,
             vm,
             config,

@@ -63,11 +63,6 @@ impl CommandSocket {
         Ok(())
     }
 
-    /// Whether the monitor keeps it for the next launcher.
-    pub fn is_monitors(&self) -> bool {
-        self.is_monitors
-    }
-
     /// Removes the socket, by which virt-handler knows that this launcher has ended.
     pub fn remove(&self) {
         drop(std::fs::remove_file(&self.ready));

@@ -47,7 +47,6 @@ use tokio::runtime::{Builder, Runtime};
 use environment::Environment;
 use os::{lines, logging};
 use pod::LauncherFlags;
-use start::Outcome;
 
 /// Exit status (exit code) of a launcher that cannot go on; the reference's panics use it too.
 pub const FAILED: u8 = 2;
@@ -80,19 +79,16 @@ fn run_to_end(config: LauncherFlags) -> u8 {
             follow(libvirt_log, &runtime);
             let result = runtime.block_on(async {
                 let result = start::live(config, environment).await;
-                if !matches!(result, Ok(Outcome::HandedOver)) {
-                    orphans::kill_children().await;
-                }
+                orphans::kill_children().await;
                 result
             });
             // A call that hangs in libvirt must not keep the pod.
             std::mem::forget(runtime);
             match result {
-                Ok(Outcome::Ended) => {
+                Ok(()) => {
                     tracing::info!("Exiting...");
                     0
                 }
-                Ok(Outcome::HandedOver) => pod::restart::HANDED_OVER,
                 Err(error) => fail(&error),
             }
         }

@@ -5,7 +5,6 @@
 //!               └► sidecars ─────────────┴► serving ─► ready ─► (STANDALONE_VMI) ─► a domain ─► QEMU ─► stop
 //! ```
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,11 +33,6 @@ use libvirt::Connection;
 use os::signals::EndSignals;
 use pod::LauncherFlags;
 
-/// Limit for answering calls in progress before another launcher takes over: virt-handler waits 20
-/// s for most.
-const HAND_OVER_CALLS_TIMEOUT: Duration = Duration::from_secs(25);
-/// Limit for background work to finish before another launcher takes over.
-const QUIESCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit for answering calls in progress at the end.
 const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -47,10 +41,7 @@ const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 /// The launcher cannot go on. The daemons end with this process.
 // D-start-3 (docs/differences.md).
-pub async fn live(
-    mut config: LauncherFlags,
-    environment: Environment,
-) -> Result<Outcome, StartError> {
+pub async fn live(mut config: LauncherFlags, environment: Environment) -> Result<(), StartError> {
     let timeline = Timeline::begin();
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
@@ -79,26 +70,12 @@ pub async fn live(
         pod = Pod::start(&config, &environment, timeline) => pod?,
         name = signals.next() => {
             tracing::info!("Received signal {name}");
-            return Ok(Outcome::Ended);
+            return Ok(());
         }
     };
-    let executable = tokio::select! {
-        result = pod.run(&config, standalone, &mut signals) => {
-            pod.end().await;
-            return result.map(|()| Outcome::Ended);
-        }
-        executable = pod.launcher.hand_over.requested() => executable,
-    };
-    pod.hand_over(&config, &executable).await?;
-    Ok(Outcome::HandedOver)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The pod ends.
-    Ended,
-    /// Another executable takes over the guest.
-    HandedOver,
+    let result = pod.run(&config, standalone, &mut signals).await;
+    pod.end().await;
+    result
 }
 
 /// What runs from start to end.
@@ -167,9 +144,6 @@ impl Pod {
         )?;
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
-        if socket.is_monitors() {
-            launcher.hand_over.allow();
-        }
         socket.publish()?;
         tracing::info!("Marked as ready");
         timeline.mark(Step::Ready);
@@ -182,23 +156,6 @@ impl Pod {
             server,
             helpers,
         })
-    }
-
-    /// Leaves everything running to the next launcher: new calls wait in the socket's queue, calls
-    /// in progress are answered.
-    async fn hand_over(self, config: &LauncherFlags, executable: &Path) -> Result<(), StartError> {
-        tracing::info!("Handing over to {}", executable.display());
-        let mut this = std::mem::ManuallyDrop::new(self);
-        let (unused, _) = oneshot::channel();
-        let _ = std::mem::replace(&mut this.stop_serving, unused).send(());
-        if timeout(HAND_OVER_CALLS_TIMEOUT, &mut this.server)
-            .await
-            .is_err()
-        {
-            tracing::warn!("Calls in progress are not answered");
-        }
-        this.launcher.hand_over.quiesce(QUIESCE_TIMEOUT).await;
-        pod::restart::request_upgrade(&config.root, executable).map_err(StartError::Upgrade)
     }
 
     /// Ends what `start` has started, last to first.

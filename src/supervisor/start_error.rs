@@ -49,9 +49,6 @@ pub enum StartError {
     /// The VMI of `STANDALONE_VMI` cannot be started.
     #[error("Failed to sync VMI, quitting")]
     StandaloneSync(#[source] CallError),
-    /// The monitor cannot be told which executable takes over.
-    #[error("cannot note which executable takes over")]
-    Upgrade(#[source] io::Error),
     /// virt-handler gave up the migration to this pod before the domain arrived.
     #[error("received early exit signal")]
     MigrationGivenUp,

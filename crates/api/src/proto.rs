@@ -33,13 +33,6 @@ pub mod inspect {
     }
 }
 
-/// `launcher.upgrade`: launcherctl replaces a launcher's executable.
-pub mod upgrade {
-    pub mod v1 {
-        tonic::include_proto!("launcher.upgrade.v1");
-    }
-}
-
 /// `kubevirt.nbd`: the launcher serves the disks of a backup.
 pub mod nbd {
     tonic::include_proto!("kubevirt.nbd");

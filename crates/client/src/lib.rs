@@ -36,8 +36,6 @@ use api::proto::inspect::v1::{
 };
 use api::proto::preview::v1::PlanRequest;
 use api::proto::preview::v1::preview_client::PreviewClient;
-use api::proto::upgrade::v1::upgrade_client::UpgradeClient;
-use api::proto::upgrade::v1::{HandOverRequest, HandOverResponse};
 use api::{Action, STILL_IN_PROGRESS};
 use domain::Domain;
 use domain::stats::DomainStats;
@@ -315,22 +313,6 @@ impl Client {
         accepted(call, answer.response.unwrap_or_default())?;
         serde_json::from_str(&answer.domain_stats)
             .map_err(|source| CallError::Answer { call, source })
-    }
-
-    /// Lets another executable take over.
-    ///
-    /// # Errors
-    /// The launcher refuses or lacks this call (KubeVirt's does).
-    pub async fn hand_over(&self, executable: &Path) -> Result<(), CallError> {
-        let call = "HandOver";
-        let request = HandOverRequest {
-            executable: executable.to_string_lossy().into_owned(),
-        };
-        let answer = UpgradeClient::new(self.channel.clone())
-            .hand_over(with_timeout(request, CHANGE_TIMEOUT))
-            .await;
-        let HandOverResponse { success, message } = message(call, answer)?;
-        accepted(call, Response { success, message })
     }
 
     /// The launcher's metrics, as OpenMetrics text.

@@ -594,7 +594,7 @@ fn emulated(facts: &Facts) -> Option<Problem> {
 fn launcher_restarted(facts: &Facts) -> Option<Problem> {
     facts.launcher.is_adopted.then(|| {
         Problem::new(
-            "the launcher was restarted or replaced",
+            "the launcher was restarted",
             "an earlier one has started the guest, which has run on",
             "launcherctl debug{vm} has the logs",
         )

@@ -149,7 +149,6 @@ pub fn asked(call: &str) -> &'static str {
         }
         "Exec" => "guest exec has failed",
         "GuestPing" => "the guest agent does not answer",
-        "HandOver" => "the launcher does not hand over",
         "Timeline" => "the timeline cannot be read",
         "Metrics" => "the metrics cannot be read",
         "Debug" => "the launcher's state cannot be read",

@@ -5,19 +5,13 @@
 //! while there is none, calls wait in the socket's queue. A launcher that serves tells the monitor
 //! by SIGUSR1.
 
-use std::ffi::OsString;
 use std::io::{self, stdin};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::net::{listen, sockopt};
 use rustix::process::{Signal, getppid, kill_process};
-
-use super::Root;
-use api::pod_paths::LAUNCHER_UPGRADE;
-use os::small_file;
 
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
@@ -58,33 +52,6 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
     Some(listener)
 }
 
-/// Exit status of a launcher that has handed over: the monitor starts the executable of
-/// [`take_upgrade`].
-pub const HANDED_OVER: u8 = 80;
-
-/// Longest path of an executable: PATH_MAX.
-const MAX_EXECUTABLE_BYTES: u64 = 4096;
-
-/// Notes which executable takes over.
-///
-/// # Errors
-/// If that cannot be written.
-pub fn request_upgrade(root: &Root, executable: &Path) -> io::Result<()> {
-    let file = root.path(LAUNCHER_UPGRADE);
-    small_file::replace(&file, executable.as_os_str().as_bytes())
-}
-
-/// Which executable takes over, once.
-///
-/// # Errors
-/// If none was noted.
-pub fn take_upgrade(root: &Root) -> io::Result<PathBuf> {
-    let file = root.path(LAUNCHER_UPGRADE);
-    let path = small_file::read(&file, MAX_EXECUTABLE_BYTES)?;
-    std::fs::remove_file(&file)?;
-    Ok(PathBuf::from(OsString::from_vec(path)))
-}
-
 /// Tells the monitor that this launcher serves.
 ///
 /// # Errors
@@ -98,16 +65,6 @@ pub fn report_ready() -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn an_upgrade_is_taken_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = Root::new(dir.path());
-        std::fs::create_dir_all(root.path(LAUNCHER_UPGRADE).parent().unwrap()).unwrap();
-        request_upgrade(&root, Path::new("/usr/bin/new")).unwrap();
-        assert_eq!(take_upgrade(&root).unwrap(), Path::new("/usr/bin/new"));
-        assert!(take_upgrade(&root).is_err());
-    }
 
     #[test]
     fn sockets_of_an_earlier_pod_are_replaced() {

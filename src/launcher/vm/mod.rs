@@ -197,11 +197,6 @@ impl Vm {
         }
     }
 
-    /// Waits until no change that has the turn is in progress.
-    pub async fn changes_ended(&self) {
-        drop(self.turns.next().await);
-    }
-
     /// Whether and how a request may run now.
     ///
     /// # Errors

@@ -128,8 +128,6 @@ pub const QEMU_DIRS: [&str; 7] = [
 
 /// FIFO for SeaBIOS's debug output.
 pub const SEABIOS_PIPE: &str = private!("/QEMUSeaBiosDebugPipe");
-/// Not in KubeVirt: to which executable a launcher has handed over, for the monitor.
-pub const LAUNCHER_UPGRADE: &str = private!("/launcher-upgrade");
 /// Not in KubeVirt: locked by the launcher, so that only one runs below a root.
 pub const LAUNCHER_LOCK: &str = private!("/launcher.lock");
 /// Not in KubeVirt: root of libvirt's embedded driver.

@@ -376,7 +376,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| facts.launcher.is_adopted = true),
-            "the launcher was restarted or replaced: an earlier one has started the guest, which has run on; launcherctl debug web has the logs",
+            "the launcher was restarted: an earlier one has started the guest, which has run on; launcherctl debug web has the logs",
         ),
         (
             with(|facts| {

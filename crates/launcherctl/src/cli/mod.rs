@@ -181,11 +181,6 @@ enum LauncherVerb {
     Timeline(VmArgs),
     /// List the launcher's hook sidecars, and what each did last
     Hooks(verbs::hooks::HooksArgs),
-    /// Replace the executable of a running launcher; the guest runs on
-    ///
-    /// The launcher has to run under virt-launcher-monitor --restart-launcher, an option that is
-    /// given when the VM is started: a launcher of run, or of a pod without it, cannot be upgraded.
-    Upgrade(verbs::upgrade::UpgradeArgs),
     /// Force the guest off by virt-handler's call; stop --force also stops the launcher
     #[command(alias = "destroy")]
     Kill(VmArgs),
@@ -357,7 +352,6 @@ fn launcher(verb: &LauncherVerb, format: Format) -> Result<ExitCode, CtlError> {
         LauncherVerb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
         LauncherVerb::Timeline(args) => block_on(verbs::timeline::timeline(&args.target(), format)),
         LauncherVerb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
-        LauncherVerb::Upgrade(args) => block_on(verbs::upgrade::upgrade(args, format)),
         LauncherVerb::Kill(args) => {
             block_on(verbs::lifecycle::act(Action::Kill, &args.target(), format))
         }
@@ -446,7 +440,6 @@ mod tests {
             "screenshot",
             "memory-dump",
             "backup",
-            "upgrade",
             "addvolume",
             "removevolume",
             "hooks",
@@ -525,7 +518,7 @@ mod tests {
             .get_subcommands()
             .map(clap::Command::get_name)
             .collect();
-        assert_eq!(names.len(), 8);
+        assert_eq!(names.len(), 7);
         for name in names {
             assert!(
                 command.find_subcommand(name).unwrap().is_hide_set(),

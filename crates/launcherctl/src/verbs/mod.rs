@@ -26,7 +26,6 @@ pub mod status;
 pub mod stop;
 pub mod target;
 pub mod timeline;
-pub mod upgrade;
 pub mod vnc;
 pub mod volume_table;
 pub mod volumes;

@@ -37,7 +37,7 @@ fn missing_start(timeline: &TimelineResponse, domain: Option<&Domain>) -> Option
     Some(if has_arrived(domain) {
         "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher"
     } else {
-        "this launcher took over from the one that started the guest (an upgrade, say): the steps of its start ended with that one"
+        "this launcher took over from the one that started the guest: the steps of its start ended with that one"
     })
 }
 
@@ -138,7 +138,7 @@ the domain's steps are those of attempt 2";
             "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}}));
         assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
         let adopted = crate::json::domain(json!({"Status": {"Status": "Running"}}));
-        assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("upgrade")));
+        assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("took over")));
         assert_eq!((note(1, Some(&arrived)), note(0, None)), (None, None));
     }
 

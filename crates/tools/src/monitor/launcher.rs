@@ -3,8 +3,6 @@
 //!
 //! ```text
 //!   start ─► running ──exit──► its exit code
-//!     ▲         │ has handed over: the new executable, and the old one again if that does not serve
-//!     ├─────────┤
 //!     ▲         │ killed
 //!     └─────────┴── the third time in a minute ──► 255
 //! ```
@@ -24,24 +22,17 @@ use super::options::Options;
 use super::{MonitorError, reap};
 use os::process::MALLOC_WITHOUT_CACHES;
 use os::signals::SignalQueue;
-use pod::Root;
-use pod::restart::HANDED_OVER;
 
 /// The monitor's exit code if a signal (SIGKILL) killed the launcher, as in the reference.
 const KILLED_BY_SIGNAL: u8 = 255;
 /// Deaths within [`DEATHS_WINDOW`] after which the launcher is not restarted.
 const MAX_DEATHS: usize = 3;
-/// Limit for a new executable to serve; then the previous one is started again.
-const SERVE_TIMEOUT: Duration = Duration::from_secs(30);
 const DEATHS_WINDOW: Duration = Duration::from_secs(60);
 
 /// The launcher across restarts.
 // D-sup-16 (docs/differences.md).
 pub struct Launcher<'a> {
     program: PathBuf,
-    /// The executable before an upgrade, kept until the new one serves.
-    previous: Option<PathBuf>,
-    root: Root,
     arguments: Vec<OsString>,
     signals: &'a SignalQueue,
     /// Set with `--restart-launcher`.
@@ -49,16 +40,6 @@ pub struct Launcher<'a> {
     deaths: Deaths,
     /// Whether a signal has asked it to end.
     end_requested: bool,
-}
-
-/// How a process of the launcher has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Exited(u8),
-    /// Killed by a signal, or restarted and failed before it served.
-    Died,
-    /// Another executable takes over.
-    HandedOver,
 }
 
 impl<'a> Launcher<'a> {
@@ -80,8 +61,6 @@ impl<'a> Launcher<'a> {
         });
         Ok(Self {
             program: program(),
-            previous: None,
-            root: options.root.clone(),
             arguments,
             signals,
             socket: socket.transpose()?.map(OwnedFd::from),
@@ -97,85 +76,41 @@ impl<'a> Launcher<'a> {
     pub fn run(&mut self) -> Result<u8, MonitorError> {
         let mut is_first = true;
         loop {
-            let (end, has_served) = match self.run_once(is_first) {
-                Err(error) if self.previous.is_some() => {
-                    tracing::error!(reason = %os::logging::chain(&error), "The new virt-launcher does not start");
-                    (End::Died, false)
-                }
-                result => result?,
-            };
+            if let Some(status) = self.run_once(is_first)? {
+                return Ok(status);
+            }
             is_first = false;
-            let previous = self.previous.take();
-            match end {
-                End::Exited(status) => return Ok(status),
-                End::HandedOver => self.upgrade(),
-                End::Died => {
-                    if let Some(previous) = previous.filter(|_| !has_served) {
-                        tracing::error!(
-                            "{} did not come up; going back to {}",
-                            self.program.display(),
-                            previous.display()
-                        );
-                        self.program = previous;
-                    } else if self.socket.is_none() {
-                        return Ok(KILLED_BY_SIGNAL);
-                    } else if self.deaths.are_too_many(Instant::now()) {
-                        tracing::error!(
-                            "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
-                            DEATHS_WINDOW.as_secs()
-                        );
-                        return Ok(KILLED_BY_SIGNAL);
-                    } else {
-                        tracing::warn!("virt-launcher has died; starting it again");
-                    }
-                }
+            if self.socket.is_none() {
+                return Ok(KILLED_BY_SIGNAL);
             }
+            if self.deaths.are_too_many(Instant::now()) {
+                tracing::error!(
+                    "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
+                    DEATHS_WINDOW.as_secs()
+                );
+                return Ok(KILLED_BY_SIGNAL);
+            }
+            tracing::warn!("virt-launcher has died; starting it again");
         }
     }
 
-    /// The launcher has handed over: starts its successor next, which must serve in time.
-    fn upgrade(&mut self) {
-        match pod::restart::take_upgrade(&self.root) {
-            Ok(program) => {
-                tracing::info!("virt-launcher has handed over to {}", program.display());
-                self.previous = Some(std::mem::replace(&mut self.program, program));
-            }
-            Err(error) => {
-                tracing::error!(reason = %error, "It is not known which executable takes over; starting the same");
-            }
-        }
-    }
-
-    /// Runs one process to its end. Returns whether it has served; a successor must do so in time.
-    fn run_once(&mut self, is_first: bool) -> Result<(End, bool), MonitorError> {
+    /// Runs one process to its end. Returns its exit code, or `None` if it has died.
+    fn run_once(&mut self, is_first: bool) -> Result<Option<u8>, MonitorError> {
         let child = Pid::from_child(&self.spawn()?);
         // The first process has no guest yet, so a signal may end it at any time.
         let mut takes_signals = is_first;
-        let serve_by = self.previous.is_some().then(|| {
-            let now = Instant::now();
-            now.checked_add(SERVE_TIMEOUT).unwrap_or(now)
-        });
         let mut is_asked = false;
         loop {
-            let must_serve = serve_by.filter(|_| !takes_signals);
-            match self
-                .signals
-                .next(must_serve)
-                .map_err(MonitorError::Signals)?
-            {
+            match self.signals.next(None).map_err(MonitorError::Signals)? {
                 Some(Signal::SIGCHLD) => {
                     let ended = reap();
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
-                        return Ok((end(status.exit_status(), takes_signals), takes_signals));
+                        return Ok(exit_code(status.exit_status(), takes_signals));
                     }
                 }
                 Some(Signal::SIGUSR1) => takes_signals = true,
                 Some(_) => self.end_requested = true,
-                None if must_serve.is_some_and(|deadline| Instant::now() >= deadline) => {
-                    // It may have exited just now.
-                    let _ = kill_process(child, rustix::process::Signal::KILL);
-                }
                 None => {}
             }
             if takes_signals && self.end_requested && !is_asked {
@@ -213,13 +148,11 @@ fn ask_to_end(launcher: Pid) {
     }
 }
 
-/// What the launcher's exit code (`exit_status`) means; it is `None` after a death by a signal.
-fn end(exit_status: Option<i32>, has_served: bool) -> End {
-    match exit_status.and_then(|code| u8::try_from(code).ok()) {
-        Some(HANDED_OVER) if has_served => End::HandedOver,
-        Some(code) if has_served || code == 0 => End::Exited(code),
-        _ => End::Died,
-    }
+/// The launcher's exit code (`exit_status`). It is `None` after a death: by a signal, or of a
+/// restarted launcher that has failed before it served.
+fn exit_code(exit_status: Option<i32>, has_served: bool) -> Option<u8> {
+    let code = u8::try_from(exit_status?).ok()?;
+    (has_served || code == 0).then_some(code)
 }
 
 /// The launcher beside this program's executable.
@@ -260,10 +193,9 @@ mod tests {
 
     #[test]
     fn a_status_counts_once_the_launcher_has_served() {
-        assert_eq!(end(Some(2), true), End::Exited(2));
-        assert_eq!(end(Some(2), false), End::Died);
-        assert_eq!(end(Some(0), false), End::Exited(0));
-        assert_eq!(end(Some(80), true), End::HandedOver);
-        assert_eq!(end(None, true), End::Died);
+        assert_eq!(exit_code(Some(2), true), Some(2));
+        assert_eq!(exit_code(Some(2), false), None);
+        assert_eq!(exit_code(Some(0), false), Some(0));
+        assert_eq!(exit_code(None, true), None);
     }
 }
