@@ -210,8 +210,8 @@ impl Backend {
         self.daemon.is_some()
     }
 
-    /// Waits for libvirt and connects. A daemon that accepts no client within `limit` is killed and
-    /// restarted.
+    /// Waits for libvirt and connects. A daemon that accepts no client within `limit`, or has no
+    /// socket, is killed and restarted.
     ///
     /// # Errors
     /// The daemon does not start, or libvirt refuses the connection.
@@ -232,12 +232,7 @@ impl Backend {
     // D-sup-3 (docs/differences.md).
     async fn reach(&self, daemon: &Daemon, limit: Duration) -> Result<Connection, BackendError> {
         let attempt = |socket: PathBuf| async move {
-            let opened = timeout(limit, open(self.layout.uri(&socket))).await;
-            let connection = opened.unwrap_or_else(|_| {
-                Err(BackendError::TimedOut {
-                    socket: socket.clone(),
-                })
-            })?;
+            let connection = open(self.layout.uri(&socket)).await?;
             if let Err(error) = connection.keep_alive(KEEPALIVE_SECONDS, KEEPALIVE_COUNT) {
                 tracing::warn!(reason = %error, "A daemon that hangs will not be noticed");
             }
@@ -250,9 +245,12 @@ impl Backend {
             }
             Ok(connection)
         };
-        daemon
-            .reach(&self.layout.socket_dir(), &SOCKETS, attempt)
-            .await
+        let dir = self.layout.socket_dir();
+        let reached = timeout(limit, daemon.reach(&dir, &SOCKETS, attempt)).await;
+        reached.unwrap_or_else(|_| {
+            let socket = self.layout.socket();
+            Err(BackendError::TimedOut { socket })
+        })
     }
 
     /// Removes the sockets of a killed daemon. The next daemon reports those that cannot be
@@ -412,6 +410,32 @@ mod tests {
 
     fn only(there: &'static str) -> impl Fn(&Path) -> bool {
         move |path| path == Path::new(there)
+    }
+
+    #[tokio::test]
+    // D-sup-3 (docs/differences.md).
+    async fn a_daemon_without_a_socket_is_not_awaited_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(Root::new(dir.path()), Mode::System);
+        std::fs::create_dir_all(layout.socket_dir()).unwrap();
+        let daemon = Daemon::start(Program {
+            name: "daemon",
+            path: "/bin/sleep".into(),
+            args: vec!["600".into()],
+            env: Vec::new(),
+            mounts: Vec::new(),
+            restart_delay: RESTART_DELAY,
+        });
+        let backend = Backend {
+            layout,
+            daemon: Some(daemon.unwrap()),
+            log_daemon: None,
+        };
+        let daemon = backend.daemon.as_ref().unwrap();
+        let limit = Duration::from_millis(50);
+        let reached = timeout(CONNECT_TIMEOUT, backend.reach(daemon, limit)).await;
+        assert!(matches!(reached, Ok(Err(BackendError::TimedOut { .. }))));
+        backend.stop().await;
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 use api::proto::cmd::v1::GuestPingRequest;
 
 use crate::guest_agent::end_agent;
-use crate::harness::{Event, Pod, Vmi, in_pod};
+use crate::harness::{Event, Pod, Stopped, Vmi, in_pod};
 use crate::monitor::launcher;
 
 /// A booted guest below a monitor that restarts its launcher.
@@ -135,6 +135,23 @@ fn after_three_deaths_in_a_minute_the_pod_ends() {
         assert_eq!(pod.exit_code().await, 255);
         pod.log_has("virt-launcher has died 3 times in 60 s; giving up")
             .await;
+        assert!(pod.guests().is_empty());
+    });
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
+    in_pod(async {
+        let (mut pod, _, _) = booted("silent", &["--libvirt=auto"]).await;
+        // The next launcher waits for it.
+        let _daemon = Stopped::now(pod.libvirt_daemons());
+        kill_launcher(&pod);
+        pod.log_count("Hypervisor set to", 2).await;
+        let _launcher = Stopped::now(vec![launcher(&pod)]);
+        pod.signal("TERM");
+        assert_eq!(pod.exit_code().await, 255, "{}", pod.log_tail());
+        pod.log_has("Killing QEMU gracefully.").await;
         assert!(pod.guests().is_empty());
     });
 }

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   start ─► running ──exit──► its exit code
-//!     ▲         │ killed
-//!     └─────────┴── the third time in a minute ──► 255
+//!     ▲         │ killed, or started again and not serving in 25 s
+//!     └─────────┴── the third time in a minute, or asked to end ──► 255
 //! ```
 //! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: an
-//! earlier one would end the launcher but not the guest.
+//! earlier one would end the launcher but not the guest. If it dies before, the monitor ends QEMU.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -28,6 +28,11 @@ const KILLED_BY_SIGNAL: u8 = 255;
 /// Deaths within [`DEATHS_WINDOW`] after which the launcher is not restarted.
 const MAX_DEATHS: usize = 3;
 const DEATHS_WINDOW: Duration = Duration::from_secs(60);
+/// Limit for a launcher that was started again to serve. It replaces a daemon that hangs after
+/// 15 s, and [`MAX_DEATHS`] fit into [`DEATHS_WINDOW`].
+const SERVE_TIMEOUT: Duration = Duration::from_secs(25);
+/// Limit for a killed launcher to be gone: the kernel may hold it in a call of a file system.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The launcher across restarts.
 // D-sup-16 (docs/differences.md).
@@ -40,6 +45,9 @@ pub struct Launcher<'a> {
     deaths: Deaths,
     /// Whether a signal has asked it to end.
     end_requested: bool,
+    /// Whether a signal ends the launcher in order: it serves, or is the first one, which has no
+    /// guest yet.
+    takes_signals: bool,
 }
 
 impl<'a> Launcher<'a> {
@@ -66,6 +74,7 @@ impl<'a> Launcher<'a> {
             socket: socket.transpose()?.map(OwnedFd::from),
             deaths: Deaths::default(),
             end_requested: false,
+            takes_signals: true,
         })
     }
 
@@ -74,13 +83,12 @@ impl<'a> Launcher<'a> {
     /// # Errors
     /// It cannot be started, or signals cannot be received.
     pub fn run(&mut self) -> Result<u8, MonitorError> {
-        let mut is_first = true;
         loop {
-            if let Some(status) = self.run_once(is_first)? {
+            if let Some(status) = self.run_once()? {
                 return Ok(status);
             }
-            is_first = false;
-            if self.socket.is_none() {
+            let gives_up = self.end_requested && !self.takes_signals;
+            if self.socket.is_none() || gives_up {
                 return Ok(KILLED_BY_SIGNAL);
             }
             if self.deaths.are_too_many(Instant::now()) {
@@ -91,29 +99,38 @@ impl<'a> Launcher<'a> {
                 return Ok(KILLED_BY_SIGNAL);
             }
             tracing::warn!("virt-launcher has died; starting it again");
+            self.takes_signals = false;
         }
     }
 
     /// Runs one process to its end. Returns its exit code, or `None` if it has died.
-    fn run_once(&mut self, is_first: bool) -> Result<Option<u8>, MonitorError> {
+    fn run_once(&mut self) -> Result<Option<u8>, MonitorError> {
         let child = Pid::from_child(&self.spawn()?);
-        // The first process has no guest yet, so a signal may end it at any time.
-        let mut takes_signals = is_first;
-        let mut is_asked = false;
+        let mut deadline = os::time::deadline(SERVE_TIMEOUT).into_std();
+        let (mut is_asked, mut is_killed) = (false, false);
         loop {
-            match self.signals.next(None).map_err(MonitorError::Signals)? {
+            let must_serve = Some(deadline).filter(|_| !self.takes_signals);
+            let signal = self.signals.next(must_serve);
+            match signal.map_err(MonitorError::Signals)? {
                 Some(Signal::SIGCHLD) => {
                     let ended = reap();
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
-                        return Ok(exit_code(status.exit_status(), takes_signals));
+                        return Ok(exit_code(status.exit_status(), self.takes_signals));
                     }
                 }
-                Some(Signal::SIGUSR1) => takes_signals = true,
+                Some(Signal::SIGUSR1) => self.takes_signals = true,
                 Some(_) => self.end_requested = true,
-                None => {}
+                None if is_killed => return Ok(None),
+                None => {
+                    tracing::error!("virt-launcher does not come up; it is killed");
+                    // It may have exited just now.
+                    let _ = kill_process(child, rustix::process::Signal::KILL);
+                    is_killed = true;
+                    deadline = os::time::deadline(KILL_TIMEOUT).into_std();
+                }
             }
-            if takes_signals && self.end_requested && !is_asked {
+            if self.takes_signals && self.end_requested && !is_asked {
                 ask_to_end(child);
                 is_asked = true;
             }
@@ -179,6 +196,7 @@ impl Deaths {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -189,6 +207,15 @@ mod tests {
         assert!(!deaths.are_too_many(at(0)) && !deaths.are_too_many(at(30)));
         assert!(!deaths.are_too_many(at(60)), "the first one is over");
         assert!(deaths.are_too_many(at(89)));
+    }
+
+    #[test]
+    fn launchers_that_do_not_come_up_are_not_started_for_ever() {
+        let mut deaths = Deaths::default();
+        let begin = Instant::now();
+        let times = u32::try_from(MAX_DEATHS).unwrap();
+        let died = |time| begin + (SERVE_TIMEOUT + KILL_TIMEOUT) * time;
+        assert!((0..times).any(|time| deaths.are_too_many(died(time))));
     }
 
     #[test]
