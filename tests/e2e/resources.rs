@@ -136,6 +136,24 @@ fn host_cpus() -> Vec<u32> {
     all.filter(|cpu| allowed.is_set(*cpu as usize)).collect()
 }
 
+/// A sync's options for dedicated CPUs: the node has these in one cell.
+pub fn with_cpus_of_host() -> VirtualMachineOptions {
+    let cpus = host_cpus().into_iter().map(|id| Cpu {
+        id,
+        siblings: vec![id],
+    });
+    let cell = Cell {
+        cpus: cpus.collect(),
+        ..Cell::default()
+    };
+    VirtualMachineOptions {
+        topology: Some(Topology {
+            numa_cells: vec![cell],
+        }),
+        ..VirtualMachineOptions::default()
+    }
+}
+
 #[test]
 fn dedicated_cpus_are_pinned_anew() {
     in_pod(async {
@@ -143,20 +161,7 @@ fn dedicated_cpus_are_pinned_anew() {
             println!("skipped: two CPUs are needed");
             return;
         };
-        let cpus = host_cpus().into_iter().map(|id| Cpu {
-            id,
-            siblings: vec![id],
-        });
-        let cell = Cell {
-            cpus: cpus.collect(),
-            ..Cell::default()
-        };
-        let options = VirtualMachineOptions {
-            topology: Some(Topology {
-                numa_cells: vec![cell],
-            }),
-            ..VirtualMachineOptions::default()
-        };
+        let options = with_cpus_of_host();
         let mut pod = Pod::new();
         let vmi = Vmi::new("pinned")
             .with_image(&pod)

@@ -10,6 +10,7 @@ use api::proto::cmd::v1::GuestPingRequest;
 use crate::guest_agent::end_agent;
 use crate::harness::{Event, Pod, Stopped, Vmi, in_pod};
 use crate::monitor::launcher;
+use crate::resources::with_cpus_of_host;
 
 /// A booted guest below a monitor that restarts its launcher.
 async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
@@ -153,5 +154,42 @@ fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
         assert_eq!(pod.exit_code().await, 255, "{}", pod.log_tail());
         pod.log_has("Killing QEMU gracefully.").await;
         assert!(pod.guests().is_empty());
+    });
+}
+
+#[test]
+fn a_guest_that_is_paused_until_its_emulator_is_pinned_runs_on_under_the_next_launcher() {
+    in_pod(async {
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("isolated")
+            .with_image(&pod)
+            .set("/spec/domain/cpu/dedicatedCpuPlacement", json!(true))
+            .set("/spec/domain/cpu/isolateEmulatorThread", json!(true));
+        pod.handler.serve();
+        pod.launch_monitored(&vmi, &["--restart-launcher", "--libvirt=auto"]);
+        pod.wait_until_ready().await;
+        let sync = async |pod: &Pod| {
+            let request = pod.request(vmi.value());
+            let request = request.with_options(&with_cpus_of_host());
+            let answer = pod.cmd().sync_virtual_machine(request).await;
+            pod.accepted("sync", answer);
+        };
+        sync(&pod).await;
+        pod.handler.status("Paused").await;
+        pod.handler.forget();
+        kill_launcher(&pod);
+        pod.wait_until_ready().await;
+        pod.handler.status("Paused").await;
+        pod.handler.forget();
+        sync(&pod).await;
+        pod.handler.status("Running").await;
+        // A user's pause is another one.
+        pod.pause(&vmi).await;
+        pod.handler.status("Paused").await;
+        kill_launcher(&pod);
+        pod.wait_until_ready().await;
+        sync(&pod).await;
+        assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
+        pod.end(&vmi).await;
     });
 }

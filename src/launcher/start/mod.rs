@@ -30,6 +30,7 @@ use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
 use super::timeline::{Step, Timeline};
+use super::vm::metadata::is_paused_by_user;
 use super::vm::{Job, JobKind, Permit, Vm};
 use super::warnings::Warnings;
 use api::vmi::Vmi;
@@ -227,14 +228,16 @@ impl Start {
         self.freezer
             .forget()
             .map_err(|error| undo(&domain, error.into()))?;
-        let paused = starts_paused(vmi);
+        // `VIR_DOMAIN_START_PAUSED`.
+        let by_user = is_paused_by_user(vmi);
+        let paused = by_user || self.vm.metadata().get().paused_until_pinned;
         let starting = self.timeline().step(Step::Start);
         domain
             .start(paused)
             .map_err(|error| attribute_to_hooks(undo(&domain, error.into()), &modified_by))?;
         drop(starting);
         self.timeline().mark(Step::Running);
-        self.vm.started(paused, is_paused_by_user(vmi));
+        self.vm.started(paused, by_user);
         if job.is_cancelled() {
             domain.destroy(true)?;
             return Err(DomainStartError::Killed.into());
@@ -395,20 +398,6 @@ fn undo(domain: &ChangeableDomain, why: LauncherError) -> LauncherError {
         _ => {}
     }
     why
-}
-
-/// Whether the vCPUs start paused (`VIR_DOMAIN_START_PAUSED`): for the user
-/// (`startStrategy: Paused`), or until virt-handler has pinned the emulator
-/// (`isolateEmulatorThread`) and syncs again.
-fn starts_paused(vmi: &Vmi) -> bool {
-    let cpu = vmi.spec.domain.cpu.as_ref();
-    let isolated =
-        cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement && cpu.isolate_emulator_thread);
-    isolated || is_paused_by_user(vmi)
-}
-
-fn is_paused_by_user(vmi: &Vmi) -> bool {
-    vmi.spec.start_strategy.as_deref() == Some("Paused")
 }
 
 #[cfg(test)]

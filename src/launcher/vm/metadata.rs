@@ -73,8 +73,14 @@ impl Metadata {
         self.0 = KubeVirtMetadata {
             uid: vmi.metadata.uid.clone(),
             grace_period: Some(grace_period),
+            paused_until_pinned: is_pinned_after_start(vmi) && !is_paused_by_user(vmi),
             ..KubeVirtMetadata::default()
         };
+    }
+
+    /// The guest does not wait for its emulator to be pinned. Returns whether it did.
+    pub fn no_longer_until_pinned(&mut self) -> bool {
+        std::mem::take(&mut self.0.paused_until_pinned)
     }
 
     /// Takes the VMI's grace period, which may have changed.
@@ -258,6 +264,17 @@ fn grace_period(vmi: &Vmi) -> i64 {
     vmi.spec
         .termination_grace_period_seconds
         .unwrap_or(DEFAULT_GRACE_PERIOD)
+}
+
+/// `startStrategy: Paused`.
+pub fn is_paused_by_user(vmi: &Vmi) -> bool {
+    vmi.spec.start_strategy.as_deref() == Some("Paused")
+}
+
+/// `isolateEmulatorThread`: virt-handler pins the emulator of the started domain, and syncs again.
+fn is_pinned_after_start(vmi: &Vmi) -> bool {
+    let cpu = vmi.spec.domain.cpu.as_ref();
+    cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement && cpu.isolate_emulator_thread)
 }
 
 #[cfg(test)]

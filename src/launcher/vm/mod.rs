@@ -344,6 +344,12 @@ impl Vm {
                 inner.pause_requested = true;
             }
             inner.phase = phase;
+            if phase.has_run()
+                && phase != Phase::Paused(PauseReason::Other)
+                && inner.metadata.no_longer_until_pinned()
+            {
+                self.metadata_changes.send_replace(());
+            }
             if phase.is_visible() {
                 inner.agent = inner.agent.after(&observed.spec);
             }
@@ -601,9 +607,13 @@ impl Inner {
 
     /// The phase that an observation leads to.
     fn phase_of(&self, observed: &Observed) -> Phase {
+        // The domain was paused before this launcher came: libvirt knows the reason.
+        let adopts_pause = !self.phase.has_run()
+            && observed.state == DomainState::Paused(PausedReason::User)
+            && !observed.spec.metadata.kube_virt.paused_until_pinned;
         self.phase.after(Input::Seen(Seen {
             state: self.explained(observed.state),
-            pause_requested: self.pause_requested,
+            pause_requested: self.pause_requested || adopts_pause,
             arriving: self.phase == Phase::Expected || self.runs(JobKind::MigrationIn),
             migrating_out: self.runs(JobKind::MigrationOut),
         }))

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use api::vmi::Vmi;
@@ -142,6 +143,36 @@ fn an_adopted_pause_stays_the_users() {
         drop(vm.observe(seen(DomainState::Paused(PausedReason::User))));
         assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::User));
     }
+}
+
+/// What libvirt has of a guest that its start has paused until the emulator is pinned.
+fn paused_until_pinned() -> Observed {
+    let vmi = json!({"spec": {"domain": {"cpu": {"dedicatedCpuPlacement": true, "isolateEmulatorThread": true}}}});
+    let mut metadata = Metadata::new("u-1");
+    metadata.begin(&serde_json::from_value(vmi).unwrap());
+    let mut observed = seen(DomainState::Paused(PausedReason::User));
+    observed.spec.metadata.kube_virt = metadata.get().clone();
+    observed
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn an_adopted_guest_that_waits_for_its_pinned_emulator_is_not_paused_by_the_user() {
+    let vm = vm();
+    for _ in 0..2 {
+        drop(vm.observe(paused_until_pinned()));
+        assert_eq!(vm.snapshot().phase, Phase::Paused(PauseReason::Other));
+        assert!(!vm.is_pause_requested());
+    }
+    // A sync has resumed it. The next pause is the user's, also for another launcher.
+    let copies = vm.metadata_changes();
+    drop(vm.observe(seen(RUNNING)));
+    assert!(copies.has_changed().unwrap());
+    let mut observed = seen(DomainState::Paused(PausedReason::User));
+    observed.spec.metadata.kube_virt = vm.metadata().get().clone();
+    let next = self::vm();
+    drop(next.observe(observed));
+    assert!(next.is_pause_requested());
 }
 
 #[test]
