@@ -151,7 +151,7 @@ fn a_post_start_handler_may_run_before_the_entry_point() {
         launch_held(&mut pod, &vmi).await;
         let marker = "/var/run/kubevirt/post-start";
         let limit = Duration::from_secs(60);
-        let ping = Hook::Exec(&["launcherctl", "ping"]);
+        let ping = Hook::Exec(&["launcherctl", "launcher", "ping"]);
         assert_eq!(handle(&pod, ping, limit).await, Outcome::Failed);
         let touch = Hook::Exec(&["touch", "/var/run/kubevirt/post-start"]);
         assert_eq!(handle(&pod, touch, limit).await, Outcome::Succeeded);
@@ -278,7 +278,7 @@ fn a_guest_whose_qemu_hangs_is_killed_before_the_kubelet_kills_the_pod() {
 
 #[test]
 fn probes_run_all_the_time_and_leave_nothing() {
-    const PING: Hook = Hook::Exec(&["launcherctl", "ping"]);
+    const PING: Hook = Hook::Exec(&["launcherctl", "launcher", "ping"]);
     // What the kubelet leaves when it gives up: an orphan of process 1.
     const ORPHAN: Hook = Hook::Exec(&["sh", "-c", "sleep 0.2 & exit 1"]);
     in_container(User::Qemu, async {

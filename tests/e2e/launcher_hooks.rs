@@ -528,7 +528,7 @@ fn a_plugin_changes_or_refuses_a_migration() {
         begin(&source, &vmi, json!({})).await;
         has_moved(&mut source, &mut target, &vmi).await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        command.args(["launcherctl", "metrics", "--root"]);
+        command.args(["launcherctl", "launcher", "metrics", "--root"]);
         command.arg(source.root());
         let metrics = String::from_utf8(output_of(command).await.stdout).unwrap();
         for line in [

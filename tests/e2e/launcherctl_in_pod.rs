@@ -58,10 +58,7 @@ fn the_vmi_comes_from_the_launcher() {
             plugs_a_disk(&pod).await;
         }
         needs_a_restart(&pod, &vmi).await;
-        assert_eq!(
-            done(&pod, &["kill"]).await,
-            "forced the guest of default/inpod off"
-        );
+        pod.end(&vmi).await;
     });
 }
 

@@ -237,7 +237,7 @@ async fn the_disks_of_a_run_are_backed_up_and_restored_by_the_command_that_is_pr
         error.contains("started anew or migrated, or a disk attached again, since"),
         "{error}"
     );
-    let timeline = done(&home, &["timeline"]).await;
+    let timeline = done(&home, &["launcher", "timeline"]).await;
     assert!(timeline.contains("came here by a migration"), "{timeline}");
     let full = done(&home, &["backup", target, "-o", "json"]).await;
     assert!(restored(&serde_json::from_str(&full).unwrap()) == vm.data());

@@ -173,17 +173,18 @@ async fn a_sidecar_changes_the_domain_of_run() {
     vm.guest().await.until(UP).await;
     let log = std::fs::read_to_string(vm.root().join("launcher.log")).unwrap();
     assert!(log.contains("Context of the conversion"), "{log}");
-    let domain: Value = serde_json::from_str(&vm.done(&["domain", "-o", "json"]).await).unwrap();
+    let domain: Value =
+        serde_json::from_str(&vm.done(&["launcher", "domain", "-o", "json"]).await).unwrap();
     let sysinfo = domain["Spec"]["SysInfo"].to_string();
     assert!(sysinfo.contains("R. Edward"), "{sysinfo}");
-    let hooks = vm.done(&["hooks"]).await;
+    let hooks = vm.done(&["launcher", "hooks"]).await;
     assert!(
         hooks.contains("onDefineDomain") || hooks.contains("OnDefineDomain"),
         "{hooks}"
     );
     // Also by the directory's own path, which is too long for the address of a socket.
     let root = vm.root().display().to_string();
-    assert_eq!(vm.done(&["ping", "--root", &root]).await, "ok");
+    assert_eq!(vm.done(&["launcher", "ping", "--root", &root]).await, "ok");
 }
 
 #[tokio::test]
@@ -196,7 +197,10 @@ async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
     let program = sidecar.to_str().unwrap();
     let output = end_of(vm.run(&["--emulate", "--detach", "--sidecar", program])).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let (status, hooks) = (vm.done(&["status"]).await, vm.done(&["hooks"]).await);
+    let (status, hooks) = (
+        vm.done(&["status"]).await,
+        vm.done(&["launcher", "hooks"]).await,
+    );
     vm.done(&["stop", "--force"]).await;
     let ignored = r#"libvirt ignores these parts of the domain: forest; the domain was changed by hook sidecar "shim" ("#;
     for said in [said, status, hooks] {

@@ -189,7 +189,7 @@ async fn a_guest_is_on_passts_network_without_root() {
     let vm = Connected::start("passt", user);
     vm.check(&address.local_addr().unwrap().ip().to_string())
         .await;
-    let xml = vm.done(&["dumpxml"]);
+    let xml = vm.done(&["launcher", "dumpxml"]);
     assert!(
         xml.contains("type='passt'") && xml.contains("ua-default"),
         "{xml}"

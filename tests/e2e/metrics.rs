@@ -28,7 +28,7 @@ fn metrics_count_what_has_happened() {
         pod.sync_ok(&vmi).await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
         command
-            .args(["launcherctl", "metrics", "--root"])
+            .args(["launcherctl", "launcher", "metrics", "--root"])
             .arg(pod.root());
         let output = output_of(command).await;
         assert!(output.status.success(), "{output:?}");

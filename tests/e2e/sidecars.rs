@@ -212,7 +212,7 @@ async fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
     sidecars.push((5, shim(&pod, 5)));
     sidecars[last].1.signal(Signal::CONT);
     pod.wait_until_ready().await;
-    let text = launcherctl(&pod, &["hooks"]);
+    let text = launcherctl(&pod, &["launcher", "hooks"]);
     assert_eq!(
         text.matches("at OnDefineDomain, priority 0: not called yet")
             .count(),
@@ -234,7 +234,8 @@ async fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
         "the second sidecar leaves the first one's alone"
     );
 
-    let report: Value = serde_json::from_str(&launcherctl(&pod, &["hooks", "-o", "json"])).unwrap();
+    let report: Value =
+        serde_json::from_str(&launcherctl(&pod, &["launcher", "hooks", "-o", "json"])).unwrap();
     let shown = report["sidecars"].as_array().unwrap();
     assert_eq!(shown.len(), 10, "{report:#}");
     for (number, sidecar) in shown.iter().enumerate() {
@@ -271,7 +272,7 @@ async fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
             (version != "v1alpha1", version == "v1alpha3")
         );
     }
-    let text = launcherctl(&pod, &["hooks"]);
+    let text = launcherctl(&pod, &["launcher", "hooks"]);
     for part in [
         "shim  v1alpha2  hook-sidecar-1/shim-",
         "  2. at OnDefineDomain, priority 0: called 1×",

@@ -13,7 +13,14 @@ fn the_steps_of_the_start_are_known_up_to_the_guest_agent() {
         pod.log_has("The guest is up").await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
         command
-            .args(["launcherctl", "timeline", "-o", "json", "--root"])
+            .args([
+                "launcherctl",
+                "launcher",
+                "timeline",
+                "-o",
+                "json",
+                "--root",
+            ])
             .arg(pod.root());
         let output = output_of(command).await;
         assert!(output.status.success(), "{output:?}");

@@ -460,7 +460,7 @@ fn hooks_try_shows_what_each_example_changes() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let tried = Command::new(tools)
-            .args(["launcherctl", "hooks", "try", "--vmi"])
+            .args(["launcherctl", "launcher", "hooks", "try", "--vmi"])
             .arg(example("vmi.yaml"))
             .arg("--sidecar")
             .arg(socket().unwrap())

@@ -15,7 +15,7 @@ fn hooks_check_fails_a_script_that_is_not_idempotent() {
     let dir = tempfile::tempdir().unwrap();
     let text = "#!/bin/sh\nprintf '%s\\n' \"$4\" | sed 's|</devices>|<rng model=\"virtio\"/></devices>|'\n";
     let script = script(&dir.path().join("append.sh"), text);
-    let output = launcherctl(&format!("hooks check --slowest 60000 {script}"));
+    let output = launcherctl(&format!("launcher hooks check --slowest 60000 {script}"));
     let table = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{table}");
     let failed = |line: &&str| line.starts_with("FAILED");
@@ -27,7 +27,7 @@ fn hooks_check_fails_a_script_that_is_not_idempotent() {
             && table.lines().any(|line| failed(&line)),
         "{table}"
     );
-    let missing = launcherctl("hooks check /nonexistent");
+    let missing = launcherctl("launcher hooks check /nonexistent");
     has(&stderr(&missing), "/nonexistent");
 }
 
@@ -38,14 +38,14 @@ fn hooks_check_passes_the_shell_example_with_its_options_before_or_after_it() {
     let sidecar = in_repository("examples/sidecars/smbios-shell");
     let vmi = in_repository("examples/sidecars/vmi.yaml");
     let options = format!("--slowest 60000 --vmi {vmi} --junit {junit}");
-    let table = done(&format!("hooks check {options} {sidecar}"));
+    let table = done(&format!("launcher hooks check {options} {sidecar}"));
     assert!(table.ends_with("the sidecar passes\n"), "{table}");
     has(&std::fs::read_to_string(&junit).unwrap(), "failures=\"0\"");
 
-    let result = json(&format!("hooks check {sidecar} {options} -o json"));
+    let result = json(&format!("launcher hooks check {sidecar} {options} -o json"));
     assert_eq!(result["passed"], true, "{result}");
     for (extra, said) in [("--blub", "--blub"), ("extra", "gets no arguments")] {
-        let output = launcherctl(&format!("hooks check {sidecar} {extra}"));
+        let output = launcherctl(&format!("launcher hooks check {sidecar} {extra}"));
         assert!(!output.status.success(), "{extra}");
         has(&stderr(&output), said);
     }
@@ -89,7 +89,7 @@ stringData: {{userdata: '#cloud-config old'"
     );
     let hook = dir.path().join("preCloudInitIso");
     let sidecar = dir.path().display().to_string();
-    let try_it = |vmi: &str| format!("hooks try --vmi {vmi} --sidecar {sidecar}");
+    let try_it = |vmi: &str| format!("launcher hooks try --vmi {vmi} --sidecar {sidecar}");
 
     script(
         &hook,
@@ -100,7 +100,7 @@ stringData: {{userdata: '#cloud-config old'"
     }
     // hooks check calls it with the same data.
     let row = |vmi: &str| {
-        let output = launcherctl(&format!("hooks check --vmi {vmi} {sidecar}"));
+        let output = launcherctl(&format!("launcher hooks check --vmi {vmi} {sidecar}"));
         let table = stdout(&output);
         let mut rows = table.lines();
         let row = rows.find(|row| row.contains(" preCloudInitIso "));
@@ -144,7 +144,9 @@ echo \"$4\" | sed 's|<bios></bios>|<bios><entry name=\"vendor\">Me</entry></bios
 ";
     let program = script(&dir.path().join("onDefineDomain"), text);
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let output = launcherctl(&format!("hooks try --vmi {vmi} --sidecar {program}"));
+    let output = launcherctl(&format!(
+        "launcher hooks try --vmi {vmi} --sidecar {program}"
+    ));
     let tried = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{tried}");
     has(&tried, "sysinfo/bios/entry[vendor]");
@@ -163,12 +165,16 @@ fn hooks_try_takes_the_answer_of_a_script_that_leaves_a_process() {
     );
     let program = script(&dir.path().join("leaves.sh"), &text);
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    done(&format!("hooks try --vmi {vmi} --sidecar {program}"));
+    done(&format!(
+        "launcher hooks try --vmi {vmi} --sidecar {program}"
+    ));
     assert_have_ended(&pids);
 
     let silent = text.replace("printf '%s' \"$4\"", "exit 0");
     let program = script(&dir.path().join("silent.sh"), &silent);
-    let error = refused(&format!("hooks try --vmi {vmi} --sidecar {program}"));
+    let error = refused(&format!(
+        "launcher hooks try --vmi {vmi} --sidecar {program}"
+    ));
     has(&error, "left running");
     assert_have_ended(&pids);
 }
@@ -187,7 +193,9 @@ fn hooks_try_leaves_nothing_of_a_sidecar_that_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let script = hanging_script(dir.path());
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    refused(&format!("hooks try --vmi {vmi} --sidecar {script}"));
+    refused(&format!(
+        "launcher hooks try --vmi {vmi} --sidecar {script}"
+    ));
     assert_have_ended(&dir.path().join("pids"));
 }
 
@@ -214,7 +222,7 @@ fn a_signal_to_hooks_try_and_check_leaves_nothing_of_the_sidecar() {
         let dir = tempfile::tempdir().unwrap();
         let (script, temporary) = (hanging_script(dir.path()), dir.path().join("tmp"));
         std::fs::create_dir(&temporary).unwrap();
-        let mut command = launcherctl_command(&format!("hooks {verb} --vmi {vmi}"));
+        let mut command = launcherctl_command(&format!("launcher hooks {verb} --vmi {vmi}"));
         if verb == "try" {
             command.arg("--sidecar");
         }
@@ -246,7 +254,7 @@ fn hooks_fails_where_no_launcher_answers() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().display().to_string();
     for format in ["text", "json"] {
-        let error = refused(&format!("hooks --root {root} -o {format}"));
+        let error = refused(&format!("launcher hooks --root {root} -o {format}"));
         has(&error, "no launcher answers on");
     }
 }
@@ -255,9 +263,13 @@ fn hooks_fails_where_no_launcher_answers() {
 fn hooks_try_takes_a_program_as_hooks_check_does() {
     let sidecar = in_repository("examples/sidecars/smbios-shell");
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let changes = done(&format!("hooks try --vmi {vmi} --sidecar {sidecar}"));
+    let changes = done(&format!(
+        "launcher hooks try --vmi {vmi} --sidecar {sidecar}"
+    ));
     has(&changes, "+ sysinfo/baseBoard");
-    let missing = launcherctl(&format!("hooks try --vmi {vmi} --sidecar /nonexistent"));
+    let missing = launcherctl(&format!(
+        "launcher hooks try --vmi {vmi} --sidecar /nonexistent"
+    ));
     has(&stderr(&missing), "cannot find /nonexistent");
 }
 
@@ -274,12 +286,12 @@ fn hooks_check_and_try_take_a_plugin() {
     let dir = tempfile::tempdir().unwrap();
     let junit = dir.path().join("junit.xml").display().to_string();
     let program = example_plugin();
-    let options = format!("hooks check --plugin --slowest 60000 --junit {junit}");
+    let options = format!("launcher hooks check --plugin --slowest 60000 --junit {junit}");
     let table = done(&format!("{options} -- {program} {{}}"));
     has(&table, "ok       guestDefinition");
     has(&table, "skipped  preBoot");
     has(&table, "ok       preMigrationSourceIdempotence");
-    let mut command = launcherctl_command("hooks check --plugin --slowest 60000");
+    let mut command = launcherctl_command("launcher hooks check --plugin --slowest 60000");
     let output = command.arg(format!("{program} {{}}")).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let junit = std::fs::read_to_string(&junit).unwrap();
@@ -287,8 +299,9 @@ fn hooks_check_and_try_take_a_plugin() {
     has(&junit, "name=\"preMigrationSource\"");
 
     let vmi = in_repository("examples/sidecars/vmi.yaml");
-    let mut command =
-        launcherctl_command(&format!("hooks try --plugin --vmi {vmi} -o json --sidecar"));
+    let mut command = launcherctl_command(&format!(
+        "launcher hooks try --plugin --vmi {vmi} -o json --sidecar"
+    ));
     let output = command.arg(format!("{program} {{}}")).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     super::schema::check("launcher hooks try --plugin", &json);
@@ -296,12 +309,12 @@ fn hooks_check_and_try_take_a_plugin() {
     assert_eq!(points[0]["point"], "GuestDefinition", "{json}");
     has(&points[0]["changes"].to_string(), "watchdog");
 
-    let refused = launcherctl("hooks check --plugin -- sleep {}60");
+    let refused = launcherctl("launcher hooks check --plugin -- sleep {}60");
     assert_eq!(refused.status.code(), Some(1));
     has(&stdout(&refused), "FAILED  start");
     // A hook sidecar is not a plugin.
     let sidecar = program.replace("plugin_multifd", "sidecar_watchdog");
-    let refused = launcherctl(&format!("hooks check --plugin -- {sidecar} {{}}"));
+    let refused = launcherctl(&format!("launcher hooks check --plugin -- {sidecar} {{}}"));
     assert_eq!(refused.status.code(), Some(1));
     has(
         &stdout(&refused),

@@ -113,7 +113,7 @@ fn errors_are_json_where_that_is_asked_for() {
     let sockets = dir.path().join("var/run/kubevirt/sockets");
     std::fs::create_dir_all(&sockets).unwrap();
     let socket = sockets.join("launcher-sock");
-    let refused = error_as_json(&format!("-o json ping --root {root}"), 1);
+    let refused = error_as_json(&format!("-o json launcher ping --root {root}"), 1);
     let error = refused["error"].as_str().unwrap();
     has(error, socket.to_str().unwrap());
     has(error, "no such socket");
@@ -121,7 +121,7 @@ fn errors_are_json_where_that_is_asked_for() {
     assert!(refused["details"].is_array());
     // A socket whose launcher was killed.
     drop(UnixListener::bind(socket).unwrap());
-    let refused = error_as_json(&format!("ping --root {root} -ojson"), 1);
+    let refused = error_as_json(&format!("launcher ping --root {root} -ojson"), 1);
     assert!(refused["error"].as_str().unwrap().contains("was killed"));
     let misspelt = error_as_json("--output=json puase", 2);
     let error = misspelt["error"].as_str().unwrap();

@@ -37,7 +37,7 @@ fn the_only_vm_needs_no_name_though_it_has_failed() {
     let said = |line: &str| in_home(home.path(), line).1;
     add_failed(home.path(), "web");
     assert_has_failed(home.path(), "");
-    for verb in ["pause", "ping", "console", "volumes"] {
+    for verb in ["pause", "launcher ping", "console", "volumes"] {
         has(&said(verb), "web has failed: no disk");
     }
     has(&said("logs --console"), "there is no log at ");

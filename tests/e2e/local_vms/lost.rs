@@ -62,7 +62,7 @@ async fn a_detached_vm_that_fails_leaves_its_reason_and_its_log() {
         assert!(list.contains("laptop: the VM has failed (since "), "{list}");
         for verb in [
             ["console", "laptop"].as_slice(),
-            &["dumpxml", "laptop"],
+            &["launcher", "dumpxml", "laptop"],
             &["pause", "laptop"],
             &["ssh", "laptop"],
             &["volumes"],

@@ -191,14 +191,24 @@ async fn a_detached_vm_is_found_by_its_name() {
             .await
             .starts_with("laptop: Running")
     );
-    says(&home, &["dumpxml", "laptop"], "<name>default_laptop</name>").await;
+    says(
+        &home,
+        &["launcher", "dumpxml", "laptop"],
+        "<name>default_laptop</name>",
+    )
+    .await;
     while !done(&home, &["logs", "laptop"])
         .await
         .contains("The guest is up")
     {}
     says(&home, &["logs", "--console"], UP).await;
     refuses(&home, &["status", "other"], "no VM named other").await;
-    refuses(&home, &["ping", "labtop"], "did you mean laptop?").await;
+    refuses(
+        &home,
+        &["launcher", "ping", "labtop"],
+        "did you mean laptop?",
+    )
+    .await;
 
     shows_two_terminals_the_same(&root).await;
     types_what_the_verb_reads(&home).await;

@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn a_verb_has_no_examples_of_another_verb_of_its_name() {
         let mut command = command();
-        let hooks = command.find_subcommand_mut("hooks").unwrap();
+        let launcher = command.find_subcommand_mut("launcher").unwrap();
+        let hooks = launcher.find_subcommand_mut("hooks").unwrap();
         let check = hooks.find_subcommand("check").unwrap();
         let end = check.get_after_help().unwrap().to_string();
         assert!(

@@ -26,7 +26,7 @@ use clap_complete::env::Shells;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::VmArgs;
-use crate::view::output::{Format, gives, print_bytes, print_error, say, wants_json};
+use crate::view::output::{Format, gives, print_bytes, print_error, wants_json};
 use crate::{host, verbs};
 use api::Action;
 use client::refusal::with_remedy;
@@ -44,9 +44,6 @@ struct Cli {
     color: colorchoice_clap::Color,
     #[command(subcommand)]
     verb: Verb,
-    /// The verb's name.
-    #[arg(skip)]
-    name: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -124,12 +121,10 @@ enum Verb {
     /// Pause the guest
     Pause(VmArgs),
     /// Resume a paused guest
-    #[command(alias = "resume")]
     Unpause(VmArgs),
     /// Reset the guest, like the reset button
     Reset(VmArgs),
     /// Ask the guest to reboot
-    #[command(alias = "reboot")]
     SoftReboot(VmArgs),
     /// Ask the guest to shut down, and wait until it is down
     ///
@@ -151,9 +146,6 @@ enum Verb {
     /// What a launcher's developer needs: its calls, domain, metrics, start, sidecars
     #[command(subcommand)]
     Launcher(LauncherVerb),
-    /// The same without the group, as they were called before.
-    #[command(flatten)]
-    Ungrouped(LauncherVerb),
     /// Print a shell's completions of launcherctl: source <(launcherctl completion bash)
     Completion {
         /// The shell
@@ -181,19 +173,11 @@ enum LauncherVerb {
     Timeline(VmArgs),
     /// List the launcher's hook sidecars, and what each did last
     Hooks(verbs::hooks::HooksArgs),
-    /// Force the guest off by virt-handler's call; stop --force also stops the launcher
-    #[command(alias = "destroy")]
-    Kill(VmArgs),
 }
 
 /// The command line, for help, man pages and completions.
 fn command() -> clap::Command {
-    let hidden = LauncherVerb::augment_subcommands(clap::Command::new(""));
-    let hidden = hidden
-        .get_subcommands()
-        .map(|verb| verb.get_name().to_owned());
-    let hide = |command: clap::Command, name| command.mut_subcommand(name, |verb| verb.hide(true));
-    help::with_texts(hidden.fold(Cli::command(), hide))
+    help::with_texts(Cli::command())
 }
 
 /// Adds the remedy for a verb of another program.
@@ -228,9 +212,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let matches = command
         .try_get_matches_from_mut(arguments)
         .map_err(explained)?;
-    let name = matches.subcommand_name().unwrap_or_default().to_owned();
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    Ok(Cli { name, ..cli })
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Entry point; `arguments` follow the program's name.
@@ -286,7 +268,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn perform(Cli { verb, name, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> {
+fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> {
     let act =
         |action, args: &VmArgs| block_on(verbs::lifecycle::act(action, &args.target(), format));
     match &verb {
@@ -321,12 +303,6 @@ fn perform(Cli { verb, name, .. }: Cli, format: Format) -> Result<ExitCode, CtlE
         Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Launcher(verb) => launcher(verb, format),
-        Verb::Ungrouped(verb) => {
-            if format != Format::Json {
-                say(format!("note: {name} is now: launcherctl launcher {name}"));
-            }
-            launcher(verb, format)
-        }
         Verb::Completion { shell } => {
             let (name, mut script) = ("launcherctl", Vec::new());
             if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
@@ -352,9 +328,6 @@ fn launcher(verb: &LauncherVerb, format: Format) -> Result<ExitCode, CtlError> {
         LauncherVerb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
         LauncherVerb::Timeline(args) => block_on(verbs::timeline::timeline(&args.target(), format)),
         LauncherVerb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
-        LauncherVerb::Kill(args) => {
-            block_on(verbs::lifecycle::act(Action::Kill, &args.target(), format))
-        }
     }
 }
 
@@ -382,13 +355,12 @@ mod tests {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         let target = |line: &str| match parse(line).unwrap().verb {
             Verb::Launcher(LauncherVerb::Ping(args)) => args.target(),
-            Verb::Ungrouped(LauncherVerb::Ping(args)) => args.target(),
             Verb::Pause(args) => args.target(),
             Verb::Guest(verbs::guest::GuestVerb::Info(args)) => args.target(),
             other => panic!("{other:?}"),
         };
         for line in [
-            "ping --name web",
+            "launcher ping --name web",
             "launcher ping web",
             "pause web",
             "guest info web",
@@ -396,17 +368,17 @@ mod tests {
             let target = target(line);
             assert_eq!(target.name.as_deref(), Some("web"), "{line}");
         }
-        assert!(target("ping --root /vm").root.is_some());
-        for line in ["-o json ping", "ping -o json"] {
+        assert!(target("launcher ping --root /vm").root.is_some());
+        for line in ["-o json list", "list -o json"] {
             assert_eq!(parse(line).unwrap().output, Format::Json);
         }
         for line in [
             "list --root /vm",
             "ssh web --root /vm",
             "convert vmi.yaml --root /vm",
-            "hooks check ./sidecar --name web",
+            "launcher hooks check ./sidecar --name web",
             "run vmi.yaml --name web",
-            "ping --root /vm --name web",
+            "launcher ping --root /vm --name web",
             "stop web --all",
         ] {
             assert!(parse(line).is_err(), "{line}");
@@ -444,9 +416,7 @@ mod tests {
             "removevolume",
             "hooks",
         ];
-        // The launcher's verbs are there twice.
         only_by_option.sort_unstable();
-        only_by_option.dedup();
         let mut expected = expected.to_vec();
         expected.sort_unstable();
         assert_eq!(only_by_option, expected);
@@ -468,21 +438,21 @@ mod tests {
     fn options_of_hooks_check_stand_after_its_program_too() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         for line in [
-            "hooks check ./a --junit j.xml",
-            "hooks check ./a --slowest 1 -v",
-            "hooks check ./a -o json",
-            "hooks check ./watchdog {}",
-            "hooks check -- ./watchdog --dir {}",
-            "hooks check ./watchdog -- --dir={}",
+            "launcher hooks check ./a --junit j.xml",
+            "launcher hooks check ./a --slowest 1 -v",
+            "launcher hooks check ./a -o json",
+            "launcher hooks check ./watchdog {}",
+            "launcher hooks check -- ./watchdog --dir {}",
+            "launcher hooks check ./watchdog -- --dir={}",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
-        let json = parse("hooks check ./a -o json").unwrap();
+        let json = parse("launcher hooks check ./a -o json").unwrap();
         assert_eq!(json.output, Format::Json);
         for (line, part) in [
-            ("hooks check ./a --help", "Usage: "),
-            ("hooks check ./a --blub", "'--blub'"),
-            ("hooks check ./watchdog --dir {}", "-- --dir"),
+            ("launcher hooks check ./a --help", "Usage: "),
+            ("launcher hooks check ./a --blub", "'--blub'"),
+            ("launcher hooks check ./watchdog --dir {}", "-- --dir"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");
@@ -498,36 +468,6 @@ mod tests {
             error.contains("similar subcommand") && error.contains("'pause'"),
             "{error}"
         );
-        for (alias, verb) in [
-            ("resume", "unpause"),
-            ("destroy", "kill"),
-            ("reboot", "soft-reboot"),
-        ] {
-            let matches = command()
-                .try_get_matches_from(["launcherctl", alias])
-                .unwrap();
-            assert_eq!(matches.subcommand_name(), Some(verb));
-        }
-    }
-
-    #[test]
-    fn the_launchers_verbs_stand_in_their_group_and_work_without_it() {
-        let command = command();
-        let group = command.find_subcommand("launcher").unwrap();
-        let names: Vec<&str> = group
-            .get_subcommands()
-            .map(clap::Command::get_name)
-            .collect();
-        assert_eq!(names.len(), 7);
-        for name in names {
-            assert!(
-                command.find_subcommand(name).unwrap().is_hide_set(),
-                "{name}"
-            );
-        }
-        let cli = parse(vec!["destroy".into(), "web".into()]).unwrap();
-        assert_eq!(cli.name, "kill");
-        assert!(matches!(cli.verb, Verb::Ungrouped(LauncherVerb::Kill(_))));
     }
 
     #[test]

@@ -24,35 +24,29 @@ const RESUME_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// libvirt resumes the guest at the target, whatever was requested at the source meanwhile.
 const PAUSED_IN_MIGRATION: &str = " for the rest of its migration only: it then runs at the target. To keep it paused, pause it there, or cancel the migration first";
 
-/// `pause`, `unpause`, `reset`, `soft-reboot`, `kill`.
+/// `pause`, `unpause`, `reset`, `soft-reboot`.
 ///
 /// # Errors
 /// There is no launcher, or it refuses.
 pub async fn act(action: Action, target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, client, vmi) = target.connect_to_vm().await?;
     let Some(vmi) = vmi else {
-        return without_guest(action, format);
+        return Err(no_domain().into());
     };
-    if action != Action::Kill {
-        check_processes(&dir)?;
-    }
-    // A libvirt that does not answer must not prevent killing a guest.
-    let domain = client.domain().await.ok();
-    let mut before = GuestState::Running;
-    if let Some(domain) = &domain {
-        before = GuestState::of(domain.as_ref());
-        check_possible(action, domain.as_ref())?;
-    }
+    check_processes(&dir)?;
+    let domain = client.domain().await?;
+    let domain = domain.as_ref();
+    let before = GuestState::of(domain);
+    check_possible(action, domain)?;
     client.act(action, &vmi).await?;
-    let mut domains = domain.iter().flatten();
-    let by_itself = domains.any(|domain| domain.status.reason != StateChangeReason::User);
+    let by_itself = domain.is_some_and(|domain| domain.status.reason != StateChangeReason::User);
     if action == Action::Unpause && before == GuestState::Paused && by_itself {
         check_goes_on(&dir).await?;
     }
     let mut message = done(action, before, &vm_name(&vmi));
     // A pause from before the migration is kept.
     let pauses = action == Action::Pause && before == GuestState::Running;
-    if pauses && is_migrating(domain.flatten().as_ref()) {
+    if pauses && is_migrating(domain) {
         message += PAUSED_IN_MIGRATION;
     }
     let json = json!({"success": true, "vm": vm_name(&vmi), "message": message});
@@ -93,27 +87,11 @@ fn check_possible(action: Action, domain: Option<&Domain>) -> Result<(), NotRunn
     }
 }
 
-/// Without a guest, a verb that ends one has nothing to do.
-fn without_guest(action: Action, format: Format) -> Result<ExitCode, CtlError> {
-    if action != Action::Kill {
-        return Err(no_domain().into());
-    }
-    let message = "the launcher has no guest; nothing was done";
-    let json = json!({"success": true, "message": message});
-    answer(format, &json, || [message.to_owned()])
-}
-
 /// The result, for people.
 fn done(action: Action, before: GuestState, vm: &str) -> String {
     match (action, before) {
         (Action::Pause, GuestState::Paused) => format!("{vm} was already paused"),
         (Action::Unpause, GuestState::Running) => format!("{vm} was not paused"),
-        (Action::Kill, GuestState::Absent) => {
-            format!("{vm} has no guest; if its start was under way, it is cancelled")
-        }
-        (Action::Kill, GuestState::Ended) => {
-            format!("the guest of {vm} has already ended; nothing was done")
-        }
         (Action::Pause, _) => format!("paused {vm}"),
         (Action::Unpause, _) => format!("resumed {vm}"),
         (Action::Reset, GuestState::Paused) => {
@@ -147,22 +125,6 @@ mod tests {
                 "default/web was not paused",
             ),
             (
-                Action::Kill,
-                GuestState::Running,
-                "forced the guest of default/web off",
-            ),
-            // The launcher gives up the start.
-            (
-                Action::Kill,
-                GuestState::Absent,
-                "default/web has no guest; if its start was under way, it is cancelled",
-            ),
-            (
-                Action::Kill,
-                GuestState::Ended,
-                "the guest of default/web has already ended; nothing was done",
-            ),
-            (
                 Action::Reset,
                 GuestState::Paused,
                 "reset default/web; it is still paused: launcherctl unpause starts it",
@@ -170,18 +132,6 @@ mod tests {
         ];
         for (action, before, text) in cases {
             assert_eq!(done(action, before), text);
-        }
-    }
-
-    #[test]
-    fn without_a_guest_only_what_ends_one_succeeds() {
-        for (action, succeeds) in [
-            (Action::Kill, true),
-            (Action::Pause, false),
-            (Action::SoftReboot, false),
-        ] {
-            let done = without_guest(action, Format::Text);
-            assert_eq!(done.is_ok(), succeeds, "{action:?}");
         }
     }
 
@@ -198,9 +148,6 @@ mod tests {
             assert!(possible(action, "Paused"));
             assert!(!possible(action, "Shutoff"), "{action:?}");
         }
-        assert!(possible(Action::Kill, "Shutoff"));
-        assert!(check_possible(Action::Kill, None).is_ok());
-        assert!(possible(Action::Kill, "Paused"));
         assert!(check_possible(Action::Pause, None).is_ok());
     }
 }

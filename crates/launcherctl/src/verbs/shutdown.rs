@@ -113,7 +113,7 @@ pub async fn shut_down(
     let started = timeout_at(os::time::deadline(start_limit), started_guest(client));
     let Ok(started) = started.await else {
         fail!(
-            "{} is still starting after {} s, and was not shut down; launcherctl launcher kill cancels its start",
+            "{} is still starting after {} s, and was not shut down; --timeout SECONDS waits longer",
             vm_name(vmi),
             start_limit.as_secs()
         );
@@ -145,7 +145,7 @@ pub async fn shut_down(
         Err(_) => {
             let seconds = limit.unwrap_or(left).max(left).as_secs();
             let text = text_error!(
-                "the guest has not shut down within {seconds} s; --timeout SECONDS waits longer, launcherctl stop {} --force (in a pod: launcherctl launcher kill) forces it off",
+                "the guest has not shut down within {seconds} s; --timeout SECONDS waits longer, launcherctl stop {} --force forces it off",
                 text_at(vmi, "/metadata/name")
             );
             Err(match failure {

@@ -136,7 +136,7 @@ fn unlisted(root: &Path) -> Result<(String, VmDir), CtlError> {
     }
     let root = root.display();
     fail!(
-        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --root {root} shuts its guest down, launcherctl launcher kill --root {root} forces it off"
+        "the launcher in {root} was not started here with launcherctl run, so stop does not end it; launcherctl shutdown --root {root} shuts its guest down"
     );
 }
 

@@ -112,7 +112,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         let mut lines = summary(&tried, needs_secret);
         if seconds >= SLOW_SECONDS {
             lines.push(format!(
-                "its start and its calls took {seconds} s: hooks check has the time of each, -v shows whether a script leaves a process running"
+                "its start and its calls took {seconds} s: launcher hooks check has the time of each, -v shows whether a script leaves a process running"
             ));
         }
         lines
