@@ -326,11 +326,13 @@ impl Cmd for Service {
         .await
     }
     async fn hotplug_host_devices(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
-        let request = request.into_inner();
         answer_of(async {
-            let vmi = self.door.vmi(request.vmi).await?;
-            let options = self.door.options(request.options).await?;
-            Ok(self.launcher.host_devices.begin(vmi, options).await?)
+            let vmi = self.door.vmi(request.into_inner().vmi).await?;
+            Ok(self
+                .launcher
+                .host_devices
+                .begin(vmi)
+                .map_err(LauncherError::from)?)
         })
         .await
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::error::LauncherError;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
-use convert::context::DiskModes;
+use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{self, Context};
 use domain::DomainSpec;
 use domain::disks::Disk;
@@ -25,6 +25,9 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError>;
+
+    /// The SR-IOV devices that can be plugged in. They need no options, so no conversion.
+    fn hotplug_devices(&self, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, LauncherError>;
 
     /// The VMI's cloud-init data, as JSON with Go's field names, for sidecars.
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError>;
@@ -149,6 +152,10 @@ impl PodBackend for Pod {
         let context = pod::collect_context(&self.config, vmi, options, &known)?;
         self.remember_container_disks(&context);
         Ok((convert::domain(vmi, &context)?, context))
+    }
+
+    fn hotplug_devices(&self, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, LauncherError> {
+        Ok(pod::hotplug_devices(&self.config, vmi)?)
     }
 
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError> {

@@ -29,7 +29,7 @@ pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), C
     Ok(())
 }
 
-fn host_device(spec: &HostDeviceSpec) -> HostDevice {
+pub(super) fn host_device(spec: &HostDeviceSpec) -> HostDevice {
     let alias = if spec.alias.is_empty() {
         (!spec.libvirt_alias.is_empty()).then(|| Alias::libvirt(spec.libvirt_alias.clone()))
     } else {

@@ -71,7 +71,7 @@ pub use error::PodError;
 pub use firmware_error::{FirmwareError, MissingFirmware};
 pub use flags::LauncherFlags;
 pub use growth::max_size;
-pub use host_devices::{ClaimError, HostDeviceError};
+pub use host_devices::{ClaimError, HostDeviceError, hotplug_devices};
 pub use image::virtual_size;
 pub use iommufd::receive_iommufd;
 pub use migration_target::{

@@ -1,6 +1,9 @@
 //! Calls, their answers and their limits.
 
-use serde_json::Value;
+use std::sync::atomic::Ordering;
+
+use prost::Message;
+use serde_json::{Value, json};
 
 use super::*;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -163,5 +166,61 @@ fn requests_of_any_size_are_bounded() {
         let more = sized(MAX_REQUEST_BYTES);
         let refused = cmd.kill_virtual_machine(more).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::OutOfRange, "{refused:?}");
+    });
+}
+
+/// What `genericSendVMICmd` of v1.9.0 and v1.10 (d923fdb) sends: the node's options with a sync and
+/// with what the target of a migration calls, and empty ones with all others. With empty ones this
+/// VMI cannot be converted.
+#[test]
+fn each_call_works_with_the_options_that_virt_handler_sends() {
+    with_server(|scene, channel| async move {
+        let mut cmd = CmdClient::new(channel);
+        let mut vmi = vmi();
+        vmi["spec"]["domain"] = json!({"cpu": {"dedicatedCpuPlacement": true}});
+        let request = |options: VirtualMachineOptions| {
+            let vmi_json = Bytes::from(vmi.to_string());
+            let vmi = Some(v1::Vmi { vmi_json });
+            let options = options.encode_to_vec().into();
+            v1::VmiRequest { vmi, options }
+        };
+        let empty = || request(VirtualMachineOptions::default());
+        let of_node = || {
+            request(VirtualMachineOptions {
+                topology: Some(v1::Topology::default()),
+                ..VirtualMachineOptions::default()
+            })
+        };
+        let conversions = || scene.pod.conversions.load(Ordering::Relaxed);
+        macro_rules! check {
+            ($($call:ident($options:expr) $converts:literal)*) => {$(
+                let before = conversions();
+                let answer = cmd.$call($options).await.unwrap().into_inner();
+                let call = stringify!($call);
+                assert!(!answer.message.contains("topology"), "{call}: {}", answer.message);
+                let mut state = scene.launcher.state();
+                state.wait_for(|vm| vm.jobs.is_empty()).await.unwrap();
+                assert_eq!(conversions() > before, $converts, "{call}");
+            )*};
+        }
+        check! {
+            sync_migration_target(of_node()) true
+            signal_target_pod_cleanup(empty()) false
+            sync_virtual_machine(of_node()) true
+            sync_virtual_machine_cp_us(of_node()) true
+            sync_virtual_machine_memory(of_node()) false
+            finalize_virtual_machine_migration(empty()) false
+            hotplug_host_devices(empty()) false
+            pause_virtual_machine(empty()) false
+            unpause_virtual_machine(empty()) false
+            unfreeze_virtual_machine(empty()) false
+            soft_reboot_virtual_machine(empty()) false
+            reset_virtual_machine(empty()) false
+            cancel_virtual_machine_migration(empty()) false
+            shutdown_virtual_machine(empty()) false
+            kill_virtual_machine(empty()) false
+            delete_virtual_machine(empty()) false
+        }
+        assert!(scene.pod.hotplugs.load(Ordering::Relaxed) > 0);
     });
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::launcher::admit::first_read;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, read_spec};
 use crate::launcher::pod_backend::PodBackend;
-use crate::launcher::vm::{Job, JobKind, Vm};
-use api::proto::cmd::v1::VirtualMachineOptions;
+use crate::launcher::vm::{JobKind, Refusal, Vm};
 use api::vmi::Vmi;
 use convert::plan;
 use libvirt::XmlKind;
@@ -20,6 +20,8 @@ pub struct HostDevices {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
+    /// Held by a hotplug from its request to its end.
+    in_progress: Arc<Mutex<()>>,
 }
 
 impl HostDevices {
@@ -28,33 +30,43 @@ impl HostDevices {
         vm: Arc<Vm>,
         pod: Arc<dyn PodBackend>,
     ) -> Arc<Self> {
-        Arc::new(Self { libvirt, vm, pod })
+        Arc::new(Self {
+            libvirt,
+            vm,
+            pod,
+            in_progress: Arc::default(),
+        })
     }
 
     /// `HotplugHostDevices`: starts attaching the devices that the VMI has and the domain lacks
-    /// (`plan::host_devices`). A failure is logged and does not stop the others; virt-handler asks
-    /// again at its next sync.
+    /// (`plan::host_devices`), once the jobs that exclude it have ended. A failure is logged and
+    /// does not stop the others; virt-handler asks again at its next sync.
     ///
     /// # Errors
-    /// Another job runs, or there is no domain.
-    pub async fn begin(
-        self: &Arc<Self>,
-        vmi: Arc<Vmi>,
-        options: VirtualMachineOptions,
-    ) -> Result<(), LauncherError> {
-        first_read(&self.vm).await?;
-        let job = self.vm.begin(JobKind::HostDeviceHotplug)?;
-        tokio::spawn(self.clone().attach(vmi, options, job));
+    /// An earlier call is still in progress.
+    pub fn begin(self: &Arc<Self>, vmi: Arc<Vmi>) -> Result<(), Refusal> {
+        let place = self.in_progress.clone().try_lock_owned();
+        let place = place.map_err(|_| Refusal::Job(JobKind::HostDeviceHotplug))?;
+        tokio::spawn(self.clone().attach_all(vmi, place));
         Ok(())
     }
 
-    async fn attach(self: Arc<Self>, vmi: Arc<Vmi>, options: VirtualMachineOptions, job: Job) {
-        // The wait has no limit, because no caller waits for an answer.
+    async fn attach_all(self: Arc<Self>, vmi: Arc<Vmi>, _place: OwnedMutexGuard<()>) {
+        if let Err(error) = self.attach(vmi).await {
+            tracing::error!(reason = %os::logging::chain(&error), "Host devices cannot be attached");
+        }
+        self.vm.refresh();
+    }
+
+    async fn attach(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
+        // The waits have no limit, because no caller waits for an answer.
+        let job = self.vm.begin_after_others(JobKind::HostDeviceHotplug);
+        let job = job.await?;
         let turn = job.turn().await;
         let pod = self.pod.clone();
         let attached = self.libvirt.change_in_any_time(&turn, WHAT, move |domain| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
-            let (wanted, _) = pod.wanted(&vmi, &options)?;
+            let wanted = pod.hotplug_devices(&vmi)?;
             let live = read_spec(&domain, XmlKind::Live)?;
             for device in plan::host_devices(&live, &wanted) {
                 let alias = device.alias.as_ref().map(|alias| alias.name.as_str());
@@ -67,10 +79,6 @@ impl HostDevices {
             }
             Ok(())
         });
-        if let Err(error) = attached.await {
-            tracing::error!(reason = %os::logging::chain(&error), "Host devices cannot be attached");
-        }
-        drop(job);
-        self.vm.refresh();
+        attached.await
     }
 }

@@ -228,6 +228,27 @@ impl Vm {
         })
     }
 
+    /// Begins a job once the domain was read, no other job excludes it and no migration is in
+    /// progress.
+    ///
+    /// # Errors
+    /// The phase excludes it.
+    pub async fn begin_after_others(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
+        let is_free = |vm: &Snapshot| {
+            let moves = [Phase::Unknown, Phase::MigratingIn, Phase::MigratingOut];
+            !moves.contains(&vm.phase) && vm.jobs.iter().all(|job| kind.may_run_beside(*job))
+        };
+        loop {
+            // Cannot fail: the sender lives as long as the VM.
+            drop(self.subscribe().wait_for(is_free).await);
+            match self.begin(kind) {
+                // It began between the two.
+                Err(Refusal::Job(_) | Refusal::Migrating) => {}
+                begun => return begun,
+            }
+        }
+    }
+
     /// Returns a job that libvirt has shown, for the caller to follow to its end. Succeeds once.
     pub fn follow(self: &Arc<Self>, kind: JobKind) -> Option<Job> {
         self.with(|inner| {

@@ -91,7 +91,7 @@ impl Vmi {
         self
     }
 
-    fn push(&mut self, pointer: &str, value: Value) {
+    pub fn push(&mut self, pointer: &str, value: Value) {
         self.0
             .pointer_mut(pointer)
             .unwrap()

@@ -3,21 +3,16 @@
 use domain::DomainSpec;
 use domain::host_devices::HostDevice;
 
-/// The prefix of these devices' names.
-const SRIOV: &str = "sriov-";
+use crate::context::HostDeviceSpec;
+use crate::host_devices::host_device;
 
-/// The SR-IOV devices that the `wanted` domain has and the `live` one lacks, by name. None is ever
-/// taken away: virt-handler does not ask for that.
+/// The `wanted` devices that the `live` domain lacks, by alias. None is ever taken away:
+/// virt-handler does not ask for that.
 #[must_use]
-pub fn host_devices(live: &DomainSpec, wanted: &DomainSpec) -> Vec<HostDevice> {
-    let name = |device: &HostDevice| {
-        let alias = device.alias.as_ref()?;
-        alias.name.starts_with(SRIOV).then(|| alias.name.clone())
-    };
-    let attached: Vec<_> = live.devices.host_devices.iter().filter_map(name).collect();
-    let is_missing = |device: &&HostDevice| name(device).is_some_and(|it| !attached.contains(&it));
-    let wanted = wanted.devices.host_devices.iter();
-    wanted.filter(is_missing).cloned().collect()
+pub fn host_devices(live: &DomainSpec, wanted: &[HostDeviceSpec]) -> Vec<HostDevice> {
+    let attached = &live.devices.host_devices;
+    let is_missing = |wanted: &HostDevice| attached.iter().all(|it| it.alias != wanted.alias);
+    wanted.iter().map(host_device).filter(is_missing).collect()
 }
 
 #[cfg(test)]
@@ -42,9 +37,12 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_new_sriov_interfaces_are_attached_and_no_other_ones() {
+    fn devices_that_the_domain_lacks_are_attached() {
         let live = domain(&["sriov-blue", "gpu-0"]);
-        let wanted = domain(&["sriov-blue", "sriov-green", "gpu-1"]);
+        let wanted = ["sriov-blue", "sriov-green"].map(|alias| HostDeviceSpec {
+            alias: alias.into(),
+            ..HostDeviceSpec::default()
+        });
         let missing = host_devices(&live, &wanted);
         let xml: String = missing.iter().map(HostDevice::to_xml).collect();
         assert_eq!(missing.len(), 1);
@@ -52,6 +50,6 @@ mod tests {
             xml.starts_with("<hostdev") && xml.contains("ua-sriov-green"),
             "{xml}"
         );
-        assert!(host_devices(&wanted, &live).is_empty());
+        assert!(host_devices(&live, &wanted[..1]).is_empty());
     }
 }

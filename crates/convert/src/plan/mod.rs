@@ -8,7 +8,7 @@
 //!                                ├──► resizes() ─► resize
 //!  sizes (of claims) ────────────┘
 //!  live, wanted, VMI ───────────────► interfaces() ──► attach, then detach, then update
-//!  live, wanted ────────────────────► host_devices() ─► attach
+//!  live, devices of interfaces ─────► host_devices() ─► attach
 //!  live, VMI ───────────────────────► memory(), cpus() ─► how much the guest has
 //!  VMI of the start, VMI ───────────► restart_fields() ─► what needs a restart
 //! ```

@@ -11,7 +11,7 @@ mod sriov;
 pub use error::{ClaimError, HostDeviceError};
 
 use super::machine::Machine;
-use super::{PodError, Root};
+use super::{LauncherFlags, PodError, Root};
 use api::vmi::Vmi;
 use convert::context::{AddressSpec, Context, HostDeviceSpec};
 use domain::PciAddress;
@@ -27,6 +27,14 @@ pub(super) fn collect(
     ctx.gpu_host_devices = gpu::devices(root, machine, vmi)?;
     ctx.sriov_devices = sriov::devices(root, vmi)?;
     Ok(())
+}
+
+/// The devices of SR-IOV interfaces on Multus networks, which can be plugged in.
+///
+/// # Errors
+/// The pod's `network-info` lacks one, or cannot be read.
+pub fn hotplug_devices(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
+    sriov::on_multus(&cfg.root, vmi)
 }
 
 /// Puts the vGPU of a domain that arrives into the context, from which libvirt's hook takes it.

@@ -26,34 +26,8 @@ const LARGEST: u64 = 4 << 20;
 
 /// Devices of interfaces on Multus networks, then of interfaces on claimed ones.
 pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
-    let interfaces: Vec<&Interface> = vmi
-        .spec
-        .domain
-        .devices
-        .interfaces
-        .iter()
-        .filter(|interface| interface.sriov.is_some())
-        .collect();
-    let on_multus: Vec<&Interface> = interfaces
-        .iter()
-        .copied()
-        .filter(|interface| is_in_multus_status(vmi, &interface.name))
-        .collect();
-    let mut found = Vec::new();
-    if !on_multus.is_empty() {
-        let mut addresses = addresses_by_network(root)?;
-        for interface in on_multus {
-            let address = addresses.remove(interface.name.as_str()).ok_or_else(|| {
-                let (dir, name) = pod_paths::NETWORK_INFO;
-                HostDeviceError::NoSriovAddress {
-                    interface: interface.name.to_string(),
-                    file: format!("{dir}/{name}"),
-                }
-            })?;
-            found.push(device(interface, &address)?);
-        }
-    }
-    for interface in interfaces {
+    let mut found = on_multus(root, vmi)?;
+    for interface in interfaces(vmi) {
         let claim = vmi
             .spec
             .networks
@@ -75,6 +49,33 @@ pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, Pod
         }
     }
     Ok(found)
+}
+
+/// Devices of interfaces on Multus networks. Needs only the VMI and `network-info`.
+pub(super) fn on_multus(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
+    let mut interfaces = interfaces(vmi)
+        .filter(|interface| is_in_multus_status(vmi, &interface.name))
+        .peekable();
+    if interfaces.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    let mut addresses = addresses_by_network(root)?;
+    let found = interfaces.map(|interface| {
+        let address = addresses.remove(interface.name.as_str()).ok_or_else(|| {
+            let (dir, name) = pod_paths::NETWORK_INFO;
+            HostDeviceError::NoSriovAddress {
+                interface: interface.name.to_string(),
+                file: format!("{dir}/{name}"),
+            }
+        })?;
+        device(interface, &address)
+    });
+    found.collect()
+}
+
+fn interfaces(vmi: &Vmi) -> impl Iterator<Item = &Interface> {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter();
+    interfaces.filter(|interface| interface.sriov.is_some())
 }
 
 fn claim(network: &Network) -> Option<(&str, &str)> {
