@@ -1,11 +1,15 @@
 //! Changes with the permission for them, in the time that virt-handler waits.
 
-use tokio::time::timeout;
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tokio::time::{timeout, timeout_at};
 
 use super::error::LauncherError;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, within};
 use super::vm::{Permit, Phase, Request, Vm};
 use libvirt::ChangeableDomain;
+use os::logging::chain;
 
 const FIRST_READ: &str = "reading the domain for the first time";
 
@@ -46,6 +50,42 @@ pub(super) async fn change<T: Default + Send + 'static>(
         Some(permit) => libvirt.change(&permit, what, work).await,
         None => Ok(T::default()),
     }
+}
+
+/// Plugs CPUs or memory in or out. virt-handler asks once, so this goes on if the caller gives up,
+/// and logs how it ends. `in_progress` is held until then.
+///
+/// # Errors
+/// The request is refused; those of `work`. After [`CHANGE_TIMEOUT`] [`LauncherError::Slow`], or
+/// [`LauncherError::Busy`] if an earlier call is still in progress.
+pub(super) async fn resize(
+    libvirt: &Arc<LibvirtDomain>,
+    vm: &Arc<Vm>,
+    in_progress: &Arc<Mutex<()>>,
+    what: &'static str,
+    work: impl FnOnce(ChangeableDomain) -> Result<(), LauncherError> + Send + 'static,
+) -> Result<(), LauncherError> {
+    let end = os::time::deadline(CHANGE_TIMEOUT);
+    let place = timeout_at(end, in_progress.clone().lock_owned()).await;
+    let place = place.map_err(|_| LauncherError::Busy { what })?;
+    let (libvirt, vm) = (libvirt.clone(), vm.clone());
+    let resize = tokio::spawn(async move {
+        let _place = place;
+        let Some(permit) = vm.permit(Request::Resize).await? else {
+            return Ok(());
+        };
+        let work = |domain: Option<_>| work(domain.ok_or(LauncherError::NoDomain)?);
+        let done = libvirt.change_in_any_time(&permit, what, work).await;
+        match &done {
+            Ok(()) => vm.refresh(),
+            Err(error) => tracing::error!(reason = %chain(error), "Failed {what}"),
+        }
+        done
+    });
+    let after = CHANGE_TIMEOUT;
+    let done = timeout_at(end, resize).await;
+    let done = done.map_err(|_| LauncherError::Slow { what, after })?;
+    done.unwrap_or(Err(LauncherError::Worker { what }))
 }
 
 /// Waits until libvirt has shown the domain.

@@ -138,10 +138,12 @@ impl Launcher {
                 libvirt: libvirt.clone(),
                 vm: vm.clone(),
                 pod: pod.clone(),
+                in_progress: Arc::default(),
             },
             memory: MemoryHotplug {
                 libvirt: libvirt.clone(),
                 vm: vm.clone(),
+                in_progress: Arc::default(),
             },
             host_devices: HostDevices::new(libvirt.clone(), vm.clone(), pod.clone()),
             statistics: Statistics::new(

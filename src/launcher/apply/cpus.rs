@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
+
 use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::pod_backend::PodBackend;
-use crate::launcher::vm::{Request, Vm};
+use crate::launcher::vm::Vm;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan::{self, Cpus};
@@ -17,6 +19,7 @@ pub struct CpuHotplug {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
     pub(in crate::launcher) vm: Arc<Vm>,
     pub(in crate::launcher) pod: Arc<dyn PodBackend>,
+    pub(in crate::launcher) in_progress: Arc<Mutex<()>>,
 }
 
 impl CpuHotplug {
@@ -24,7 +27,7 @@ impl CpuHotplug {
     /// CPUs may have changed.
     ///
     /// # Errors
-    /// libvirt refuses the change, or the VMI cannot be converted.
+    /// Those of [`admit::resize`]: libvirt refuses the change, or the VMI cannot be converted.
     pub async fn sync(
         &self,
         vmi: Arc<Vmi>,
@@ -32,15 +35,14 @@ impl CpuHotplug {
     ) -> Result<(), LauncherError> {
         let what = "changing the guest's CPUs";
         let pod = self.pod.clone();
-        let change = move |domain: Option<ChangeableDomain>| {
-            let domain = domain.ok_or(LauncherError::NoDomain)?;
+        let change = move |domain: ChangeableDomain| {
             let (wanted, context) = pod.wanted(&vmi, &options)?;
-            set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)
+            set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)?;
+            tracing::info!("VMI vCPUs has been updated");
+            Ok(())
         };
-        admit::change(&self.libvirt, &self.vm, Request::Resize, what, change).await?;
-        tracing::info!("VMI vCPUs has been updated");
-        self.vm.refresh();
-        Ok(())
+        let in_progress = &self.in_progress;
+        admit::resize(&self.libvirt, &self.vm, in_progress, what, change).await
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::launcher::admit::admit;
+use tokio::sync::Mutex;
+
+use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, read_spec};
-use crate::launcher::vm::{Request, Vm};
+use crate::launcher::vm::Vm;
 use api::vmi::Vmi;
 use convert::plan::{self, MemoryChange};
 use libvirt::{ChangeableDomain, XmlKind};
@@ -17,6 +19,7 @@ const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
 pub struct MemoryHotplug {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
     pub(in crate::launcher) vm: Arc<Vm>,
+    pub(in crate::launcher) in_progress: Arc<Mutex<()>>,
 }
 
 impl MemoryHotplug {
@@ -24,22 +27,19 @@ impl MemoryHotplug {
     /// tell how much the guest has.
     ///
     /// # Errors
-    /// libvirt refuses the change, or the VMI lacks a needed field.
+    /// Those of [`admit::resize`]: libvirt refuses the change, or the VMI lacks a needed field.
     pub async fn sync(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
         let what = "changing the guest's memory";
-        let Some(permit) = admit(&self.vm, Request::Resize, what).await? else {
-            return Ok(());
-        };
         if vmi.metadata.annotations.contains_key(FAIL_MEMORY_HOTPLUG) {
             return Err(LauncherError::FunctionalTest(FAIL_MEMORY_HOTPLUG));
         }
-        let change = move |domain: Option<ChangeableDomain>| {
-            set_memory(&domain.ok_or(LauncherError::NoDomain)?, &vmi)
+        let change = move |domain: ChangeableDomain| {
+            set_memory(&domain, &vmi)?;
+            tracing::info!("guest memory has been updated");
+            Ok(())
         };
-        self.libvirt.change(&permit, what, change).await?;
-        tracing::info!("guest memory has been updated");
-        self.vm.refresh();
-        Ok(())
+        let in_progress = &self.in_progress;
+        admit::resize(&self.libvirt, &self.vm, in_progress, what, change).await
     }
 }
 
