@@ -109,3 +109,29 @@ async fn plugs_and_unplugs() {
         assert!(disk(&pod.domain().await, &name).is_none());
     }
 }
+
+/// libvirt detaches no disk that a block job works on.
+#[tokio::test]
+async fn a_disk_that_cannot_be_detached_stays_in_the_definition() {
+    let (pod, vmi) = Pod::started("busydisk", &["--libvirt=auto"]).await;
+    for name in ["old", "new"] {
+        pod.hotplug_image(name, 1 << 20);
+    }
+    pod.sync_ok(&vmi.clone().hotplugged("old", "old", "scsi"))
+        .await;
+    let definition = || pod.virsh(&["dumpxml", "default_busydisk", "--inactive"]);
+    let copy = pod.path("/var/run/copy.img");
+    let copy = copy.to_str().unwrap();
+    let copy = [
+        "blockcopy",
+        "default_busydisk",
+        "sda",
+        copy,
+        "--transient-job",
+    ];
+    pod.virsh(&copy);
+    let answer = pod.sync(&vmi.hotplugged("new", "new", "scsi")).await;
+    let error = answer.message;
+    assert!(error.starts_with("disk \"old\" (sda): detach: "), "{error}");
+    assert!(definition().contains("/old.img"));
+}

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use libvirt::Event;
+use domain::xml::tree::Element;
+use libvirt::{Event, XmlKind};
 use os::lock::lock;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -83,9 +84,9 @@ impl DetachRequests {
 }
 
 /// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt
-/// refuses to attach it twice. Then this removes it from the definition first. `alias` is spelled
-/// as in libvirt's events.
-// D-disk-1 (docs/differences.md).
+/// refuses to attach it twice. Then this removes it from the definition first, unless the guest
+/// has it too. `alias` is spelled as in libvirt's events.
+// D-disk-1, D-disk-17 (docs/differences.md).
 pub(in crate::launcher) fn attach(
     domain: &libvirt::ChangeableDomain,
     alias: &str,
@@ -93,6 +94,7 @@ pub(in crate::launcher) fn attach(
     requests: &Mutex<DetachRequests>,
 ) -> Result<(), libvirt::Error> {
     let attached = match domain.attach_device(xml) {
+        Err(refused) if is_live(domain, xml) => Err(refused),
         Err(refused) => match domain.detach_device_config(xml) {
             Ok(()) => domain.attach_device(xml),
             Err(_) => Err(refused),
@@ -103,6 +105,28 @@ pub(in crate::launcher) fn attach(
         lock(requests).attached(alias);
     }
     attached
+}
+
+/// Whether the running domain has a device with the alias or the target of this one: by either,
+/// libvirt finds it in the definition. True if the domain cannot be read.
+fn is_live(domain: &libvirt::Domain, device: &str) -> bool {
+    let live = domain.xml(XmlKind::Live);
+    let live = live.map(|live| Element::parse(&live));
+    let (Ok(Ok(live)), Ok(device)) = (live, Element::parse(device)) else {
+        return true;
+    };
+    let value = |device: &Element, (child, name)| {
+        let value = device.child(child)?.attribute(name)?;
+        Some(value.to_owned())
+    };
+    let is_same = |other: &Element| {
+        let places = [("alias", "name"), ("target", "dev")].into_iter();
+        let values = places.filter_map(|place| Some((place, value(&device, place)?)));
+        let mut values = values.filter(|_| other.name == device.name);
+        values.any(|(place, it)| value(other, place) == Some(it))
+    };
+    let mut devices = live.child("devices").into_iter();
+    devices.any(|devices| devices.children().any(is_same))
 }
 
 /// Asks the guest to release a device, unless it was asked recently. `alias`: as in [`attach`].
@@ -135,24 +159,43 @@ pub(in crate::launcher) fn detach(
     match result {
         // The device is gone already.
         Err(error) if error.is_device_missing() => Ok(()),
-        Err(error) => {
-            if again.is_none() {
-                lock(requests).removed(&alias);
-            }
+        Err(error) if again.is_none() => {
+            lock(requests).removed(&alias);
             Err(error)
         }
-        Ok(()) => {
-            if again.is_some() {
-                lock(requests).asked(alias, now);
-            }
-            Ok(())
+        // QEMU refuses a second request while the guest has not answered the first.
+        asked => {
+            lock(requests).asked(alias, now);
+            asked
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use libvirt::{Connection, MayChange};
+
+    struct Test;
+
+    impl MayChange for Test {}
+
+    #[test]
+    // D-disk-16 (docs/differences.md).
+    fn a_guest_that_cannot_be_asked_again_yet_is_asked_later() {
+        let connection = Connection::open("test:///default").unwrap();
+        let domain = connection.lookup("test").unwrap().unwrap();
+        let domain = domain.changeable(&Test);
+        let requests = Mutex::<DetachRequests>::default();
+        let before = Instant::now().checked_sub(DETACH_RETRY_AFTER).unwrap();
+        lock(&requests).asked("ua-data".into(), before);
+        // This driver refuses it, as QEMU does in the middle of an unplug.
+        let xml = "<disk type='file'><source file='/a'/><target dev='sda'/></disk>";
+        detach(&domain, "ua-data".into(), xml, &requests).unwrap_err();
+        let again = lock(&requests).again("ua-data", Instant::now());
+        assert_eq!(again, Some(false));
+    }
 
     #[test]
     fn a_guest_is_asked_once_until_it_refuses_or_patience_ends() {

@@ -30,7 +30,8 @@ pub(in crate::launcher) fn plan(
     Ok((plan, wanted, context))
 }
 
-/// Carries out the plan: detach, attach, update. Returns the failures.
+/// Carries out the plan: detach, attach, update. Returns the failures. Nothing is attached at the
+/// target of a disk that could not be detached.
 ///
 /// # Errors
 /// No disk was changed, because a step before that failed.
@@ -39,7 +40,7 @@ pub(in crate::launcher) fn apply(
     domain: &libvirt::ChangeableDomain,
     pod: &dyn PodBackend,
     vmi: &Vmi,
-    plan: DiskPlan,
+    mut plan: DiskPlan,
     requests: &Mutex<DetachRequests>,
 ) -> Result<Vec<DiskFailure>, LauncherError> {
     let mut failures = Vec::new();
@@ -54,6 +55,8 @@ pub(in crate::launcher) fn apply(
                 .map(|error| failure(disk, "detach", error.to_string())),
         );
     }
+    let stays = |disk: &Disk| (failures.iter()).any(|it| it.target == disk.target.device);
+    plan.attach.retain(|change| !stays(&change.disk));
     for Change { disk, why } in plan.attach {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
         let attached = pod
