@@ -1,7 +1,7 @@
 //! Decides what a sync has to do, as a function of the current state.
 //!
 //! ```text
-//!              ┌────────── Create ◄── no domain
+//!              ┌────────── Create ◄── no domain ◄── Wait ◄── left of a failed start
 //!              ▼
 //!  (hidden until the start has returned) ──► running ──► Apply, repeatedly
 //!                                              │  ▲
@@ -11,7 +11,7 @@
 //!                                          shut off: never started again
 //! ```
 
-use crate::launcher::vm::has_ended;
+use crate::launcher::vm::{has_ended, is_left_of_start};
 use api::vmi::Vmi;
 use libvirt::DomainState;
 
@@ -22,6 +22,8 @@ pub(in crate::launcher) struct Facts {
     pub domain: Option<DomainState>,
     /// This launcher has seen the domain with a QEMU process.
     pub has_run: bool,
+    /// The last start has failed.
+    pub start_failed: bool,
     /// A request paused the guest.
     pub paused_by_user: bool,
     pub vmi: VmiPhase,
@@ -57,6 +59,8 @@ pub(in crate::launcher) enum Step {
     Create,
     /// Undefine a definition that was never started (the launcher or libvirt died), then create.
     Recreate,
+    /// Wait until libvirt has ended the QEMU of a failed start, then decide again.
+    Wait,
     /// Resume the vCPUs, then [`Self::Apply`].
     Resume,
     /// Change the running domain to match the VMI.
@@ -75,6 +79,7 @@ pub(in crate::launcher) fn decide(facts: Facts) -> Step {
             _ if may_start => Step::Create,
             _ => Step::Lost,
         },
+        Some(state) if facts.start_failed && is_left_of_start(state) => Step::Wait,
         Some(DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended) => {
             Step::Apply
         }
@@ -99,6 +104,7 @@ mod tests {
     const FRESH: Facts = Facts {
         domain: None,
         has_run: false,
+        start_failed: false,
         paused_by_user: false,
         vmi: VmiPhase::Early,
     };
@@ -187,6 +193,22 @@ mod tests {
                     assert_eq!(decide(facts), Step::Nothing, "{facts:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_failed_starts_qemu_is_neither_resumed_nor_taken_for_the_guests_end() {
+        let (shutdown, unknown) = (4, 0);
+        for state in [
+            DomainState::Paused(PausedReason::StartingUp),
+            DomainState::from_raw(shutdown, unknown),
+        ] {
+            let facts = Facts {
+                domain: Some(state),
+                start_failed: true,
+                ..FRESH
+            };
+            assert_eq!(decide(facts), Step::Wait, "{state:?}");
         }
     }
 

@@ -53,7 +53,7 @@ impl DryRun {
             (step @ (Step::Resume | Step::Apply), Some(domain)) => {
                 self.plan_changes(step, domain, request).await
             }
-            (Step::Create | Step::Recreate, _) => Ok(without_devices(&[(
+            (Step::Create | Step::Recreate | Step::Wait, _) => Ok(without_devices(&[(
                 "start",
                 "the virtual machine has no running domain yet".to_owned(),
             )])),

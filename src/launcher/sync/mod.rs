@@ -20,7 +20,7 @@ use super::metrics::Metrics;
 use super::pod_backend::PodBackend;
 use super::start::Start;
 use super::sync_request::SyncRequest;
-use super::vm::{Admission, Permit, Phase, Refusal, Request, Vm, is_left_of_start};
+use super::vm::{Admission, Permit, Phase, Refusal, Request, Vm};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
@@ -87,15 +87,15 @@ impl Syncs {
     /// The first failure.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
-        let known = &self.start.preparation.known_plugins;
-        known.remember(&request.plugins).await;
-        // Only the first read of an adopted domain tells whether its user has paused it.
-        self.vm.wait_for_first_read().await;
         self.vm.admit(Request::Sync)?;
+        let plugins = request.plugins.clone();
+        // From here on it goes on if the caller gives up.
         let (outcome, run) = self.queue.push(request);
         if run {
             tokio::spawn(self.clone().run());
         }
+        let known = &self.start.preparation.known_plugins;
+        known.remember(&plugins).await;
         let lost = || Err(Arc::new(LauncherError::Worker { what: "the sync" }));
         let outcome = outcome.await;
         outcome
@@ -105,6 +105,7 @@ impl Syncs {
 
     async fn run(self: Arc<Self>) {
         loop {
+            // Only the first read of an adopted domain tells whether its user has paused it.
             let permit = self.vm.permit(Request::Sync).await;
             // Popping comes last, to include requests that arrived meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {
@@ -154,10 +155,7 @@ impl Syncs {
                 tracing::warn!(reason = %os::logging::chain(&error), "The connection to libvirt was lost during a sync; waiting for the next one");
                 // If no new connection comes in time, this returns the first error.
                 match timeout(CHANGE_TIMEOUT, connections.changed()).await {
-                    Ok(Ok(())) => {
-                        self.wait_for_failed_start().await?;
-                        self.sync_once(permit, request).await
-                    }
+                    Ok(Ok(())) => self.sync_once(permit, request).await,
                     _ => Err(error),
                 }
             }
@@ -165,21 +163,22 @@ impl Syncs {
         }
     }
 
-    /// Waits until libvirt has ended the QEMU of a start during which libvirt's daemon died. A sync
-    /// would take it for the guest. This polls: the event may come before the connection.
-    async fn wait_for_failed_start(&self) -> Result<(), LauncherError> {
-        if self.vm.snapshot().phase != Phase::StartFailed {
-            return Ok(());
-        }
-        let ended = async {
-            while let Some((_, state)) = self.look_up().await?
-                && is_left_of_start(state)
-            {
-                tokio::time::sleep(LEFTOVER_RETRY_DELAY).await;
+    /// The step once libvirt has ended the QEMU of a start during which its daemon died. This
+    /// polls: the event may come before the connection.
+    async fn next_step_after_start(
+        &self,
+        vmi: &Vmi,
+    ) -> Result<(Step, Option<Domain>), LauncherError> {
+        let what = "ending the QEMU of a failed start";
+        within(what, CHANGE_TIMEOUT, async {
+            loop {
+                match self.next_step(vmi).await? {
+                    (Step::Wait, _) => tokio::time::sleep(LEFTOVER_RETRY_DELAY).await,
+                    next => return Ok(next),
+                }
             }
-            Ok(())
-        };
-        timeout(CHANGE_TIMEOUT, ended).await.unwrap_or(Ok(()))
+        })
+        .await
     }
 
     /// The domain with its state, if libvirt has it.
@@ -217,9 +216,11 @@ impl Syncs {
         vmi: &Vmi,
     ) -> Result<(Step, Option<Domain>), LauncherError> {
         let (domain, state) = self.look_up().await?.unzip();
+        let phase = self.vm.snapshot().phase;
         let facts = Facts {
             domain: state,
-            has_run: self.vm.snapshot().phase.has_run(),
+            has_run: phase.has_run(),
+            start_failed: phase == Phase::StartFailed,
             paused_by_user: self.vm.is_pause_requested(),
             vmi: VmiPhase::of(vmi),
         };
@@ -234,7 +235,7 @@ impl Syncs {
         if self.vm.admit(Request::Sync)? == Admission::IfUnchanged {
             return self.check_unchanged(request).await;
         }
-        match self.next_step(&request.vmi).await? {
+        match self.next_step_after_start(&request.vmi).await? {
             (Step::Create, _) => self.start(request, None).await,
             (Step::Recreate, leftover) => self.start(request, leftover).await,
             (Step::Resume, Some(domain)) => {
@@ -253,7 +254,7 @@ impl Syncs {
                 tracing::info!(?phase, "The VMI's phase does not allow a start");
                 Ok(())
             }
-            (Step::Lost | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
+            (Step::Lost | Step::Wait | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
         }
     }
 

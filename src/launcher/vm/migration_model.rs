@@ -293,16 +293,18 @@ impl World {
         let domain = self.state(side);
         match (request, domain) {
             (Request::Sync, _) => {
+                let phase = vm.snapshot().phase;
                 let facts = Facts {
                     domain,
-                    has_run: vm.snapshot().phase.has_run(),
+                    has_run: phase.has_run(),
+                    start_failed: phase == Phase::StartFailed,
                     paused_by_user: vm.is_pause_requested(),
                     vmi: VmiPhase::Running,
                 };
                 match decide(facts) {
                     Step::Resume => self.resume(side),
                     Step::Create | Step::Recreate => panic!("a second guest on {side:?}"),
-                    Step::Apply | Step::Nothing | Step::Lost => {}
+                    Step::Apply | Step::Nothing | Step::Wait | Step::Lost => {}
                 }
             }
             (Request::Pause, Some(DomainState::Running(_))) if self.job.is_none() => {
