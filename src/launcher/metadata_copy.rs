@@ -38,13 +38,17 @@ pub(super) async fn write(
 pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
     // A start writes what is known then.
     let mut written = KubeVirtMetadata::default();
-    let mut changes = vm.metadata_changes();
-    while changes.changed().await.is_ok() {
+    let (mut changes, mut state) = (vm.metadata_changes(), vm.subscribe());
+    loop {
+        // What a start or a migration has refused is written when that is over.
+        tokio::select! {
+            _ = changes.changed() => {}
+            _ = state.changed() => {}
+        }
         let metadata = vm.metadata().get().clone();
         if metadata == written {
             continue;
         }
-        // The end of a migration, which refuses it, changes the metadata.
         let Ok(Some(permit)) = vm.permit(Request::CopyMetadata).await else {
             continue;
         };

@@ -213,3 +213,47 @@ fn a_domain_that_runs_already_is_taken_over() {
         assert_eq!(test.pod.prepared.load(Ordering::Relaxed), 0);
     });
 }
+
+#[test]
+fn metadata_that_change_while_the_domain_starts_are_written_after_it() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        let (open, gate) = channel();
+        *lock(&test.pod.defined_gate) = Some(gate);
+        let (launcher, mut state) = (test.launcher.clone(), test.launcher.state());
+        let sync = tokio::spawn(async move { launcher.syncs.sync(request(&tagged())).await });
+        let starting = state.wait_for(|vm| vm.phase == Phase::Starting).await;
+        drop(starting.unwrap());
+        test.launcher.mark_for_graceful_shutdown();
+        open.send(()).unwrap();
+        sync.await.unwrap().unwrap();
+        loop {
+            let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
+            let metadata = DomainSpec::from_xml(&xml).unwrap().metadata.kube_virt;
+            if metadata.grace_period.unwrap().marked_for_graceful_shutdown == Some(true) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn a_sync_whose_caller_gives_up_before_the_first_read_goes_on() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        let reads = test.launcher.libvirt.reads.clone();
+        let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
+        // Before the launcher's first read.
+        let permits = reads.try_acquire_many_owned(all).unwrap();
+        let vmi = vmi();
+        let answer = timeout(Duration::from_millis(50), test.sync(&vmi)).await;
+        assert!(answer.is_err());
+        drop(permits);
+        let mut state = test.launcher.state();
+        state
+            .wait_for(|vm| vm.phase == Phase::Running)
+            .await
+            .unwrap();
+    });
+}
