@@ -48,6 +48,16 @@ pub enum AgentError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Neither the agent's command nor writing the file has set a user's SSH keys.
+    #[error(
+        "the guest agent does not set SSH keys ({command}), and authorized_keys is not written"
+    )]
+    Keys {
+        /// The error of the command.
+        command: String,
+        #[source]
+        file: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The guest does not know the user or the user's home directory.
     #[error("the guest does not know the home directory of its user \"{0}\"")]
     NoAccount(String),

@@ -11,6 +11,7 @@ fn write_secret(pod: &Pod, secret: &str, file: &str, text: &str) {
 }
 
 #[tokio::test]
+// D-agent-15 (docs/differences.md).
 async fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
     let mut pod = Pod::new();
     let secret = |name: &str| serde_json::json!({"secret": {"secretName": name}});
@@ -21,10 +22,11 @@ async fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
     let vmi = Vmi::new("keys")
         .with_image(&pod)
         .set("/spec/accessCredentials", credentials);
-    write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
     write_secret(&pod, "passwords", "root", "not-this-one\n");
     pod.start(&vmi, &[]).await;
     let mut guest = pod.boot(&vmi).await;
+    // It comes after the guest has started, and is followed all the same.
+    write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
     let metadata =
         |event: &Event| event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone();
     pod.handler

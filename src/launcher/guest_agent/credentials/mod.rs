@@ -89,20 +89,14 @@ impl Credentials {
         }
     }
 
-    // D-agent-10 (docs/differences.md).
+    // D-agent-10, D-agent-15 (docs/differences.md).
     async fn run(self: Arc<Self>, vmi: Vmi) {
-        let dirs = match self.pod.access_credential_dirs(&vmi) {
+        let mut unwatched = match self.pod.access_credential_dirs(&vmi) {
             Ok(dirs) if dirs.is_empty() => return,
             Ok(dirs) => dirs,
             Err(error) => return self.report(Err(error)),
         };
         let watch = DirWatch::new();
-        for dir in &dirs {
-            if let Err(error) = watch.add(dir) {
-                let dir = dir.display();
-                tracing::error!(reason = %error, %dir, "The secret of an access credential is not there");
-            }
-        }
         let mut state = self.vm.subscribe();
         let mut connects = self.connects.clone();
         let mut quiet_until = None;
@@ -112,6 +106,8 @@ impl Credentials {
             drop(state.wait_for(|vm| vm.phase == Phase::Running).await);
             let quiet_until = *quiet_until.get_or_insert_with(|| os::time::deadline(QUIET_TIME));
             connects.mark_unchanged();
+            // One that is missing is a failure to apply it, which is tried again.
+            unwatched.retain(|dir| watch.add(dir).is_err());
             let applied = self.apply(&vmi).await;
             let next = match &applied {
                 Ok(_) => Next::RESYNC,
@@ -192,7 +188,11 @@ impl Credentials {
             return Ok(SetKeys::Command);
         };
         tracing::debug!(reason = %os::logging::chain(&error), "The guest agent does not set SSH keys; writing the file");
-        keys_file::write(&self.commands, user, &keys, CALL_TIMEOUT).await?;
+        let written = keys_file::write(&self.commands, user, &keys, CALL_TIMEOUT).await;
+        written.map_err(|file| AgentError::Keys {
+            command: os::logging::chain(&error),
+            file: Box::new(file),
+        })?;
         Ok(SetKeys::File)
     }
 
