@@ -65,12 +65,17 @@ impl PodNetwork {
         if self.is_set_up.load(Ordering::Relaxed) {
             return;
         }
-        match self.taps(vmi, context, Scope::All).await {
-            Ok(_) => self.is_set_up.store(true, Ordering::Relaxed),
-            Err(error) => {
-                tracing::warn!(reason = %os::logging::chain(&error), "The guest has no DHCP server; the next sync tries again");
+        let mut is_set_up = true;
+        let interfaces = vmi.spec.domain.devices.interfaces.iter();
+        for interface in interfaces.filter(|one| one.state != "absent") {
+            // One that is about to be plugged in has no link yet.
+            let taps = self.taps(vmi, context, Scope::Network(&interface.name));
+            if let Err(error) = taps.await {
+                is_set_up = false;
+                tracing::warn!(reason = %os::logging::chain(&error), "An interface of the guest has no DHCP server; the next sync tries again");
             }
         }
+        self.is_set_up.store(is_set_up, Ordering::Relaxed);
     }
 
     /// Returns the tap devices of `scope`, and starts the guest's DHCP servers unless they run.

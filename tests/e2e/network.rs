@@ -207,8 +207,13 @@ fn a_guest_gets_its_lease_from_the_next_launcher() {
         networked.pod.exec(&["pkill", "-9", "-x", "virt-launcher"]);
         networked.pod.log_count("Marked as ready", 2).await;
         networked.pod.wait_until_ready().await;
-        let vmi = networked.vmi.clone().set("/status/phase", json!("Running"));
-        networked.pod.sync_ok(&vmi).await;
+        // An interface that is about to be plugged in has no link yet.
+        let mut vmi = networked.vmi.clone().set("/status/phase", json!("Running"));
+        let interface = json!({"name": "blue", "bridge": {}});
+        let network = json!({"name": "blue", "multus": {"networkName": "blue"}});
+        vmi.push("/spec/domain/devices/interfaces", interface);
+        vmi.push("/spec/networks", network);
+        networked.pod.sync(&vmi).await;
         dhcp_answers(&mut guest, &["serverid=10.0.2.1"]).await;
     });
 }
