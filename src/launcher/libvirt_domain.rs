@@ -43,6 +43,8 @@ pub(super) struct LibvirtDomain {
     connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    /// One at a time: hanging ones would take all threads.
+    kills: Arc<Semaphore>,
     slow_calls: Notify,
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
@@ -58,6 +60,7 @@ impl LibvirtDomain {
             connection: watch::Sender::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            kills: Arc::new(Semaphore::new(1)),
             slow_calls: Notify::new(),
             agent_calls: Arc::new(Semaphore::new(1)),
             agent_domain: Mutex::default(),
@@ -183,7 +186,8 @@ impl LibvirtDomain {
         self.note_slow(done)
     }
 
-    /// Kills the domain without waiting for anything. It goes on if the caller gives up.
+    /// Kills the domain without waiting for anything but a kill before it. It goes on if the caller
+    /// gives up.
     ///
     /// # Errors
     /// Those of `work`; [`LauncherError::Slow`] after [`CHANGE_TIMEOUT`].
@@ -193,12 +197,8 @@ impl LibvirtDomain {
         work: impl FnOnce(Option<ChangeableDomain>) -> Result<(), LauncherError> + Send + 'static,
     ) -> Result<(), LauncherError> {
         let what = "killing the domain";
-        let done = within(
-            what,
-            CHANGE_TIMEOUT,
-            self.change_in_any_time(permit, what, work),
-        )
-        .await;
+        let work = self.lookup_changeable(permit, work);
+        let done = limited(what, CHANGE_TIMEOUT, &self.kills, work).await;
         self.note_slow(done)
     }
 

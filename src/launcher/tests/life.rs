@@ -399,3 +399,79 @@ fn commands_that_a_frozen_guests_agent_disables_stay_known() {
         }
     });
 }
+
+#[test]
+fn cpus_are_changed_even_if_the_caller_gives_up() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let turn = test.launcher.vm.permit(vm::Request::Delete).await.unwrap();
+        let conversions = || test.pod.conversions.load(Ordering::Relaxed);
+        let before = conversions();
+        let sync = test
+            .launcher
+            .cpus
+            .sync(request(&vmi()).vmi, VirtualMachineOptions::default());
+        assert!(timeout(Duration::from_millis(50), sync).await.is_err());
+        assert_eq!(conversions(), before);
+        drop(turn);
+        while conversions() == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn host_devices_wait_for_the_job_before_them() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let dump = test.launcher.vm.begin(vm::JobKind::MemoryDump).unwrap();
+        let begin = || test.launcher.host_devices.begin(request(&vmi()).vmi);
+        begin().unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(test.pod.hotplugs.load(Ordering::Relaxed), 0);
+        assert!(begin().is_err(), "one at a time");
+        drop(dump);
+        while test.pod.hotplugs.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut state = test.launcher.state();
+        state.wait_for(|vm| vm.jobs.is_empty()).await.unwrap();
+        begin().unwrap();
+    });
+}
+
+#[test]
+fn kills_that_hang_leave_threads_for_everything_else() {
+    const THREADS: usize = 4;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(THREADS)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let test = TestLauncher::running().await;
+        let (end, gate) = channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        for _ in 0..2 * THREADS {
+            let (launcher, gate) = (test.launcher.clone(), gate.clone());
+            tokio::spawn(async move {
+                let permit = launcher
+                    .vm
+                    .permit(vm::Request::Kill)
+                    .await
+                    .unwrap()
+                    .unwrap();
+                let hang = move |_| {
+                    let _ = lock(&gate).recv();
+                    Ok(())
+                };
+                launcher.libvirt.kill(&permit, hang).await
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let read = test.launcher.libvirt.read("the test", |_, _| Ok(())).await;
+        drop(end);
+        read.unwrap();
+    });
+    runtime.shutdown_background();
+}

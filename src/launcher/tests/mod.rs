@@ -17,7 +17,7 @@ use crate::notify::tests::Handler;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
-use convert::context::DiskModes;
+use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{Context, ConvertError};
 use domain::DomainSpec;
 use domain::disks::Disk;
@@ -37,16 +37,20 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// A pod that has everything; the test sets the conversion's result.
 #[derive(Default)]
-struct FakePod {
+pub(crate) struct FakePod {
     /// Given to libvirt in place of the right element.
     os: Mutex<Option<&'static str>>,
     refusal: Mutex<Option<&'static str>>,
     /// The context of the conversion.
     context: Mutex<Context>,
-    conversions: AtomicUsize,
+    pub conversions: AtomicUsize,
+    /// How often the devices to plug in were asked for.
+    pub hotplugs: AtomicUsize,
     prepared: AtomicUsize,
     /// A start waits for it before it prepares anything.
     gate: Mutex<Option<Receiver<()>>>,
+    /// Likewise between the definition and the start of a domain with tagged devices.
+    defined_gate: Mutex<Option<Receiver<()>>>,
     /// Domains whose device metadata was written, and whether writing fails.
     device_metadata: Mutex<Vec<String>>,
     device_metadata_fails: AtomicBool,
@@ -56,9 +60,13 @@ impl pod_backend::PodBackend for FakePod {
     fn wanted(
         &self,
         vmi: &Vmi,
-        _: &VirtualMachineOptions,
+        options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
         self.conversions.fetch_add(1, Ordering::Relaxed);
+        let cpu = vmi.spec.domain.cpu.as_ref();
+        if cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement) && options.topology.is_none() {
+            return Err(ConvertError::new("spec.domain.cpu", "no topology").into());
+        }
         if let Some(reason) = *lock(&self.refusal) {
             return Err(ConvertError::new("spec.domain", reason).into());
         }
@@ -69,6 +77,10 @@ impl pod_backend::PodBackend for FakePod {
         );
         let context = lock(&self.context).clone();
         Ok((DomainSpec::from_xml(&xml).unwrap(), context))
+    }
+    fn hotplug_devices(&self, _: &Vmi) -> Result<Vec<HostDeviceSpec>, LauncherError> {
+        self.hotplugs.fetch_add(1, Ordering::Relaxed);
+        Ok(Vec::new())
     }
     fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError> {
         Ok(None)
@@ -87,6 +99,9 @@ impl pod_backend::PodBackend for FakePod {
             return Err(LauncherError::CloudInit(error));
         }
         lock(&self.device_metadata).push(format!("{} {cloud_init}", defined.name));
+        if let Some(gate) = lock(&self.defined_gate).take() {
+            gate.recv().unwrap();
+        }
         Ok(())
     }
     fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
@@ -139,7 +154,7 @@ impl pod_backend::PodBackend for FakePod {
 /// A launcher, its peers, and handles for the test.
 pub(crate) struct TestLauncher {
     pub launcher: Arc<Launcher>,
-    pod: Arc<FakePod>,
+    pub pod: Arc<FakePod>,
     connection: Connection,
     handler: Handler,
     _events: Registration,
