@@ -8,7 +8,6 @@ child) changes the link's type in those that make a dummy link, and lets them go
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -18,10 +17,18 @@ import struct
 import subprocess
 import sys
 
-SYS_SENDTO, SYS_SECCOMP = 44, 317  # x86-64
-ARCH_X86_64 = 0xC000003E
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
-SECCOMP_RET_ALLOW, SECCOMP_RET_USER_NOTIF = 0x7FFF0000, 0x7FC00000
+from kit.seccomp import (
+    ARCH_X86_64,
+    JUMP_EQUAL,
+    LOAD,
+    RETURN,
+    SECCOMP_FILTER_FLAG_NEW_LISTENER,
+    SECCOMP_RET_ALLOW,
+    SECCOMP_RET_USER_NOTIF,
+    install_filter,
+)
+
+SYS_SENDTO = 44  # x86-64
 SECCOMP_USER_NOTIF_FLAG_CONTINUE = 1
 NOTIF_RECV, NOTIF_SEND = 0xC0502100, 0xC0182101
 NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
@@ -34,9 +41,7 @@ DUMMY = struct.pack("=HH", 9, 1) + b"dummy"
 VETH = struct.pack("=HH", 9, 1) + b"veth\0"
 MAX_REQUEST = 65536
 
-# BPF on struct seccomp_data: number at 0, architecture at 4, the last argument (the address's size)
-# at 56.
-LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
+# The last argument is the address's size.
 FILTER = (
     (LOAD, 0, 0, 4),
     (JUMP_EQUAL, 0, 5, ARCH_X86_64),
@@ -53,20 +58,6 @@ def kernel_has_them():
     """Whether the kernel makes dummy links. A network namespace of its own is needed to try."""
     command = ["unshare", "--net", "ip", "link", "add", "probe", "type", "dummy"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def install_filter():
-    """Returns the file descriptor on which the kernel tells of netlink requests."""
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in FILTER)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("=HxxxxxxQ", len(FILTER), ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(
-        SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.c_char_p(program)
-    )
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "seccomp")
-    return fd
 
 
 def supervise(listener):
@@ -111,7 +102,7 @@ def main():
         supervise(listener)
         os._exit(0)
     theirs.close()
-    listener = install_filter()
+    listener = install_filter(FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER)
     socket.send_fds(ours, [b"f"], [listener])
     os.close(listener)
     ours.close()

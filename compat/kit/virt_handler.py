@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 
-from kit import dummy_links, settings
+from kit import dummy_links, locked_memory, settings
 from kit.container import Container
 from kit.wait import until
 
@@ -17,6 +17,7 @@ VMSTATS_PORT = 8187  # its default; before v1.9 there is no such server, nor a f
 START_TIMEOUT = 60  # seconds
 STOP_TIMEOUT = 30
 LABELLER_TIMEOUT = 120
+MODULE = (sys.executable, "-B", "-m")
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 KUBECONFIG = "/run/kubeconfig"
 
@@ -49,7 +50,9 @@ class VirtHandler:
             str(settings.HANDLER_VERBOSITY),
         ]
         if not dummy_links.kernel_has_them():
-            command = [sys.executable, dummy_links.__file__, *command]
+            command = [*MODULE, dummy_links.__name__, *command]
+        if not locked_memory.may_be_raised():
+            command = [*MODULE, locked_memory.__name__, *command]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
