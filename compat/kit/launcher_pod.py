@@ -41,7 +41,7 @@ class LauncherPod:
     """Options, beside the image and the VMI:
 
     disk          image file for claims and container disks
-    network       named network namespace of the pod; with one, the pod has /dev/net/tun
+    network       named network namespace of the pod; with one, or with interfaces, the pod has /dev/net/tun
     root          a VMI that runs as root
     tmpfs_claims  claim -> size of its file system; its disk.img is sparse and larger
     secrets       Secret -> {key: text} for volumes and access credentials
@@ -52,6 +52,7 @@ class LauncherPod:
     ovmf          --ovmf-path in place of the launcher's
     cpuset        the pod's CPUs, such as "0-1", for a VMI with dedicated CPUs
     hooks         the text of each hook sidecar's program onDefineDomain, see kit.sidecar
+    network_info  the text of the file that names the devices of the pod's networks
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class LauncherPod:
         ovmf=None,
         cpuset=None,
         hooks=(),
+        network_info=None,
     ):
         self.uid = uid or str(uuid.uuid4())
         self.vmi, self.image, self.log, self.disk = vmi, image, log, disk
@@ -83,6 +85,7 @@ class LauncherPod:
         self.tmpfs_claims, self.secrets, self.state = tmpfs_claims or {}, secrets or {}, state
         self.ovmf = ovmf or image.launcher.ovmf
         self.cpuset, self.hooks, self.sidecars = cpuset, hooks, []
+        self.network_info = network_info
 
     def start(self):
         volumes = [(self.volume("empty-dir", name), path, "") for name, path in EMPTY_DIRS.items()]
@@ -94,6 +97,9 @@ class LauncherPod:
             (self.pod_file("resolv.conf", RESOLV_CONF), "/etc/resolv.conf", ""),
             (self.pod_file("hosts", HOSTS.format(hostname=self.hostname)), "/etc/hosts", ""),
         ]
+        if self.network_info:
+            folder = self.keys("downward-api", "network-info-annotation", {"network-info": self.network_info})
+            volumes.append((folder, "/etc/podinfo", "ro"))
         if not self.image.modular_libvirt:  # libvirtd makes a socket by its own name
             os.symlink("libvirt-sock", self.volume("empty-dir", "libvirt-runtime") + "/virtqemud-sock")
         sockets = self.volume("empty-dir", "hook-sidecar-sockets")
@@ -170,7 +176,7 @@ class LauncherPod:
         return folder
 
     def keys(self, plugin, name, keys):
-        """A volume with a file for each key of a ConfigMap or Secret."""
+        """A volume with a file for each key of a ConfigMap or Secret, or each annotation."""
         folder = self.volume(plugin, name)
         for key, text in keys.items():
             with open(f"{folder}/{key}", "w") as f:
@@ -271,7 +277,8 @@ class LauncherPod:
         }
 
     def devices(self):
-        devices = [TUN] if self.network else []
+        interfaces = self.vmi["spec"]["domain"]["devices"].get("interfaces")
+        devices = [TUN] if self.network or interfaces else []
         if self.userfaultfd:
             with open("/proc/misc") as f:
                 minors = [line.split()[0] for line in f if line.split()[1] == "userfaultfd"]

@@ -22,6 +22,7 @@ MODULES = (
     "stress",
     "migration",
     "migration_devices",
+    "sriov",
     "migration_storage",
     "migration_failures",
     "growth",

@@ -83,13 +83,9 @@ def changes_since(vm, before):
     lacks=lambda: None if (os.cpu_count() or 1) > 1 else "this machine has one CPU",
 )
 def migrate_dedicated_cpus(session, result):
-    def change(vmi):
-        vmi["spec"]["domain"]["cpu"]["dedicatedCpuPlacement"] = True
-        resources = {"cpu": "1", "memory": "256Mi"}
-        vmi["spec"]["domain"]["resources"] = {"requests": resources, "limits": resources}
-        vmi["status"]["qosClass"] = "Guaranteed"
-
-    vm = MigratingVM(session, "migrate-dedicated", change=change, cpuset="0", target_options={"cpuset": "1"})
+    vm = MigratingVM(
+        session, "migrate-dedicated", change=dedicated_cpu, cpuset="0", target_options={"cpuset": "1"}
+    )
     boot(result, vm)
     result.step("virtual CPUs are pinned to", lambda: vm.pod.vcpu_affinities())
     migrate(session, result, vm)
@@ -99,6 +95,13 @@ def migrate_dedicated_cpus(session, result):
     status_at_the_target(result, vm)
     end_by_deletion(result, vm)
     return vm
+
+
+def dedicated_cpu(vmi):
+    vmi["spec"]["domain"]["cpu"]["dedicatedCpuPlacement"] = True
+    resources = {"cpu": "1", "memory": "256Mi"}
+    vmi["spec"]["domain"]["resources"] = {"requests": resources, "limits": resources}
+    vmi["status"]["qosClass"] = "Guaranteed"
 
 
 @scenario(
