@@ -2,9 +2,49 @@
 
 import time
 
+from kit import objects
 from kit.normalize import without_times
+from kit.pod_network import PodNetwork
 from kit.registry import scenario
 from kit.steps import boot, end_by_deletion
+from scenarios.network import TAP_PLUGIN, guest_addresses, interface
+
+# In place of the guest's own agent, which the first comment keeps from starting: knows what a
+# launcher polls, and answers as many questions for the interfaces with an error as /run/failures
+# says.
+FAILING_AGENT = r"""#!/bin/sh
+# guest.no-agent
+exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0
+while :; do
+    # There is nothing to read until libvirt has connected.
+    read -r request <&3 || { usleep 100000; continue; }
+    answer= error=CommandNotFound
+    case $request in
+    *guest-sync*) answer=${request##*:} answer=${answer%%\}*} ;;
+    *guest-info*) answer='{"version": "1", "supported_commands": []}' ;;
+    *guest-fsfreeze-status*) answer='"thawed"' ;;
+    *guest-get-fsinfo* | *guest-get-users*) answer='[]' ;;
+    *guest-get-host-name*) answer='{"host-name": "guest"}' ;;
+    *guest-get-osinfo*) answer='{"id": "guest"}' ;;
+    *guest-get-timezone*) answer='{"offset": 0}' ;;
+    *guest-network-get-interfaces*)
+        left=$(cat /run/failures)
+        if [ "$left" -gt 0 ]; then
+            echo $((left - 1)) >/run/failures
+            error=GenericError
+        else
+            mac=$(cat /sys/class/net/eth0/address)
+            addresses=$(ip -4 addr show eth0 |
+                sed -n 's/.*inet \([0-9.]*\).*/{"ip-address": "\1", "ip-address-type": "ipv4", "prefix": 24},/p')
+            answer='[{"name": "eth0", "hardware-address": "'$mac'", "ip-addresses": ['${addresses%,}']}]'
+        fi
+        ;;
+    esac
+    [ "$answer" ] && answer="{\"return\": $answer}" || answer="{\"error\": {\"class\": \"$error\", \"desc\": \"\"}}"
+    echo $answer >&3 # in one line
+done
+"""
+ADDRESSES = ["192.0.2.6", "192.0.2.7"]
 
 
 @scenario(
@@ -27,6 +67,42 @@ def guest_information(session, result):
     result.step("REST filesystemlist", vm.get, "filesystemlist")
     end_by_deletion(result, vm)
     return vm
+
+
+@scenario(
+    "the guest gets another address, and its agent answers twice with an error before it tells",
+    "both addresses in the status",
+)
+def agent_errors(session, result):
+    def change(vmi):
+        # virt-handler keeps what it has said of the pod network's interface.
+        interface(vmi, "blue", TAP_PLUGIN, {"multus": {"networkName": "default/blue"}})
+        objects.add_disk(vmi, "seed", {"cloudInitNoCloud": {"userData": FAILING_AGENT}})
+
+    with PodNetwork("agenterrors", host=12) as network:
+        network.plug_tap("blue", "net-blue", mac="02:00:00:00:02:03")
+        vm = session.vm("agent-errors", change=change, network=network.name)
+        result.step("phase Running", vm.running, required=True)
+        result.step("guest up on the console", vm.guest_up)
+        vm.shell(f"ip addr add {ADDRESSES[0]}/24 dev eth0; echo 0 >/run/failures")
+        vm.shell("seed user-data >/run/failing-agent; (sh /run/failing-agent &)")
+        result.step("AgentConnected", vm.agent_connected)
+        result.step("interface with addresses", guest_addresses, vm)
+        vm.shell(f"ip addr add {ADDRESSES[1]}/24 dev eth0; echo 2 >/run/failures")
+        # Launchers ask again after 10, 20, 40 and 80 s.
+        result.step("interface with both addresses", both_addresses, vm, 160)
+        result.step("failures to come", vm.shell, "cat /run/failures")
+        end_by_deletion(result, vm)
+        return vm
+
+
+def both_addresses(vm, timeout):
+    vm.wait(
+        "both addresses",
+        lambda vmi: any(each.get("ipAddresses") == ADDRESSES for each in vmi["status"].get("interfaces", [])),
+        timeout,
+    )
+    return vm.status["interfaces"]
 
 
 @scenario(
