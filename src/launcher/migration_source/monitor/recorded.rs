@@ -130,7 +130,14 @@ fn traces_end_as_with_kubevirts_monitors() {
     for (number, line) in traces.lines().enumerate() {
         let trace: Trace = serde_json::from_str(line).unwrap();
         let found = replay(&trace);
-        assert_eq!(found, trace.did.unwrap_or_default(), "trace {number}");
+        let mut expected = trace.did.unwrap_or_default();
+        if trace.stalls.is_none() {
+            // D-mig-35 (docs/differences.md).
+            let mut steps = trace.steps.iter();
+            let answered = steps.position(|step| Flags(step[1]).has(Flags::ANSWERED));
+            expected.retain(|(step, ..)| answered.is_some_and(|first| first <= *step));
+        }
+        assert_eq!(found, expected, "trace {number}");
         let kinds = found.iter().flat_map(|(_, actions, _)| actions.split(' '));
         for kind in kinds.filter_map(|action| action.chars().next()) {
             *actions.entry(kind).or_default() += 1;

@@ -101,6 +101,27 @@ fn a_stuck_migration_is_aborted_once() {
 }
 
 #[test]
+// D-mig-35 (docs/differences.md).
+fn the_time_before_libvirt_knows_what_is_left_is_not_without_progress() {
+    let mut monitor = time_limits(rules());
+    let prepared = Sample {
+        elapsed: Duration::from_secs(50),
+        ..Sample::default()
+    };
+    assert_eq!(actions(&mut monitor, &prepared), []);
+    assert_eq!(actions(&mut monitor, &at(80, 500)), []);
+    assert_eq!(actions(&mut monitor, &Sample::default()), []);
+    assert_eq!(actions(&mut monitor, &at(100, 500)), []);
+    let mut monitor = time_limits(rules());
+    actions(&mut monitor, &at(50, 500));
+    let unanswered = Sample {
+        elapsed: Duration::from_secs(71),
+        ..Sample::default()
+    };
+    assert_eq!(actions(&mut monitor, &unanswered), [Action::Abort]);
+}
+
+#[test]
 fn a_late_migration_is_helped_as_far_as_that_is_allowed() {
     let late = at(101, 10);
     let done = |rules: Rules| {

@@ -80,12 +80,12 @@ impl TimeLimits {
         Some(decision)
     }
 
-    /// A sample has made progress if less is left than at the previous one.
+    /// A sample has made progress if less is left than at the previous one. The time before libvirt
+    /// knows what is left does not count.
+    // D-mig-35 (docs/differences.md).
     fn note_progress(&mut self, sample: &Sample) {
-        let Some(stats) = sample.running() else {
-            return;
-        };
-        let remaining = stats.data_remaining.unwrap_or(self.remaining);
+        let known = sample.running().and_then(|stats| stats.data_remaining);
+        let remaining = known.unwrap_or(self.remaining);
         if self.remaining == 0 || remaining < self.remaining {
             self.last_progress = sample.elapsed;
         }
