@@ -7,6 +7,7 @@
 //! The server answers one document and ends. It closes a connection without a usable document,
 //! which makes that migration fail; the next migration asks again. A silent one blocks nobody.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
@@ -28,8 +30,11 @@ use os::lock::lock;
 
 /// Time limit for a client to send the document and read the answer; the client has the same limit.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Limit of concurrent connections; others wait. Each may hold [`MAX_BYTES`] in memory.
+/// Limit of concurrent connections: another one ends the oldest. Each may hold [`MAX_BYTES`] in
+/// memory.
 const MAX_EXCHANGES: usize = 8;
+/// The turn to change a document, which goes on when its connection has ended.
+static REWRITE: Semaphore = Semaphore::const_new(1);
 const DOCUMENT_END: &[u8] = b"</domain>";
 /// Limit of white space after the document's end.
 const MAX_WHITE_SPACE: usize = 64;
@@ -99,10 +104,17 @@ fn listen(path: &PathBuf) -> io::Result<UnixListener> {
 async fn run(listener: UnixListener, target: &Arc<Mutex<Target>>) {
     let mut connections = Acceptor::new(listener, "the migration hook socket");
     let mut exchanges = JoinSet::new();
+    let mut oldest_first = VecDeque::new();
     loop {
         tokio::select! {
-            stream = connections.accept(), if exchanges.len() < MAX_EXCHANGES => {
-                exchanges.spawn(timeout(EXCHANGE_TIMEOUT, exchange(stream, target.clone())));
+            stream = connections.accept() => {
+                let exchange = timeout(EXCHANGE_TIMEOUT, exchange(stream, target.clone()));
+                oldest_first.push_back(exchanges.spawn(exchange));
+                if oldest_first.len() > MAX_EXCHANGES
+                    && let Some(oldest) = oldest_first.pop_front()
+                {
+                    oldest.abort();
+                }
             }
             Some(ended) = exchanges.join_next() => match ended {
                 Ok(Ok(Ok(()))) => {
@@ -112,6 +124,7 @@ async fn run(listener: UnixListener, target: &Arc<Mutex<Target>>) {
                 Ok(Err(_)) => log_failure(&HookServerError::TimedOut {
                     seconds: EXCHANGE_TIMEOUT.as_secs(),
                 }),
+                Err(error) if error.is_cancelled() => {}
                 Err(_) => log_failure(&HookServerError::Panicked),
             },
         }
@@ -127,7 +140,9 @@ async fn exchange(
     target: Arc<Mutex<Target>>,
 ) -> Result<(), HookServerError> {
     let xml = read_document(&mut stream).await?;
+    let turn = REWRITE.acquire().await;
     let change = move || {
+        let _turn = turn;
         let target = lock(&target);
         rewrite(&xml, &target.vmi, &target.context, target.rewrites)
     };
@@ -254,17 +269,14 @@ mod tests {
         let bed = Bed::new();
         bed.serve("ns2");
         let mut held = Vec::new();
-        for sent in ["", "<domain>", XML.trim_end().trim_end_matches('>')] {
+        let unfinished = XML.trim_end().trim_end_matches('>');
+        for sent in ["", "<domain>", unfinished].repeat(MAX_EXCHANGES) {
             let mut stream = UnixStream::connect(bed.socket()).await.unwrap();
             stream.write_all(sent.as_bytes()).await.unwrap();
             held.push(stream);
         }
-        let mut byte = [0];
-        let answer = tokio::select! {
-            biased;
-            answer = bed.ask(&[XML]) => answer,
-            _ = held[0].read(&mut byte) => panic!("the silent connection was waited for"),
-        };
+        let answer = timeout(EXCHANGE_TIMEOUT / 2, bed.ask(&[XML])).await;
+        let answer = answer.expect("a silent connection was waited for");
         assert!(answer.contains("/pods/ns2/"), "{answer}");
         for mut stream in held {
             assert_eq!(stream.read(&mut [0]).await.unwrap_or_default(), 0);
