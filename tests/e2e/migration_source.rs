@@ -7,9 +7,11 @@ use std::time::Duration;
 use api::proto::cmd::v1::{EmptyRequest, FreezeRequest};
 use serde_json::{Value, json};
 
+use crate::faults::{self, Held};
 use crate::harness::{
     Event, Guest, MigrationProxies, Pod, SLOW, Stopped, Vmi, aborted, begin, cancel, failed,
-    has_moved, migrate, migrate_call, migration, pair, source_pod, target_pod,
+    has_moved, migratable_pod, migrate, migrate_call, migration, migration_request, pair,
+    source_pod, target_pod,
 };
 
 /// A failed migration leaves the guest here, and another one takes it away.
@@ -150,6 +152,67 @@ fn a_migration_that_waits_for_another_change_can_be_cancelled() {
         assert!(!held.is_finished(), "nothing was in its way");
         drop(qemu);
         held.await.unwrap();
+    });
+}
+
+/// A source that can be held.
+async fn source_with_points(vmi: &Vmi) -> (Pod, Guest) {
+    let mut source = migratable_pod("source");
+    drop(vmi.clone().with_image(&source));
+    faults::launch(&mut source, vmi, "").await;
+    let guest = source.boot(vmi).await;
+    (source, guest)
+}
+
+#[test]
+fn what_a_cancelled_migration_still_detaches_keeps_other_changes_waiting() {
+    migrate(async {
+        let vmi = Vmi::new("detaching");
+        let (mut source, _guest) = source_with_points(&vmi).await;
+        let vmi = vmi.migrating_to("nowhere");
+        let request = migration_request(&source, &vmi, json!({}));
+        let mut cmd = source.cmd();
+        let call = async move { drop(cmd.migrate_virtual_machine(request).await) };
+        let held = Held::during(&mut source, "migration.detaching", call).await;
+        cancel(&source, &vmi).await;
+        aborted(&mut source, &vmi).await;
+        let pause = async || {
+            let request = source.request(vmi.value());
+            let answer = source.cmd().pause_virtual_machine(request).await;
+            answer.unwrap().into_inner()
+        };
+        let early = pause().await;
+        assert!(!early.success, "{early:?}");
+        held.release().await;
+        let paused = pause().await;
+        assert!(paused.success, "{paused:?}");
+    });
+}
+
+#[test]
+fn an_abort_that_comes_late_keeps_the_next_migration_waiting() {
+    migrate(async {
+        let vmi = Vmi::new("late-abort");
+        let (mut source, mut guest) = source_with_points(&vmi).await;
+        guest.run("mark=kept").await;
+        let vmi = vmi.migrating_to("target");
+        let target = target_pod(&source, &vmi, "target", &[]).await;
+        target.sync_target_ok(&vmi).await;
+        let proxies = MigrationProxies::new(&source, &target, &vmi);
+        begin(&source, &vmi, json!({"Bandwidth": SLOW})).await;
+        proxies.until_copied(2 << 20).await;
+        let (mut cmd, request) = (source.cmd(), source.request(vmi.value()));
+        let call = async move { drop(cmd.cancel_virtual_machine_migration(request).await) };
+        let held = Held::during(&mut source, "migration.aborting", call).await;
+        target.signal("KILL");
+        source.log_has("Live migration failed.").await;
+        let next = vmi.clone().migrating_to("second");
+        let early = migrate_call(&source, &next, json!({})).await;
+        assert!(early.message.contains("is in progress"), "{early:?}");
+        held.release().await;
+        failed(&mut source, &vmi).await;
+        drop((proxies, target));
+        stays_and_moves_later(source, guest, vmi).await;
     });
 }
 

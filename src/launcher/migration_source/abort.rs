@@ -1,12 +1,14 @@
 //! Aborts a migration: its metadata request the abort, its job carries it out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
 use crate::launcher::libvirt_domain::blocking;
-use crate::launcher::vm::Vm;
+use crate::launcher::vm::{Job, JobKind, Vm};
 use libvirt::{ChangeableDomain, JobOperation, JobType, WhichJob};
+use os::failpoints;
 
 /// Time limit for libvirt to accept the abort, as QEMU's monitor may be silent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,18 +29,21 @@ pub(super) async fn requested(vm: &Vm) {
 }
 
 /// Aborts libvirt's job (`virDomainAbortJob`), which may not have started yet. Returns whether
-/// libvirt has accepted.
+/// libvirt has accepted. A call to libvirt keeps `job` when this is dropped: [`end`] waits for it.
 // D-mig-2 (docs/differences.md).
-pub(super) async fn abort(domain: ChangeableDomain) -> bool {
+pub(super) async fn abort(domain: ChangeableDomain, job: Arc<Job>) -> bool {
     let abort = async {
         loop {
-            let domain = domain.clone();
+            let (domain, job) = (domain.clone(), job.clone());
             let aborted = blocking("aborting the migration", move || {
-                let job = domain.job_state(WhichJob::Running)?;
-                if (job.operation, job.job_type) != (JobOperation::MigrationOut, JobType::Unbounded)
+                let _job = job;
+                let seen = domain.job_state(WhichJob::Running)?;
+                if (seen.operation, seen.job_type)
+                    != (JobOperation::MigrationOut, JobType::Unbounded)
                 {
                     return Ok(false);
                 }
+                failpoints::hit("migration.aborting");
                 domain.abort_job()?;
                 Ok(true)
             });
@@ -63,4 +68,12 @@ pub(super) async fn abort(domain: ChangeableDomain) -> bool {
             false
         }
     }
+}
+
+/// Ends the migration's job when no call to libvirt can abort another one any more.
+pub(super) async fn end(vm: &Vm, job: Arc<Job>) {
+    drop(job);
+    let mut state = vm.subscribe();
+    let ended = state.wait_for(|vm| !vm.jobs.contains(&JobKind::MigrationOut));
+    let _ = timeout(ABORT_TIMEOUT, ended).await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::abort::abort;
+use super::abort::{self, abort};
 use super::error::{MigrationError, failure_reason};
 use super::monitor::Mode;
 use crate::launcher::error::LauncherError;
@@ -57,8 +57,9 @@ impl AdoptedMigration {
             uid,
             "Following the migration that an earlier launcher has begun"
         );
+        let job = Arc::new(job);
         let result = self.follow(&job).await;
-        drop(job);
+        abort::end(&self.vm, job).await;
         let is_aborted = self.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
         tracing::info!(uid, reason = failure, "The adopted migration has ended");
@@ -66,9 +67,8 @@ impl AdoptedMigration {
             .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
     }
 
-    async fn follow(&self, job: &Job) -> Result<(), LauncherError> {
+    async fn follow(&self, job: &Arc<Job>) -> Result<(), LauncherError> {
         let mut changes = self.vm.metadata_changes();
-        // Dropping the set ends the abort, which must not abort a later job of libvirt.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut last = Mode::PreCopy;
         loop {
@@ -101,7 +101,7 @@ impl AdoptedMigration {
                 && self.vm.metadata().is_migration_aborting()
                 && let Ok(Some(domain)) = self.found(job).await
             {
-                aborting.spawn(abort(domain));
+                aborting.spawn(abort(domain, job.clone()));
             }
             let _ = timeout(WATCH_INTERVAL, changes.changed()).await;
         }

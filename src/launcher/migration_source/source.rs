@@ -119,7 +119,7 @@ impl MigrationSource {
             }
         }
         // The job ends first: once virt-handler sees the end, other requests are admitted.
-        drop(job);
+        abort::end(&self.vm, job).await;
         let is_aborted = self.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
         let completed = if failure.is_none() {
@@ -148,7 +148,7 @@ impl MigrationSource {
 
     async fn migrate(
         &self,
-        job: &Job,
+        job: &Arc<Job>,
         request: &MigrateRequest,
         uid: &str,
     ) -> Result<(), LauncherError> {
@@ -226,7 +226,7 @@ impl MigrationSource {
         if let Err(error) = metadata_copy::write(&self.libvirt, &turn, metadata.get()).await {
             tracing::debug!(reason = %os::logging::chain(&error), "The domain's XML does not have the migration's metadata");
         }
-        sriov::detach(&domain, events).await?;
+        sriov::detach(&domain, turn.clone(), events).await?;
         let (config, vmi, options) = (self.pod.clone(), vmi.clone(), options.clone());
         blocking(what, move || {
             let migration = document::migration(&domain, &config, &vmi, &options)?;

@@ -8,22 +8,28 @@ use tokio::time::{Duration, timeout_at};
 use super::error::MigrationError;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{blocking, read_spec};
+use crate::launcher::vm::Permit;
 use domain::host_devices::HostDevice;
 use libvirt::{ChangeableDomain, Domain, Event, XmlKind};
+use os::failpoints;
 
 /// Prefix of the names (aliases) of SR-IOV devices.
 const SRIOV: &str = "sriov-";
 /// Time limit for the guest to release one device; it starts again after each device.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Detaches the SR-IOV devices from the guest. The caller has the turn to change the domain.
+/// Detaches the SR-IOV devices from the guest. The calls to libvirt keep the turn to change the
+/// domain when this is dropped.
 pub(super) async fn detach(
     domain: &ChangeableDomain,
+    turn: Permit,
     events: &mut Receiver<Event>,
 ) -> Result<(), LauncherError> {
     let what = "detaching the SR-IOV devices";
     let owned = domain.clone();
     let asked = blocking(what, move || {
+        let _turn = turn;
+        failpoints::hit("migration.detaching");
         let live = read_spec(&owned, XmlKind::Live)?;
         let devices = live.devices.host_devices.iter().filter(|it| is_sriov(it));
         let mut asked = Vec::new();

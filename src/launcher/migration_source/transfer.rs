@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
@@ -33,7 +34,7 @@ pub(super) struct Transfer<'a> {
     pub libvirt: &'a LibvirtDomain,
     pub vm: &'a Vm,
     pub record: &'a MigrationRecord,
-    pub job: &'a Job,
+    pub job: &'a Arc<Job>,
     pub domain: ChangeableDomain,
     pub uid: &'a str,
     pub began: Instant,
@@ -69,7 +70,6 @@ impl Transfer<'_> {
             Ok(domain.migrate(&migration)?)
         }));
         let mut sampling: Option<JoinHandle<Seen>> = None;
-        // Dropping the set ends the abort, which must not abort a later job of libvirt.
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut next_sample = self.began;
         let mut samples = 0;
@@ -97,7 +97,7 @@ impl Transfer<'_> {
                 }
             }
             if aborting.is_empty() && self.vm.metadata().is_migration_aborting() {
-                aborting.spawn(abort(self.domain.clone()));
+                aborting.spawn(abort(self.domain.clone(), self.job.clone()));
             }
         }
     }
