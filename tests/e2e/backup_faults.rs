@@ -162,7 +162,7 @@ fn a_backup_whose_qemu_is_killed_has_failed() {
 }
 
 /// The backup is still in progress, and is then ended in order.
-async fn goes_on(vm: &mut Tracked, pull: &Value, then: &[u8]) {
+pub async fn goes_on(vm: &mut Tracked, pull: &Value, then: &[u8]) {
     let name = pull["backupName"].as_str().unwrap();
     let is_running = |domain: &Value| {
         let backup = metadata(domain);

@@ -6,8 +6,8 @@
 use serde_json::{Value, json};
 
 use crate::backup::{SIZE, TARGET, Tracked, content, metadata, start, with};
-use crate::backup_faults::next_works;
-use crate::faults::{self, Held, kill, kill_daemon};
+use crate::backup_faults::{goes_on, next_works};
+use crate::faults::{self, Held, kill, kill_daemon, make_point};
 use crate::harness::{Pod, Stopped, Vmi, in_pod};
 use api::pod_paths::BACKUP_SOCKET;
 use api::proto::cmd::v1::BackupRequest;
@@ -177,6 +177,30 @@ async fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
 
 #[test]
 fn a_push_whose_images_are_closed_slowly_is_complete() {
+#[tokio::test]
+// D-backup-5 (docs/differences.md).
+async fn an_end_is_known_to_the_next_launcher_although_its_first_question_was_given_up() {
+    let mut vm = booted("asked-twice", 256 << 20, "--libvirt=auto").await;
+    let push = with(start("Pushed", "Push", 1), "skipQuiesce", true);
+    let slowed = vm.start_slowed(&push).await;
+    vm.pod.kill_launcher().await;
+    drop(slowed);
+    let job = ["domjobinfo", "default_asked-twice"];
+    while !vm.pod.virsh(&job).contains("None") {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    vm.pod.handler.forget();
+    let fifo = make_point(&vm.pod, "backup.seen");
+    faults::launch(&mut vm.pod, &vm.vmi, "--libvirt=auto").await;
+    let call = tokio::spawn(async {});
+    let held = Held::reached(&mut vm.pod, "backup.seen", fifo, call).await;
+    vm.pod.log_has("Could not read the backup's state").await;
+    held.release().await;
+    let ended = vm.ended("Pushed").await;
+    assert_eq!(ended["Failed"], json!(false), "{ended}");
+    next_works(&mut vm, 2).await;
+}
+
     in_pod(async {
         let mut vm = booted("closed-slowly", SIZE, "--libvirt=auto").await;
         vm.write("first", 1).await;

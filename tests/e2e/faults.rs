@@ -53,10 +53,12 @@ impl Held {
         point: &str,
         call: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
-        let fifo = pod.path(&format!("{FAULTS}/{point}"));
-        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        std::fs::set_permissions(&fifo, Permissions::from_mode(0o666)).unwrap();
-        let call = tokio::spawn(call);
+        let fifo = make_point(pod, point);
+        Self::reached(pod, point, fifo, tokio::spawn(call)).await
+    }
+
+    /// A launcher that has been at the point, or will be, since [`make_point`].
+    pub async fn reached(pod: &mut Pod, point: &str, fifo: PathBuf, call: JoinHandle<()>) -> Self {
         let mut writer = None;
         let open = || {
             OpenOptions::new()
@@ -88,6 +90,14 @@ impl Held {
         drop(self.writer);
         self.call
     }
+}
+
+/// Holds the launcher where it reaches this point.
+pub fn make_point(pod: &Pod, point: &str) -> PathBuf {
+    let fifo = pod.path(&format!("{FAULTS}/{point}"));
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    std::fs::set_permissions(&fifo, Permissions::from_mode(0o666)).unwrap();
+    fifo
 }
 
 pub fn kill(pids: &[u32]) {

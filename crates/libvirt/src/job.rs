@@ -57,8 +57,10 @@ c_enum! {
 pub enum WhichJob {
     /// The one that runs.
     Running,
-    /// The last one that has ended. libvirt says it once.
+    /// The last one that has ended.
     Completed,
+    /// The same, which libvirt forgets.
+    TakeCompleted,
 }
 
 /// What a job is, where it is, and what libvirt says of it.
@@ -105,7 +107,10 @@ impl Domain {
     pub fn job_state(&self, which: WhichJob) -> Result<JobState, Error> {
         let flags = match which {
             WhichJob::Running => 0,
-            WhichJob::Completed => sys::VIR_DOMAIN_JOB_STATS_COMPLETED,
+            WhichJob::Completed => {
+                sys::VIR_DOMAIN_JOB_STATS_COMPLETED | sys::VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
+            }
+            WhichJob::TakeCompleted => sys::VIR_DOMAIN_JOB_STATS_COMPLETED,
         };
         let mut job_type: c_int = 0;
         let mut params = TypedParams::new();

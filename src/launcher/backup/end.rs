@@ -246,12 +246,14 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     Ok(Seen {
         is_running,
         has_jobs,
-        ended: JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?),
+        ended,
         vm_runs,
         is_closed,
     })
 }
 
+    let ended = JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?);
+    failpoints::hit("backup.seen");
 fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
     Some(BackupId {
         name: backup.name.clone(),

@@ -14,7 +14,7 @@ use api::vmi::Vmi;
 use convert::backup::{BackupId, BackupPlan, Start, backup_plan};
 use domain::disks::Disk;
 use domain::metadata::BackupMetadata;
-use libvirt::{ChangeableDomain, XmlKind};
+use libvirt::{ChangeableDomain, WhichJob, XmlKind};
 use os::failpoints;
 use pod::BackupDir;
 
@@ -190,6 +190,8 @@ impl Backup {
             let begun = domain.begin_backup(&plan.backup.to_xml(), &plan.checkpoint.to_xml());
             failpoints::hit("backup.begun");
             Ok(begun?)
+            // The end of an earlier backup must not be taken for that of this one.
+            domain.job_state(WhichJob::TakeCompleted)?;
         };
         self.libvirt.change_in_any_time(permit, WHAT, begin).await
     }
