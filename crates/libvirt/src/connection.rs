@@ -220,6 +220,8 @@ impl Connection {
             close: false,
             _sink: sink.clone(),
         };
+        // First: nobody is told of a connection that is lost before this, but the calls below fail.
+        registration.close = self.on_close(&sink)?;
         for &(id, function) in event::LISTENED_EVENTS {
             match self.register(id, function, &sink) {
                 Ok(callback) => registration.ids.push(callback),
@@ -230,7 +232,6 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        registration.close = self.on_close(&sink)?;
         Ok(registration)
     }
 
