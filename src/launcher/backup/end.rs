@@ -65,24 +65,36 @@ impl Backup {
         let what = "looking for a backup";
         let this = self.clone();
         let abort = move |domain: Option<ChangeableDomain>| {
-            let Some(domain) = domain else { return Ok(()) };
-            let is_unknown = domain.is_active()?
-                && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup
-                // A new one may have been started meanwhile.
-                && this.running().is_none();
-            if is_unknown {
+            let Some(domain) = domain else {
+                return Ok(false);
+            };
+            let runs = domain.is_active()?
+                && domain.job_state(WhichJob::Running)?.operation == JobOperation::Backup;
+            if runs && this.excludes_others() {
                 tracing::warn!("Aborting a backup that nobody waits for");
+                failpoints::hit("backup.unknown");
                 domain.abort_job()?;
             }
-            Ok(())
+            Ok(runs)
         };
         let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
-        if let Err(error) = abort.await {
-            tracing::warn!(reason = %os::logging::chain(&error), "Could not check whether a backup is in progress");
-            if is_busy(&error) {
-                self.recheck_later(None);
+        match abort.await {
+            Ok(false) if self.stage() == Some(Stage::Lost) => self.ended(),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(reason = %os::logging::chain(&error), "Could not check whether a backup is in progress");
+                if is_busy(&error) {
+                    self.recheck_later(None);
+                }
             }
         }
+    }
+
+    /// Keeps other backups from beginning until the one that nobody knows has ended: its end would
+    /// be taken for theirs. Returns false if one has begun.
+    fn excludes_others(&self) -> bool {
+        let job = self.vm.begin(JobKind::Backup);
+        job.map(|job| self.began(job, Stage::Lost)).is_ok() || self.stage() == Some(Stage::Lost)
     }
 
     /// The running backup, according to the metadata.
@@ -100,10 +112,7 @@ impl Backup {
         }
         let stage = self.stage();
         let Some(backup) = self.running() else {
-            if by_event.is_none() {
-                return self.abort_unknown().await;
-            }
-            return tracing::warn!("A backup that has no metadata has ended");
+            return self.abort_unknown().await;
         };
         if by_event.is_none() && stage == Some(Stage::Starting) {
             return;
@@ -243,6 +252,8 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         Some(jobs) if is_running => has_backup_jobs(&jobs?).map_err(BackupError::Jobs)?,
         _ => false,
     };
+    let ended = JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?);
+    failpoints::hit("backup.seen");
     Ok(Seen {
         is_running,
         has_jobs,
@@ -252,8 +263,6 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     })
 }
 
-    let ended = JobEnd::of_stats(&domain.job_state(WhichJob::Completed)?);
-    failpoints::hit("backup.seen");
 fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
     Some(BackupId {
         name: backup.name.clone(),

@@ -77,7 +77,8 @@ enum Stage {
     Begun,
     /// libvirt or the launcher was restarted: libvirt may wait for a job that QEMU has ended.
     Adopted,
-    /// libvirt waits for a job that QEMU has ended, and was asked to end the backup.
+    /// libvirt waits for a job that QEMU has ended, or has a backup that nobody knows, and was asked
+    /// to end it.
     Lost,
 }
 

@@ -16,6 +16,7 @@ use domain::disks::Disk;
 use domain::metadata::BackupMetadata;
 use libvirt::{ChangeableDomain, WhichJob, XmlKind};
 use os::failpoints;
+use os::lock::lock;
 use pod::BackupDir;
 
 /// The guest's file systems are thawed after this time, by the next launcher if necessary. libvirt
@@ -65,6 +66,8 @@ impl Backup {
         }
         let job = self.vm.begin(JobKind::Backup)?;
         let permit = job.permit();
+        // That of an earlier backup.
+        *lock(&self.seen_end) = None;
         self.began(job, Stage::Starting);
         self.vm
             .change_metadata(|metadata| metadata.backup_began(&start));
@@ -187,11 +190,11 @@ impl Backup {
     ) -> Result<(), LauncherError> {
         let begin = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
+            // The end of an earlier backup must not be taken for that of this one.
+            domain.job_state(WhichJob::TakeCompleted)?;
             let begun = domain.begin_backup(&plan.backup.to_xml(), &plan.checkpoint.to_xml());
             failpoints::hit("backup.begun");
             Ok(begun?)
-            // The end of an earlier backup must not be taken for that of this one.
-            domain.job_state(WhichJob::TakeCompleted)?;
         };
         self.libvirt.change_in_any_time(permit, WHAT, begin).await
     }
