@@ -27,10 +27,8 @@ use tonic::transport::server::Connected;
 use super::Backup;
 use super::error::BackupError;
 use api::pod_paths::BACKUP_SOCKET;
-use api::proto::nbd::nbd_server::NbdServer;
 use convert::backup::{BackupId, Export};
 use os::lock::lock;
-use service::Service;
 use tunnel::{Tunnel, TunnelError};
 
 /// First and longest delay before the next connection.
@@ -39,7 +37,8 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// Time limit for calls in progress after the backup's end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit of concurrent calls; each has less than 1 MiB of the disk in memory.
+/// Limit of concurrent calls; each has less than 1 MiB of the disk in memory, and ends with its
+/// stream.
 const MAX_CALLS: u32 = 32;
 
 /// A backup being served; dropping this stops it.
@@ -129,13 +128,10 @@ async fn serve(
     // The channel is new, so sending cannot fail.
     let _ = connections.try_send(Ok::<_, io::Error>(stream));
     drop(connections);
-    let service = NbdServer::new(Service {
-        socket: socket.to_owned(),
-    });
     let mut stopped = stop.clone();
     let served = Server::builder()
         .max_concurrent_streams(MAX_CALLS)
-        .add_service(service)
+        .add_service(service::server(socket.to_owned()))
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
             let _ = stopped.changed().await;
         });

@@ -9,9 +9,11 @@ use tonic::{Request, Response, Status};
 
 use super::extents::Extents;
 use crate::nbd::{BASE_ALLOCATION, Client, DIRTY_BITMAP, NbdError};
-use api::proto::nbd::nbd_server::Nbd;
+use api::proto::nbd::nbd_server::{Nbd, NbdServer};
 use api::proto::nbd::{DataChunk, MapRequest, MapResponse, ReadRequest};
 
+/// Limit of a request: the protocol's names have 4096 bytes.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
 /// Data bytes of one message.
 const CHUNK_BYTES: u32 = 256 << 10;
 /// Messages that wait for the client to read them.
@@ -34,7 +36,12 @@ pub(super) enum ServiceError {
 
 pub(super) struct Service {
     /// QEMU's NBD server.
-    pub socket: PathBuf,
+    socket: PathBuf,
+}
+
+/// The service, read from QEMU's NBD server.
+pub(super) fn server(socket: PathBuf) -> NbdServer<Service> {
+    NbdServer::new(Service { socket }).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
 type Answers<T> = ReceiverStream<Result<T, Status>>;
@@ -58,7 +65,7 @@ impl Nbd for Service {
     }
 }
 
-/// Streams the answers of `work`, then its error. `work` ends if the client stops reading.
+/// Streams the answers of `work`, then its error. `work` ends when the client stops reading.
 fn answers<T, W>(work: impl FnOnce(Sender<Result<T, Status>>) -> W) -> Response<Answers<T>>
 where
     T: Send + 'static,
@@ -67,7 +74,11 @@ where
     let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
     let work = work(sender.clone());
     tokio::spawn(async move {
-        if let Err(error) = work.await {
+        let done = tokio::select! {
+            done = work => done,
+            () = sender.closed() => return,
+        };
+        if let Err(error) = done {
             let status = Status::unknown(os::logging::chain(&error));
             let _ = sender.send(Err(status)).await;
         }
@@ -93,8 +104,7 @@ async fn map(
     }
     let end = end_of(&client, request.offset, request.length)?;
     let (mut at, mut extents) = (request.offset, Extents::new(incremental));
-    // Equal extents become one, so the server may answer without end and there is nothing to send.
-    while at < end && !answers.is_closed() {
+    while at < end {
         let length = clamp(end.saturating_sub(at), MAX_STATUS_BYTES);
         let status = client.block_status(at, length).await?;
         let (next, messages) = extents.add(at, end, &status);
@@ -153,11 +163,16 @@ fn clamp(length: u64, limit: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
     use super::*;
     use crate::nbd::tests::{answer_to, greeting};
+    use api::proto::nbd::nbd_client::NbdClient;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixListener;
     use tokio::sync::watch;
+    use tokio::time::timeout;
+    use tonic::transport::Server;
 
     /// An NBD server that reports the extent of one byte per query, and counts the queries.
     async fn say_little(listener: UnixListener, asked: watch::Sender<u32>) {
@@ -177,22 +192,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_request_longer_than_two_names_is_refused_before_it_has_arrived() {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let connection = tokio_stream::once(Ok::<_, std::io::Error>(theirs));
+        let served = Server::builder()
+            .add_service(server("/nonexistent".into()))
+            .serve_with_incoming(connection);
+        tokio::spawn(served);
+        let mut client = NbdClient::new(os::grpc::channel(ours).await.unwrap());
+        let request = ReadRequest {
+            export_name: "x".repeat(MAX_REQUEST_BYTES),
+            ..ReadRequest::default()
+        };
+        let refused = client.read(request).await.err().map(|error| error.code());
+        assert_eq!(refused, Some(tonic::Code::OutOfRange));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_leaves_ends_its_calls_though_qemu_is_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("nbd");
+        let silent = UnixListener::bind(&socket).unwrap();
+        let service = Service { socket };
+        let called = service.read(Request::new(ReadRequest::default())).await;
+        let (mut stream, _) = silent.accept().await.unwrap();
+        drop(called.unwrap());
+        let mut byte = [0];
+        let closed = timeout(Duration::from_secs(30), stream.read(&mut byte));
+        assert_eq!(closed.await.expect("QEMU is asked on").unwrap(), 0);
+    }
+
+    #[tokio::test]
     async fn a_map_of_endlessly_many_equal_parts_ends_with_its_reader() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("nbd");
         let (count, mut asked) = watch::channel(0);
         tokio::spawn(say_little(UnixListener::bind(&socket).unwrap(), count));
-        let request = MapRequest {
+        let request = Request::new(MapRequest {
             export_name: "data".to_owned(),
             ..MapRequest::default()
-        };
-        let (answers, reader) = mpsc::channel(MESSAGES_AHEAD);
-        let leave = async {
-            asked.wait_for(|count| *count == 100).await.unwrap();
-            drop(reader);
-        };
-        let (mapped, ()) = tokio::join!(map(socket, request, answers), leave);
-        mapped.unwrap();
+        });
+        // Equal parts become one, so there is nothing to send.
+        let called = Service { socket }.map(request).await;
+        asked.wait_for(|count| *count == 100).await.unwrap();
+        drop(called.unwrap());
+        // The server ends with its connection.
+        let _ = asked.wait_for(|_| false).await;
         // The disk has 2^20 bytes.
         let asked = *asked.borrow();
         assert!(asked < 1000, "{asked}");
