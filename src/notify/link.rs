@@ -24,6 +24,9 @@ const VERSION: u32 = 1;
 /// Limit of each of virt-handler's answers, as in the reference.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Limit of each of them.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
 /// Why a notification was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
@@ -90,7 +93,8 @@ impl Link {
                 path: socket.to_owned(),
                 source,
             })?;
-        let mut info = NotifyInfoClient::new(channel.clone());
+        let info = NotifyInfoClient::new(channel.clone());
+        let mut info = info.max_decoding_message_size(MAX_ANSWER_BYTES);
         let answer = timeout(ANSWER_TIMEOUT, info.info(NotifyInfoRequest {}))
             .await
             .map_err(|_| LinkError::Slow)??;
@@ -99,7 +103,7 @@ impl Link {
             return Err(LinkError::Version { theirs });
         }
         Ok(Self {
-            client: NotifyClient::new(channel),
+            client: NotifyClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES),
             gone,
         })
     }

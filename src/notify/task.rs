@@ -85,7 +85,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
                 shared.queue().delivered(entry.id);
             } else {
                 tracing::warn!(
-                    answer.message,
+                    reason = answer.message,
                     "virt-handler answered success=false to a notification"
                 );
                 shared.queue().give_up(entry.id);
@@ -93,7 +93,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
         }
         Err(LinkError::Refused(status)) => {
             tracing::warn!(
-                error = status.message(),
+                reason = status.message(),
                 code = ?status.code(),
                 "virt-handler answered a notification with a gRPC error"
             );
@@ -102,7 +102,7 @@ async fn send(shared: &Shared, link: &mut Link, entry: Entry) -> Result<(), Link
         Err(LinkError::Broken(status)) => {
             if shared.queue().broke(entry.id) >= MAX_BREAKS {
                 tracing::warn!(
-                    error = status.message(),
+                    reason = status.message(),
                     "The connection to virt-handler broke {MAX_BREAKS} times on a notification, which is dropped"
                 );
                 shared.queue().give_up(entry.id);

@@ -438,3 +438,16 @@ async fn kubernetes_events_name_our_vmi() {
         "IOerror: VM Paused due to IO error at the volume: data"
     );
 }
+
+#[tokio::test]
+async fn an_answer_without_end_is_refused_when_it_is_too_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let manners = Manners {
+        versions: (0..1 << 20).collect(),
+        ..Manners::default()
+    };
+    let _handler = Handler::start(&socket, Arc::new(manners));
+    let error = link::Link::open(&socket).await.unwrap_err().to_string();
+    assert!(error.len() < 1000, "{} bytes", error.len());
+}
