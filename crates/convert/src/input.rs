@@ -4,7 +4,13 @@ use super::iothreads::count::{IoThreads, count};
 use super::{Arch, Context, ConvertError};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
+use api::vmi::cpu::Cpu;
 use domain::OnOff;
+
+/// The most vCPUs that libvirt describes (`VIR_DOMAIN_CPUMASK_LEN`); QEMU can have fewer. libvirt's
+/// memory grows with their number before it refuses them.
+// D-conv-3 (docs/differences.md).
+const MAX_VCPUS: u32 = 16_384;
 
 /// The input of the steps.
 #[derive(Debug)]
@@ -39,12 +45,12 @@ pub struct CpuTopology {
 }
 
 impl CpuTopology {
-    /// Number of vCPUs; it wraps around as the reference's does.
+    /// Number of vCPUs.
     #[must_use]
     pub fn vcpus(self) -> u32 {
         self.cores
-            .wrapping_mul(self.sockets)
-            .wrapping_mul(self.threads)
+            .saturating_mul(self.sockets)
+            .saturating_mul(self.threads)
     }
 }
 
@@ -105,35 +111,64 @@ impl<'a> Input<'a> {
 
 /// Topology as `spec.domain.cpu` has it. Without any of its numbers the CPU limit, or else the
 /// request, becomes the number of sockets.
+///
+/// # Errors
+/// With `maxSockets` or without, there are more vCPUs than libvirt describes.
 fn cpu_topology(vmi: &Vmi) -> Result<CpuTopology, ConvertError> {
-    if let Some(cpu) = &vmi.spec.domain.cpu
-        && (cpu.sockets, cpu.cores, cpu.threads) != (0, 0, 0)
-    {
-        return Ok(CpuTopology {
-            sockets: cpu.sockets.max(1),
-            cores: cpu.cores.max(1),
-            threads: cpu.threads.max(1),
-        });
+    let none = Cpu::default();
+    let cpu = vmi.spec.domain.cpu.as_ref().unwrap_or(&none);
+    let (field, sockets) = match (cpu.sockets, cpu.cores, cpu.threads) {
+        (0, 0, 0) => cpu_resource(vmi)?,
+        _ => ("spec.domain.cpu.sockets", cpu.sockets.max(1)),
+    };
+    let topology = CpuTopology {
+        sockets,
+        cores: cpu.cores.max(1),
+        threads: cpu.threads.max(1),
+    };
+    let maximum = CpuTopology {
+        sockets: sockets.max(cpu.max_sockets),
+        ..topology
+    };
+    let largest = [
+        (field, sockets),
+        ("spec.domain.cpu.cores", cpu.cores),
+        ("spec.domain.cpu.threads", cpu.threads),
+        ("spec.domain.cpu.maxSockets", cpu.max_sockets),
+    ];
+    let largest = largest.into_iter().max_by_key(|&(_, number)| number);
+    match largest {
+        Some((field, _)) if maximum.vcpus() > MAX_VCPUS => {
+            let CpuTopology {
+                sockets,
+                cores,
+                threads,
+            } = maximum;
+            let reason = format!(
+                "{sockets} socket(s) of {cores} core(s) of {threads} thread(s) are too many; libvirt describes up to {MAX_VCPUS} vCPUs"
+            );
+            Err(ConvertError::new(field, reason))
+        }
+        _ => Ok(topology),
     }
+}
+
+/// The CPU limit, or else the request, as a number of sockets, with its field.
+fn cpu_resource(vmi: &Vmi) -> Result<(&'static str, u32), ConvertError> {
     let resources = &vmi.spec.domain.resources;
-    let value = |list: &str, quantity: &api::vmi::Quantity| {
-        quantity
-            .value()
-            .map_err(|error| ConvertError::new(format!("spec.domain.resources.{list}.cpu"), error))
+    let (field, quantity) = match (resources.limits.get("cpu"), resources.requests.get("cpu")) {
+        (Some(limit), _) => ("spec.domain.resources.limits.cpu", limit),
+        (None, Some(request)) => ("spec.domain.resources.requests.cpu", request),
+        (None, None) => return Ok(("", 1)),
     };
-    let sockets = match (resources.limits.get("cpu"), resources.requests.get("cpu")) {
-        (Some(limit), _) => value("limits", limit)?,
-        (None, Some(request)) => value("requests", request)?,
-        (None, None) => 1,
+    let cpus = quantity
+        .value()
+        .map_err(|error| ConvertError::new(field, error))?;
+    let too_many = |_| {
+        ConvertError::new(
+            field,
+            format!("is {cpus}; libvirt describes up to {MAX_VCPUS} vCPUs"),
+        )
     };
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "wraps around as the reference's does"
-    )]
-    Ok(CpuTopology {
-        sockets: sockets as u32,
-        cores: 1,
-        threads: 1,
-    })
+    Ok((field, u32::try_from(cpus).map_err(too_many)?))
 }

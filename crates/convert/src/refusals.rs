@@ -38,6 +38,45 @@ fn pinned(more: Value) -> Value {
 }
 
 #[test]
+// D-conv-3 (docs/differences.md).
+fn more_vcpus_than_libvirt_describes() {
+    let refused = |domain: Value, field: &str| {
+        domain_is_refused(domain, json!({"architecture": "amd64"}), field, "16384");
+    };
+    for number in ["cores", "sockets", "threads", "maxSockets"] {
+        let mut cpu = json!({"cores": 2, "threads": 2});
+        cpu[number] = json!(16385);
+        refused(json!({"cpu": cpu}), &format!("spec.domain.cpu.{number}"));
+    }
+    for (list, cpus) in [("limits", "16385"), ("requests", "-1"), ("limits", "5e9")] {
+        let field = format!("spec.domain.resources.{list}.cpu");
+        refused(json!({"resources": {list: {"cpu": cpus}}}), &field);
+    }
+    refused(
+        json!({"cpu": {"maxSockets": 4294967295_u32}}),
+        "spec.domain.cpu.maxSockets",
+    );
+    let most = json!({"cpu": {"sockets": 64, "cores": 128, "threads": 2, "maxSockets": 64}});
+    let vmi: Vmi = serde_json::from_value(json!({"spec": {"domain": most}})).unwrap();
+    let ctx = json!({"architecture": "amd64", "allowEmulation": true});
+    domain(&vmi, &serde_json::from_value(ctx).unwrap()).unwrap();
+}
+
+#[test]
+// D-conv-3 (docs/differences.md).
+fn a_pool_of_iothreads_for_very_many_disks() {
+    let disks: Vec<Value> = (0..17)
+        .map(|n| json!({"name": format!("d{n}"), "disk": {}}))
+        .collect();
+    domain_is_refused(
+        json!({"ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 4096}, "devices": {"disks": disks}}),
+        json!({}),
+        "spec.domain.ioThreads.supplementalPoolThreadCount",
+        "17 disks",
+    );
+}
+
+#[test]
 fn memory_below_zero() {
     domain_is_refused(
         json!({"memory": {"guest": "-1Gi"}}),

@@ -7,6 +7,9 @@ use api::vmi::{Quantity, Vmi};
 /// The largest pool that is accepted; QEMU creates each thread of it, used or not.
 // D-conv-3 (docs/differences.md).
 const MAX_POOL: u32 = 4096;
+/// The domain lists the whole pool for each disk that uses it: the most entries of all lists.
+// D-conv-3 (docs/differences.md).
+const MAX_POOL_ENTRIES: usize = 65_536;
 
 /// How many I/O threads there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,7 @@ pub(crate) fn count(vmi: &Vmi) -> Result<Option<IoThreads>, ConvertError> {
 
 fn pool_size(vmi: &Vmi) -> Result<u32, ConvertError> {
     const FIELD: &str = "spec.domain.ioThreads.supplementalPoolThreadCount";
+    let disks = vmi.spec.domain.devices.disks.len();
     let size = vmi
         .spec
         .domain
@@ -66,7 +70,13 @@ fn pool_size(vmi: &Vmi) -> Result<u32, ConvertError> {
         .as_ref()
         .and_then(|threads| threads.supplemental_pool_thread_count);
     match size {
-        Some(size @ 0..=MAX_POOL) => Ok(size),
+        Some(size @ 0..=MAX_POOL) if size as usize * disks <= MAX_POOL_ENTRIES => Ok(size),
+        Some(size @ 0..=MAX_POOL) => Err(ConvertError::new(
+            FIELD,
+            format!(
+                "{size} threads for each of {disks} disks are too many; at most {MAX_POOL_ENTRIES} are allowed in all"
+            ),
+        )),
         Some(size) => Err(ConvertError::new(
             FIELD,
             format!("{size} threads are too many; at most {MAX_POOL} are allowed"),
