@@ -45,7 +45,7 @@ pub fn disk_modes(cfg: &LauncherFlags, domain: &DomainSpec) -> DiskModes {
         // The reference writes the cloud-init image after this, so that it is never found
         // preallocated.
         let is_cloud_init = Path::new(image.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
-        if !is_cloud_init && is_preallocated(cfg, image.path) {
+        if !is_cloud_init && is_preallocated(cfg, image.path, data_format(disk)) {
             modes.preallocated.push(image.path.into());
         }
     }
@@ -126,11 +126,21 @@ fn directory_supports_direct_io(cfg: &LauncherFlags, path: &str) -> Result<bool,
     }
 }
 
+/// The format in which QEMU opens the disk's data, behind an overlay if it has one.
+fn data_format(disk: &Disk) -> &str {
+    let data_store = disk.source.data_store.as_ref();
+    match data_store.and_then(|store| store.format.as_ref()) {
+        Some(format) => &format.r#type,
+        None => disk.driver.as_ref().map_or("", |driver| &driver.r#type),
+    }
+}
+
 /// All of it is allocated; a qcow2 image may even be a little larger than its disk.
-fn is_preallocated(cfg: &LauncherFlags, path: &str) -> bool {
+// D-disk-22 (docs/differences.md).
+fn is_preallocated(cfg: &LauncherFlags, path: &str, format: &str) -> bool {
     follow_own_link(cfg, path)
-        .and_then(|found| image::inspect(&found))
-        .is_ok_and(|info| info.virtual_size <= info.actual_size)
+        .and_then(|found| Ok(image::size_in_format(&found, format)? <= image::allocated(&found)))
+        .unwrap_or(false)
 }
 
 /// Whether a hotplugged disk is ready to be attached: its file or device is there and can be

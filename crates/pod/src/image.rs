@@ -97,10 +97,15 @@ pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodErr
         },
         path,
     )?;
+    size_in_format(&found, format)
+}
+
+/// As [`virtual_size`].
+pub(super) fn size_in_format(found: &Found, format: &str) -> Result<u64, PodError> {
     match format {
         // Whatever is in it, the guest sees it as it is.
-        "raw" => Ok(size(&found, &found.read()?)?.next_multiple_of(SECTOR)),
-        _ => Ok(inspect(&found)?.virtual_size),
+        "raw" => Ok(size(found, &found.read()?)?.next_multiple_of(SECTOR)),
+        _ => Ok(inspect(found)?.virtual_size),
     }
 }
 

@@ -103,6 +103,20 @@ fn a_full_image_is_preallocated_and_a_sparse_one_is_not() {
 }
 
 #[test]
+// D-disk-22 (docs/differences.md).
+fn what_a_guest_writes_into_its_raw_disk_does_not_decide_whether_it_is_preallocated() {
+    let pod = Pod::new();
+    let raw = |name: &str| file(name).replace("<source", "<driver type=\"raw\"/><source");
+    for head in [&b"LUKS\xba\xbe"[..], b"\x1f\x8b\x08", b"QFI\xfb\0\0\0\x03"] {
+        let mut full = head.to_vec();
+        full.resize(1 << 16, 1);
+        let full = pod.write("full.img", &full);
+        let modes = disk_modes(&pod.cfg, &domain(&pod, &[&raw("full.img")]));
+        assert_eq!(modes.preallocated, [full.to_str().unwrap()], "{head:?}");
+    }
+}
+
+#[test]
 fn a_cloud_init_image_is_never_found_preallocated() {
     let pod = Pod::new();
     let path = "var/run/kubevirt-ephemeral-disks/cloud-init-data/ns1/vm1/noCloud.iso";
