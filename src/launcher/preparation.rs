@@ -64,6 +64,7 @@ impl Preparation {
     }
 
     /// Lets sidecars edit the cloud-init data.
+    // D-hook-18 (docs/differences.md).
     pub async fn run_cloud_init_hooks(
         &self,
         request: &SyncRequest,

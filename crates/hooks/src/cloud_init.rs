@@ -181,6 +181,7 @@ pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudIni
         return Err(CloudInitError::Empty);
     }
     // The older form has no other fields, so the others keep their values.
+    // D-hook-19 (docs/differences.md).
     let mut data = before.as_object().cloned().unwrap_or_default();
     data.insert("UserData".to_owned(), json!(user_data));
     data.insert("NetworkData".to_owned(), json!(network_data));
@@ -424,6 +425,7 @@ mod tests {
     }
 
     #[test]
+    // D-hook-19 (docs/differences.md).
     fn no_cloud_source_is_used_otherwise_and_keeps_the_other_fields() {
         for data in ["", "{}", "null", r#"{"UserData":""}"#] {
             let got = answer(data, r##"{"userData":"#legacy"}"##).unwrap();

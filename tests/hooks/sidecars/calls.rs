@@ -16,7 +16,7 @@ async fn every_version_has_on_define_domain() {
 }
 
 #[tokio::test]
-// D-hook-11 (docs/differences.md).
+// D-hook-11 and D-hook-18 (docs/differences.md).
 async fn a_sidecar_gets_the_whole_vmi_and_unknown_elements_stay() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
