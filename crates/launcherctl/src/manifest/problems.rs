@@ -24,7 +24,7 @@ use super::rules::{violations, violations_of_data_volume, violations_of_vm};
 use super::{defaults, typed};
 use crate::json::{copy_at, set, text_at};
 use api::vmi::HOOK_SIDECARS;
-use os::logging::chain;
+use os::logging::{chain, cut};
 
 /// Limit of the converted bytes: a VMI is converted repeatedly to find all its refusals.
 const MAX_CONVERTED_BYTES: usize = 8 << 20;
@@ -83,8 +83,17 @@ impl Problem {
 }
 
 /// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
-/// there are more.
+/// there are more. Their texts are cut.
 pub fn problems(text: &str) -> Vec<Problem> {
+    let mut found = whole_problems(text);
+    for Problem { field, message, .. } in &mut found {
+        *field = cut(std::mem::take(field));
+        *message = cut(std::mem::take(message));
+    }
+    found
+}
+
+fn whole_problems(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut documents = Node::read(text);
     if let Err(error) = &documents

@@ -111,6 +111,10 @@ impl Line {
         } else {
             field.name()
         };
+        let value = match value {
+            Value::String(text) if key == "reason" => Value::from(super::cut(text)),
+            value => value,
+        };
         self.0.insert(key.to_owned(), value);
     }
 }

@@ -106,8 +106,24 @@ pub fn fatal(message: &str) {
     write(&Line::now("fatal").with("msg", message));
 }
 
+/// Limit of an error's text, in the log and for others, in bytes: a sidecar's own message has 4,096
+/// characters. A text of a VMI or manifest may be as long as the document.
+const MAX_ERROR_BYTES: usize = 8 << 10;
+
+/// An error's text without its middle, where it is long: the beginning names the field, the end
+/// says what is expected.
+#[must_use]
+pub fn cut(mut text: String) -> String {
+    if text.len() > MAX_ERROR_BYTES {
+        let begin = text.floor_char_boundary(MAX_ERROR_BYTES * 3 / 4);
+        let end = text.ceil_char_boundary(text.len() - MAX_ERROR_BYTES / 4);
+        text.replace_range(begin..end, "…");
+    }
+    text
+}
+
 /// An error with all its causes on one line, outermost first; each message leaves out what its
-/// source says.
+/// source says. It is [`cut`].
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -120,7 +136,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text
+    cut(text)
 }
 
 fn component() -> &'static str {
@@ -192,6 +208,14 @@ fn shown(level: Level, ours: bool, verbosity: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_error_keeps_its_beginning_and_its_end() {
+        let error = std::io::Error::other(format!("field: {} is too long", "é".repeat(100_000)));
+        let text = chain(&error);
+        assert!(text.starts_with("field: é") && text.ends_with("é is too long"));
+        assert!((8_000..8_300).contains(&text.len()), "{}", text.len());
+    }
 
     #[test]
     fn lines_of_the_domain_manager_are_about_the_vmi() {

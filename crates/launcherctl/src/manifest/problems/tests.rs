@@ -485,3 +485,21 @@ fn a_sound_manifest_has_none() {
     let text = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {memory: {guest: 64Mi}, devices: {}}}\n";
     assert_eq!(found(text), Vec::<String>::new());
 }
+
+#[test]
+fn the_texts_of_problems_are_bounded() {
+    let long = "x".repeat(1 << 20);
+    let vmi = format!(
+        "apiVersion: {long}\nkind: VirtualMachineInstance\nspec:\n  ? {long}\n  : 1\n  domain: {{}}\n"
+    );
+    let found = problems(&vmi);
+    assert!(
+        found.iter().any(|it| it.message.contains("xxx")),
+        "{}",
+        found.len()
+    );
+    for problem in found {
+        let size = problem.field.len() + problem.message.len();
+        assert!(size < 20_000, "{size}");
+    }
+}
