@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cel::common::types::{CelStruct, Type as CelType};
 use cel::common::value::{CowVal, Val};
-use cel::{Env, ExecutionError, IdedExpr, StructType as CelStructType};
+use cel::{Env, ExecutionError, IdedExpr, ParseErrors, StructType as CelStructType};
 
 use super::checker;
 use super::error::CompileError;
@@ -36,7 +36,8 @@ pub fn compile(text: &str) -> Result<Program, CompileError> {
         });
     }
     let mut env = Env::stdlib().with_optional_support(false);
-    let mut expression = env.compile(text)?.expression().clone();
+    let compiled = env.compile(text).map_err(without_far_snippets)?;
+    let mut expression = compiled.expression().clone();
     let checked = checker::check(&mut expression)?;
     for of in checked.constructed {
         env.add_type(SparseStruct(of))?;
@@ -46,6 +47,17 @@ pub fn compile(text: &str) -> Result<Program, CompileError> {
         env: Arc::new(env),
         result: checked.result,
     })
+}
+
+/// Leaves out the line of an error so far behind its start that the mark below would be wider than
+/// a text can be padded.
+fn without_far_snippets(mut errors: ParseErrors) -> ParseErrors {
+    for error in &mut errors.errors {
+        if u16::try_from(error.pos.1).is_err() {
+            error.source_info = None;
+        }
+    }
+    errors
 }
 
 /// Constructs a struct with only the fields that the expression sets, so that a merge can tell a
@@ -66,5 +78,18 @@ impl CelStructType for SparseStruct {
             value.add_field_value(name, field);
         }
         Ok(Box::new(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_syntax_error_far_behind_the_start_of_its_line_has_a_place() {
+        let text = format!("'{}' +", "x".repeat(90_000));
+        let error = compile(&text).err().map(|error| error.to_string());
+        let error = error.unwrap_or_default();
+        assert!(error.starts_with("ERROR: <input>:1:9"), "{error:.200}");
     }
 }
