@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{has, in_home, stderr, stdout};
+use super::{has, in_home, launcherctl_command, stderr, stdout};
 
 /// Enters a VM that has failed in the registry of this user.
 pub fn add_failed(home: &Path, name: &str) {
@@ -87,6 +87,20 @@ fn the_socket_of_a_killed_launcher_is_a_pods_only_in_a_pod() {
         &format!("exec -a /usr/bin/virt-launcher-monitor bash -c '{script}; exit' \"$0\" \"$1\""),
     );
     has(&inside, "was killed");
+}
+
+#[test]
+fn a_relative_xdg_runtime_dir_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("relative")).unwrap();
+    let listed = launcherctl_command("list")
+        .current_dir(dir.path())
+        .env("XDG_RUNTIME_DIR", "relative")
+        .env("TMPDIR", dir.path())
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{}", stderr(&listed));
+    assert!(!dir.path().join("relative/launcherctl").exists());
 }
 
 #[test]

@@ -342,8 +342,11 @@ pub fn all() -> Result<Vec<(String, VmDir)>, RegistryError> {
 fn directory() -> Result<PathBuf, RegistryError> {
     let user = rustix::process::getuid().as_raw();
     let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        // After su(1) it is still the other user's.
-        Some(runtime) if fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) => {
+        // After su(1) it is still the other user's. The specification: a relative path is invalid.
+        Some(runtime)
+            if Path::new(&runtime).is_absolute()
+                && fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) =>
+        {
             Path::new(&runtime).join("launcherctl")
         }
         _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
