@@ -3,7 +3,7 @@
 
 use domain::excerpt;
 use domain::xml::ReadError;
-use domain::xml::tree::Element;
+use domain::xml::tree::{Element, Node};
 
 /// Why an answer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,9 +20,6 @@ pub enum AnswerError {
         /// Line number, from 1.
         line: usize,
     },
-    /// The XML declaration names an encoding that does not fit the bytes.
-    #[error("line 1: the answer declares the encoding {0:?}; domain XML has to be UTF-8")]
-    Encoding(String),
     /// The answer is not well-formed XML, or exceeds a limit.
     #[error("{0}{remedy}", remedy = remedy(.0))]
     Tree(ReadError),
@@ -51,7 +48,8 @@ pub enum AnswerError {
 /// An accepted answer, as text and as a tree.
 #[derive(Debug)]
 pub struct Answer {
-    /// The answer as it came, without a byte order mark.
+    /// The answer as it came, without a byte order mark and XML declaration: to every reader it is
+    /// UTF-8, as it was to the check.
     pub text: String,
     pub tree: Element,
 }
@@ -92,39 +90,20 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
     if text.trim().is_empty() {
         return Err(AnswerError::Empty);
     }
-    match declared_encoding(text) {
-        Some(other) if !is_readable_as_utf8(other, text) => {
-            Err(AnswerError::Encoding(quoted(other)))
-        }
-        _ => Ok(text),
-    }
-}
-
-fn declared_encoding(text: &str) -> Option<&str> {
-    let (declaration, _) = text.strip_prefix("<?xml")?.split_once("?>")?;
-    let value = declaration
-        .split_once("encoding")?
-        .1
-        .trim_start()
-        .strip_prefix('=')?
-        .trim_start();
-    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    let (name, _) = value.strip_prefix(quote)?.split_once(quote)?;
-    Some(name)
-}
-
-/// Whether the text has the same meaning in this encoding as in UTF-8.
-fn is_readable_as_utf8(encoding: &str, text: &str) -> bool {
-    let encoding = encoding.to_ascii_lowercase();
-    matches!(encoding.as_str(), "utf-8" | "utf8")
-        || (text.is_ascii() && !encoding.starts_with("utf-") && !encoding.starts_with("ucs"))
+    Ok(
+        match text
+            .strip_prefix("<?xml")
+            .and_then(|rest| rest.split_once("?>"))
+        {
+            Some((_, document)) => document,
+            None => text,
+        },
+    )
 }
 
 /// virt-handler finds the virtual machine by its name and UUID.
 // D-hook-8 (docs/differences.md).
 fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
-    let text_of =
-        |tree: &Element, name: &str| tree.child(name).map(Element::text).unwrap_or_default();
     let (old, new) = (text_of(before, "name"), text_of(after, "name"));
     if old != new {
         return Err(AnswerError::Renamed {
@@ -143,6 +122,21 @@ fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
     Ok(())
 }
 
+/// The text that libvirt takes for the domain's name or UUID, XPath `string(./NAME[1])`: with its
+/// white space, and of the first such element without a namespace. Where there are elements in it,
+/// which libvirt's text includes, it is the whole element.
+fn text_of(tree: &Element, name: &str) -> String {
+    let around = tree.attribute("xmlns").unwrap_or_default();
+    let found = tree
+        .children()
+        .find(|child| child.name == name && child.attribute("xmlns").unwrap_or(around).is_empty());
+    match found.map(|element| (element, element.nodes.as_slice())) {
+        None | Some((_, [])) => String::new(),
+        Some((_, [Node::Text(text)])) => text.clone(),
+        Some((element, _)) => element.to_xml(),
+    }
+}
+
 fn quoted(text: &str) -> String {
     /// A domain's name is `<namespace>_<name>`, each of at most 63 characters.
     const MAX_CHARS: usize = 128;
@@ -150,7 +144,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// libvirt accepts a UUID in either case, and with or without its hyphens.
-fn canonical_uuid(uuid: &str) -> String {
+#[must_use]
+pub fn canonical_uuid(uuid: &str) -> String {
     uuid.chars()
         .filter(char::is_ascii_hexdigit)
         .map(|digit| digit.to_ascii_lowercase())
@@ -221,6 +216,37 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_compared_as_libvirt_reads_it() {
+        let name = |name: &str| GIVEN.replace("<name>ns_vm</name>", name);
+        for renamed in [
+            "<name>ns_vm<b>zzz</b></name>",
+            "<name><b>ns_vm</b></name>",
+            "<name>ns_vm<b/> </name>",
+            "<name> ns_vm </name>",
+            "<name>\u{a0}ns_vm</name>",
+            "<name>ns_vm<!-- --> </name>",
+            "<name xmlns='urn:x'>ns_vm</name><name>other</name>",
+            "<x:name xmlns:x='urn:x'>ns_vm</x:name>",
+            "<name>other</name><name>ns_vm</name>",
+        ] {
+            let error = refusal(name(renamed));
+            assert!(
+                matches!(error, AnswerError::Renamed { .. }),
+                "{renamed} {error}"
+            );
+        }
+        for same in [
+            "<name>ns_<!-- -->vm</name>",
+            "<name>ns<![CDATA[_]]>v&#109;</name>",
+            "<name xmlns=''>ns_vm</name><name>other</name>",
+        ] {
+            check(&Element::parse(GIVEN).unwrap(), name(same).as_bytes()).unwrap();
+        }
+        let hidden = GIVEN.replace("<uuid>", "<uuid xmlns='urn:x'>");
+        assert!(matches!(refusal(hidden), AnswerError::OtherUuid { .. }));
+    }
+
+    #[test]
     fn a_changed_or_removed_uuid_is_refused_but_another_spelling_is_not() {
         assert!(matches!(
             refusal(GIVEN.replace("5d30", "5d31")),
@@ -235,23 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_encoding_must_match_the_bytes() {
-        let given = Element::parse(GIVEN).unwrap();
-        for good in ["utf-8", "UTF-8", "us-ascii", "ISO-8859-1"] {
-            check(
-                &given,
-                format!("<?xml version='1.0' encoding='{good}'?>{GIVEN}").as_bytes(),
-            )
-            .unwrap();
+    fn libvirt_gets_the_text_that_was_checked_without_a_declared_encoding() {
+        for encoding in ["utf-8", "us-ascii", "ISO-8859-1", "UTF-7"] {
+            let text = format!("<?xml version='1.0' encoding='{encoding}'?>{GIVEN}");
+            let accepted = check(&Element::parse(GIVEN).unwrap(), text.as_bytes()).unwrap();
+            assert_eq!(accepted.text, GIVEN);
         }
-        assert!(matches!(
-            refusal(format!("<?xml version='1.0' encoding=\"utf-16\"?>{GIVEN}")),
-            AnswerError::Encoding(_)
-        ));
-        let accent = GIVEN.replace("</domain>", "<title>é</title></domain>");
-        assert!(matches!(
-            refusal(format!("<?xml version='1.0' encoding='latin1'?>{accent}")),
-            AnswerError::Encoding(_)
-        ));
     }
 }

@@ -21,6 +21,16 @@ pub enum DomainStartError {
         /// Their paths below `<domain>`.
         parts: String,
     },
+    /// The hooks' XML means another domain to libvirt.
+    #[error(
+        "libvirt has defined {name:?} with the UUID {uuid}, which is not the domain of this VMI: virt-handler would lose the virtual machine; the domain was changed by {modified_by}"
+    )]
+    OtherDomain {
+        name: String,
+        uuid: String,
+        /// The sidecars and plugins that changed the domain.
+        modified_by: String,
+    },
     /// The hotplug ports of the domain cannot be planned or made.
     #[error(transparent)]
     HotplugPorts(#[from] HotplugPortsError),

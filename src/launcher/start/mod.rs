@@ -38,6 +38,7 @@ use convert::{Context, HotplugPorts};
 use domain::excerpt;
 use domain::xml::secrets::without_secrets;
 use error::DomainStartError;
+use hooks::answer::canonical_uuid;
 use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
 use os::lock::lock;
 use pre_boot::PreBoot;
@@ -124,6 +125,7 @@ impl Start {
             .filter(|_| has_tags(&request.vmi));
         let pre_boot = PreBoot::new(preparation, request, &converted.domain);
         let (this, vmi) = (self.clone(), request.vmi.clone());
+        let uuid = converted.domain.uuid.clone();
         let prepare = move || this.prepare(&vmi, converted);
         let prepared = blocking("preparing the pod", prepare);
         let (xml, ports) = timeline.measure(Step::Prepare, prepared).await?;
@@ -138,6 +140,7 @@ impl Start {
         Ok(Definition {
             xml,
             own_xml,
+            uuid,
             ports,
             modified_by,
             unfinished_cloud_init,
@@ -196,6 +199,7 @@ impl Start {
         let Definition {
             xml,
             own_xml,
+            uuid,
             ports,
             mut modified_by,
             unfinished_cloud_init,
@@ -204,6 +208,8 @@ impl Start {
         let defining = self.timeline().step(Step::Define);
         let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
             .map_err(|error| attribute_to_hooks(error, &modified_by))?;
+        self.check_identity(&domain, &uuid, &modified_by)
+            .map_err(|error| undo(&domain, error))?;
         self.report_ignored_parts([&xml, &own_xml], &domain, &modified_by)
             .map_err(|error| undo(&domain, error))?;
         drop(defining);
@@ -243,6 +249,28 @@ impl Start {
             return Err(DomainStartError::Killed.into());
         }
         Ok(())
+    }
+
+    /// Compares the name and UUID that libvirt has read with those of the VMI.
+    // D-hook-8 (docs/differences.md).
+    fn check_identity(
+        &self,
+        domain: &ChangeableDomain,
+        wanted_uuid: &str,
+        modified_by: &[String],
+    ) -> Result<(), LauncherError> {
+        let (name, uuid) = (domain.name()?, domain.uuid()?);
+        let same_uuid = canonical_uuid(&uuid) == canonical_uuid(wanted_uuid);
+        if name == *self.libvirt.name() && (same_uuid || wanted_uuid.is_empty()) {
+            return Ok(());
+        }
+        let modified_by = modified_by.join(", ");
+        let other = DomainStartError::OtherDomain {
+            name,
+            uuid,
+            modified_by,
+        };
+        Err(other.into())
     }
 
     /// Sends an event with the parts of the domain that libvirt has ignored.
@@ -331,6 +359,8 @@ struct Definition {
     xml: String,
     /// The XML before sidecars and plugins changed it.
     own_xml: String,
+    /// The UUID before that; may be empty.
+    uuid: String,
     ports: HotplugPorts,
     /// The sidecars and plugins that changed it.
     modified_by: Vec<String>,

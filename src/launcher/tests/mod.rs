@@ -41,6 +41,8 @@ pub(crate) struct FakePod {
     /// Given to libvirt in place of the right element.
     os: Mutex<Option<&'static str>>,
     refusal: Mutex<Option<&'static str>>,
+    /// Given to libvirt in place of the right name.
+    name: Mutex<Option<&'static str>>,
     /// The context of the conversion.
     context: Mutex<Context>,
     pub conversions: AtomicUsize,
@@ -71,7 +73,7 @@ impl pod_backend::PodBackend for FakePod {
             return Err(ConvertError::new("spec.domain", reason).into());
         }
         let os = lock(&self.os).unwrap_or("<os><type>hvm</type></os>");
-        let name = vmi.domain_name();
+        let name = lock(&self.name).map_or_else(|| vmi.domain_name(), String::from);
         let xml = format!(
             "<domain type='test'><name>{name}</name><memory unit='KiB'>8192</memory>{os}<features><acpi/></features></domain>"
         );

@@ -191,6 +191,21 @@ fn a_failed_definition_leaves_nothing_and_the_next_sync_works() {
 }
 
 #[test]
+// D-hook-8 (docs/differences.md).
+fn a_domain_that_libvirt_defines_under_another_name_is_not_started() {
+    play(|| async {
+        let test = TestLauncher::begin();
+        *lock(&test.pod.name) = Some("ns1_vm1 ");
+        let error = test.sync(&vmi()).await.unwrap_err().to_string();
+        assert!(error.contains("not the domain of this VMI"), "{error}");
+        let other = test.connection.lookup("ns1_vm1 ").unwrap();
+        // Removing the definition needs QEMU's driver: this one refuses the flags.
+        assert!(other.is_none_or(|domain| !domain.is_active().unwrap()));
+        assert_eq!(test.launcher.state().borrow().phase, Phase::StartFailed);
+    });
+}
+
+#[test]
 fn a_domain_that_runs_already_is_taken_over() {
     play(|| async {
         let mut test = TestLauncher::with(|connection| {
