@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 use prost::bytes::Bytes;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use crate::launcher::{Launcher, SyncRequest};
 use api::proto::cmd::info::cmd_info_server::CmdInfoServer;
@@ -74,7 +74,7 @@ pub async fn serve(
         stopping,
     };
     let cmd = service::Service { launcher, door };
-    let services = Server::builder()
+    let services = Routes::default()
         .add_service(CmdInfoServer::new(info::Info))
         .add_service(CmdServer::new(cmd).max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(PreviewServer::new(preview).max_decoding_message_size(MAX_REQUEST_BYTES))

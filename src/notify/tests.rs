@@ -140,7 +140,7 @@ impl Handler {
                 .unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::UnixListener::from_std(listener).unwrap();
-                let server = tonic::transport::Server::builder()
+                let server = tonic::service::Routes::default()
                     .add_service(NotifyServer::new(Service {
                         sent: sent.clone(),
                         manners: manners.clone(),

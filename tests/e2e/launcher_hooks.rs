@@ -85,7 +85,7 @@ impl Plugin {
             let listener = UnixListener::bind(&socket).unwrap();
             // The launcher may have another user.
             std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
-            let server = tonic::transport::Server::builder().add_service(service);
+            let server = tonic::service::Routes::default().add_service(service);
             let serving = os::grpc::serve(server, listener, std::future::pending());
             tokio::select! {
                 _ = serving => {}

@@ -48,7 +48,7 @@ impl Plugin {
     pub fn serve(&self, pod: &Pod, plugin: &str) {
         let socket = pod.path(&format!("/var/run/kubevirt-plugin/{plugin}/hook.sock"));
         let listener = UnixListener::bind(socket).unwrap();
-        let server = tonic::transport::Server::builder()
+        let server = tonic::service::Routes::default()
             .add_service(DomainHookServiceServer::new(self.clone()));
         tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
     }

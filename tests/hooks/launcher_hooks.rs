@@ -104,7 +104,7 @@ impl Pod {
             let socket = pod.socket(name);
             std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
             let listener = UnixListener::bind(socket).unwrap();
-            let server = tonic::transport::Server::builder()
+            let server = tonic::service::Routes::default()
                 .add_service(LauncherHookServiceServer::new(plugin));
             tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
         }

@@ -80,7 +80,7 @@ impl Pod {
         let asked = Arc::clone(&hook.asked);
         let listener = UnixListener::bind(self.socket(plugin)).unwrap();
         let server =
-            tonic::transport::Server::builder().add_service(DomainHookServiceServer::new(hook));
+            tonic::service::Routes::default().add_service(DomainHookServiceServer::new(hook));
         tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));
         asked
     }

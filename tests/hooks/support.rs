@@ -65,8 +65,7 @@ impl Pod {
         let listener = std::os::unix::net::UnixListener::bind(short).unwrap();
         listener.set_nonblocking(true).unwrap();
         let seen = Arc::clone(&fake.seen);
-        let mut server = tonic::transport::Server::builder();
-        let mut router = server
+        let mut router = tonic::service::Routes::default()
             .add_service(v1alpha1::callbacks_server::CallbacksServer::new(
                 fake.clone(),
             ))

@@ -3,20 +3,34 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tonic::transport::server::Router;
-use tonic::transport::{Channel, Endpoint, Error};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+use tonic::service::Routes;
+use tonic::transport::server::Connected;
+use tonic::transport::{Channel, Endpoint, Error, Server};
+use tower::util::MapRequestLayer;
 
 use crate::accept::Acceptor;
+use crate::arriving::{Arrivals, MAX_HEAD_BYTES};
 
 /// Limit of an answer's headers and trailers, which carry the text of an error. hyper's default is
 /// 16 KiB.
 const MAX_HEADER_BYTES: u32 = 1 << 20;
 /// Limit of the path in a unix socket's address, without the terminating zero byte.
 const MAX_ADDRESS_BYTES: usize = 107;
+/// Connections to a server; virt-handler keeps a few. Those beyond are closed at once.
+const MAX_CONNECTIONS: usize = 512;
+/// Calls at a time on one connection; clients wait with more.
+const MAX_STREAMS: u32 = 100;
 
 /// Why there is no channel to a server.
 #[derive(Debug, thiserror::Error)]
@@ -83,14 +97,80 @@ where
 /// # Errors
 /// If the listener fails.
 pub async fn serve(
-    services: Router,
+    services: Routes,
     listener: UnixListener,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
-    let connections = Acceptor::new(listener, "the gRPC socket");
-    services
-        .serve_with_incoming_shutdown(connections, stop)
+    let arrivals = Arrivals::default();
+    let limit = move |request: Request<Body>| request.map(|body| arrivals.limit(body));
+    let acceptor = Acceptor::new(listener, "the gRPC socket");
+    Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(MAX_HEAD_BYTES)
+        .layer(MapRequestLayer::new(limit))
+        .add_routes(services)
+        .serve_with_incoming_shutdown(at_most(MAX_CONNECTIONS, acceptor), stop)
         .await
+}
+
+/// The connections while there are at most `limit`; those beyond are closed, which the log says
+/// once.
+fn at_most(
+    limit: usize,
+    accepted: impl Stream<Item = io::Result<UnixStream>>,
+) -> impl Stream<Item = io::Result<Connection>> {
+    let (places, warned) = (Arc::new(Semaphore::new(limit)), Once::new());
+    accepted.filter_map(move |stream| {
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            warned.call_once(|| tracing::warn!("More than {limit} gRPC connections are closed"));
+            return None;
+        };
+        let connection = |stream| Connection {
+            stream,
+            _place: place,
+        };
+        Some(stream.map(connection))
+    })
+}
+
+/// A connection that counts.
+struct Connection {
+    stream: UnixStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// PID of the process that listens on a socket; of a stopped one too.
@@ -102,6 +182,7 @@ pub async fn serving_process(socket: &Path) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt as _;
 
     #[tokio::test]
     async fn a_client_reaches_a_server_also_by_a_path_that_is_too_long_for_an_address() {
@@ -111,8 +192,7 @@ mod tests {
         let short = dir.path().join("sock");
         let listener = UnixListener::bind(&short).unwrap();
         std::fs::rename(&short, long.join("sock")).unwrap();
-        let services =
-            tonic::transport::Server::builder().add_routes(tonic::service::Routes::default());
+        let services = Routes::default();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let server = tokio::spawn(serve(services, listener, async { drop(stopped.await) }));
         let channel = connect(&long.join("sock")).await.unwrap();
@@ -125,5 +205,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = connect(&dir.path().join("sock")).await.unwrap_err();
         assert!(matches!(error, ConnectError::Connect(_)), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_limit_are_closed_until_one_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sock");
+        let acceptor = Acceptor::new(UnixListener::bind(&path).unwrap(), "the gRPC socket");
+        let mut connections = std::pin::pin!(at_most(1, acceptor));
+        let _first = UnixStream::connect(&path).await.unwrap();
+        let served = connections.next().await.unwrap().unwrap();
+        let mut beyond = UnixStream::connect(&path).await.unwrap();
+        let mut nothing = Vec::new();
+        let closed = beyond.read_to_end(&mut nothing);
+        tokio::select! {
+            end = closed => assert_eq!(end.unwrap(), 0),
+            _ = connections.next() => panic!("it is served"),
+        }
+        drop(served);
+        let _next = UnixStream::connect(&path).await.unwrap();
+        connections.next().await.unwrap().unwrap();
     }
 }

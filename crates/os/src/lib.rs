@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+mod arriving;
 pub mod command;
 pub mod failpoints;
 pub mod file_id;

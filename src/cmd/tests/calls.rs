@@ -2,8 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use prost::Message;
 use serde_json::{Value, json};
+use tokio_stream::StreamExt;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
 
 use super::*;
 use api::proto::cmd::v1::VirtualMachineOptions;
@@ -222,5 +227,38 @@ fn each_call_works_with_the_options_that_virt_handler_sends() {
             delete_virtual_machine(empty()) false
         }
         assert!(scene.pod.hotplugs.load(Ordering::Relaxed) > 0);
+    });
+}
+
+#[test]
+fn requests_that_do_not_arrive_whole_are_bounded_in_all() {
+    with_server(|_, channel| async move {
+        // The head of a message of 4 MiB, and 3 MiB of it.
+        let mut half = vec![0, 0, 0x40, 0, 0];
+        half.resize(3 << 20, b' ');
+        let half = Bytes::from(half);
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..11 {
+            let (half, mut channel) = (half.clone(), channel.clone());
+            calls.spawn(async move {
+                let frame = tokio_stream::once(Ok::<_, tonic::Status>(Frame::data(half)));
+                let body = StreamBody::new(frame.chain(tokio_stream::pending()));
+                let request =
+                    http::Request::post("http://localhost/kubevirt.cmd.v1.Cmd/KillVirtualMachine")
+                        .header("content-type", "application/grpc")
+                        .body(Body::new(body));
+                let ready = std::future::poll_fn(|context| channel.poll_ready(context));
+                ready.await.unwrap();
+                let answer = channel.call(request.unwrap()).await.unwrap();
+                answer.headers()["grpc-status"].clone()
+            });
+        }
+        let refused = calls.join_next().await.unwrap().unwrap();
+        assert_eq!(refused, (tonic::Code::ResourceExhausted as i32).to_string());
+        calls.shutdown().await;
+        let mut cmd = CmdClient::new(channel);
+        let killed = async || cmd.clone().kill_virtual_machine(request()).await;
+        while killed().await.is_err() {}
+        cmd.ping(v1::EmptyRequest {}).await.unwrap();
     });
 }

@@ -88,7 +88,7 @@ impl Handler {
             NotifyInfoServer::new(Version),
             NotifyServer::new(Service(self.inbox.clone())),
         );
-        let server = tonic::transport::Server::builder()
+        let server = tonic::service::Routes::default()
             .add_service(info)
             .add_service(notify);
         self.server = Some(tokio::spawn(async move {

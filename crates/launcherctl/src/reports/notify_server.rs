@@ -6,7 +6,7 @@ use prost::bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use tokio::sync::mpsc;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use super::events::LauncherEvent;
@@ -31,7 +31,7 @@ pub fn serve(path: &Path, events: mpsc::Sender<LauncherEvent>) -> Result<(), Fil
         std::fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     }
     let listener = listen(path)?;
-    let server = Server::builder()
+    let server = Routes::default()
         .add_service(NotifyInfoServer::new(Versions))
         .add_service(NotifyServer::new(Events(events)));
     tokio::spawn(os::grpc::serve(server, listener, std::future::pending()));

@@ -176,12 +176,7 @@ async fn a_grpc_server_without_descriptors_closes_connections_and_serves_again()
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     let routes = tonic::service::Routes::default();
-    let services = tonic::transport::Server::builder().add_routes(routes);
-    tokio::spawn(crate::grpc::serve(
-        services,
-        listener,
-        std::future::pending(),
-    ));
+    tokio::spawn(crate::grpc::serve(routes, listener, std::future::pending()));
     tokio::task::yield_now().await;
     let mut taken = use_up();
     let mut client = connect_with_the_last(&path, &mut taken).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prost::bytes::Bytes;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use super::program;
@@ -39,7 +39,7 @@ pub async fn serve(
     let shim = Shim { version, shutdown };
     let stopping = Arc::new(Notify::new());
     let stopped = Arc::clone(&stopping);
-    let services = Server::builder()
+    let services = Routes::default()
         .add_service(info::info_server::InfoServer::new(shim.clone()))
         .add_service(
             v1alpha1::callbacks_server::CallbacksServer::new(shim.clone())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use super::Network;
@@ -37,7 +37,7 @@ pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
         network,
         log: dir.path("/passt.log"),
     };
-    let services = Server::builder()
+    let services = Routes::default()
         .add_service(InfoServer::new(sidecar.clone()))
         .add_service(CallbacksServer::new(sidecar).max_decoding_message_size(MAX_REQUEST_BYTES));
     tokio::spawn(os::grpc::serve(services, listener, std::future::pending()));
