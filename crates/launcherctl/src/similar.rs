@@ -7,13 +7,16 @@ const MAX_DISTANCE: usize = 2;
 pub fn similar<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
     let wanted = plain(wanted);
-    let distances = names.into_iter().map(|name| {
-        let distance = strsim::damerau_levenshtein(&plain(name), &wanted);
-        (distance, name)
+    let length = wanted.chars().count();
+    let distances = names.into_iter().filter_map(|name| {
+        let plain = plain(name);
+        // Comparing takes as long as both lengths multiplied.
+        let is_near = plain.chars().count().abs_diff(length) <= MAX_DISTANCE;
+        is_near.then(|| (strsim::damerau_levenshtein(&plain, &wanted), name))
     });
     let (distance, name) = distances.min()?;
     // For a short name, fewer than half of it.
-    (distance <= MAX_DISTANCE.min(wanted.chars().count() / 3)).then_some(name)
+    (distance <= MAX_DISTANCE.min(length / 3)).then_some(name)
 }
 
 /// Names for an error: all of them, after the one that was probably meant.
