@@ -2,10 +2,10 @@
 //! ````, page by page, in a directory with the test guest's image as `guest.img`. A line `# prints:
 //! TEXT` behind a command is what the block's output must have.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::executable::write_script;
 use crate::harness::{guest_image, short_dir};
 
 const OPEN: &str = "```sh tested\n";
@@ -49,8 +49,7 @@ impl Reader {
                 .replace("POD_TOOLS", env!("CARGO_BIN_EXE_pod-tools"))
                 .replace("VIRT_LAUNCHER", env!("CARGO_BIN_EXE_virt-launcher"));
             let program = reader.path("bin").join(name);
-            std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+            write_script(&program, &format!("#!/bin/sh\n{script}\n"));
         }
         reader
     }

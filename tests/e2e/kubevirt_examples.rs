@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use crate::executable::write_script;
 use crate::harness::{guest_image, output_of, short_dir};
 use crate::launcherctl::{done, launcherctl};
 use crate::local_vms::StopAll;
@@ -33,7 +34,7 @@ impl Files {
         };
         std::fs::create_dir_all(files.home.path().join("scripts")).unwrap();
         let script = files.home.path().join("scripts/define.sh");
-        std::fs::write(script, "#!/bin/sh\necho \"$4\"\n").unwrap();
+        write_script(&script, "#!/bin/sh\necho \"$4\"\n");
         std::fs::create_dir(files.temporary()).unwrap();
         files
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use crate::executable::write_script;
 use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi};
 use crate::launcherctl::{Laptop, Running, done, end_of, launcherctl, signal};
 
@@ -192,8 +193,7 @@ async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
     let vm = LocalVm::new(Vmi::new("ignored"));
     let sidecar = vm.home.join("sidecar");
     let script = "#!/bin/sh\necho \"$4\" | sed 's#</domain>#<forest trees=\"2\"/></domain>#'\n";
-    std::fs::write(&sidecar, script).unwrap();
-    std::fs::set_permissions(&sidecar, PermissionsExt::from_mode(0o755)).unwrap();
+    write_script(&sidecar, script);
     let program = sidecar.to_str().unwrap();
     let output = end_of(vm.run(&["--emulate", "--detach", "--sidecar", program])).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

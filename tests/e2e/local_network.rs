@@ -3,13 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::executable::write_script;
 use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi};
 use crate::launcherctl::{Laptop, NOBODY, launcherctl};
 
@@ -125,8 +125,7 @@ async fn a_guest_is_on_qemus_user_network() {
 
     // ssh(1) is called with the port that leads to the guest's, and with the VM's own known hosts.
     let ssh = vm.laptop.path("ssh");
-    std::fs::write(&ssh, "#!/bin/sh\necho \"$@\"\n").unwrap();
-    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&ssh, "#!/bin/sh\necho \"$@\"\n");
     let mut command = vm.command();
     command.args(["ssh", "root@laptop", "--", "uname", "-r"]);
     let output = command.env("PATH", vm.laptop.path("")).output().unwrap();

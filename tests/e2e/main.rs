@@ -21,6 +21,8 @@ mod container;
 mod daemons;
 mod debug;
 mod documents;
+#[path = "../executable/mod.rs"]
+mod executable;
 mod faults;
 mod full_disk;
 mod full_var_run;

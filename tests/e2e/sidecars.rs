@@ -1,7 +1,6 @@
 //! Hook sidecars as processes of their own: a shell script behind the shim, and a Rust program that
 //! speaks v1alpha3.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::executable::write_script;
 use crate::harness::{Pod, TEST_TIMEOUT, Vmi, in_pod};
 use crate::launcherctl::done;
 
@@ -91,9 +91,7 @@ pub async fn socket(pod: &mut Pod, number: usize) -> PathBuf {
 
 /// Writes a script for the shim.
 pub fn script(dir: &Path, name: &str, text: &str) {
-    let file = dir.join(name);
-    std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&dir.join(name), &format!("#!/bin/sh\n{text}\n"));
 }
 
 /// What `launcherctl` prints about this pod.

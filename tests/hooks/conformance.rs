@@ -1,10 +1,10 @@
 //! The conformance check of sidecar programs: what passes, and what each check finds.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::executable::write_script;
 use crate::support::{built_example, example, is_missing, search_path};
 use hooks::conformance::{Check, CloudInit, Conformance, Limits, Outcome, Subject, check};
 use prost::bytes::Bytes;
@@ -66,9 +66,7 @@ async fn script(version: &str, text: &str, limits: Limits) -> Conformance {
 
 fn directory_with(hook: &str, text: &str) -> TempDir {
     let programs = tempfile::tempdir().unwrap();
-    let file = programs.path().join(hook);
-    std::fs::write(&file, text).unwrap();
-    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&programs.path().join(hook), text);
     programs
 }
 

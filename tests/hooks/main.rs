@@ -12,6 +12,8 @@
 
 mod conformance;
 mod examples;
+#[path = "../executable/mod.rs"]
+mod executable;
 mod hostile;
 mod launcher_hooks;
 mod plugin_programs;

@@ -9,6 +9,8 @@
 
 mod config;
 mod elf;
+#[path = "../executable/mod.rs"]
+mod executable;
 mod files;
 mod packages;
 mod programs;

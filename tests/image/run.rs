@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use super::executable::copy_program;
 use super::{at, enter, output, resolve};
 
 /// The arguments with which virt-controller starts an ordinary pod, but for `--run-as-nonroot`.
@@ -253,11 +254,10 @@ fn monitor_gains_its_capability() {
 #[test]
 fn container_disk_in_an_empty_image() {
     let image = tempfile::tempdir().unwrap();
-    std::fs::copy(
+    copy_program(
         at(&resolve("/usr/bin/container-disk").to_string_lossy()),
-        image.path().join("container-disk"),
-    )
-    .unwrap();
+        &image.path().join("container-disk"),
+    );
     let status = Command::new("chroot")
         .arg(image.path())
         .args(["/container-disk", "--no-op"])

@@ -5,6 +5,8 @@
 
 mod answers;
 mod completion;
+#[path = "../executable/mod.rs"]
+mod executable;
 mod hooks;
 mod kubevirt_examples;
 mod manifests;
@@ -82,9 +84,7 @@ fn in_repository(path: &str) -> String {
 
 /// Makes an executable file.
 fn script(file: &Path, text: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(file, text).unwrap();
-    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write_script(file, text);
     file.display().to_string()
 }
 

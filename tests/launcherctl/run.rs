@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use super::executable::copy_program;
 use super::vms::{add_failed, assert_has_failed};
 use super::{
     error_as_json, has, in_home, in_repository, manifest, refused, script, stderr, stdout,
@@ -133,7 +134,7 @@ fn a_copy_of_pod_tools_runs_a_vm_and_says_where_a_launcher_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("bin/launcherctl");
     std::fs::create_dir(dir.path().join("bin")).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_pod-tools"), &copy).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_pod-tools"), &copy);
     let image = dir.path().join("disk.img");
     std::fs::write(&image, vec![0; 1 << 20]).unwrap();
     let run = |more: &[&str]| {

@@ -6,6 +6,8 @@
 mod container_disk;
 #[path = "../image/elf.rs"]
 mod elf;
+#[path = "../executable/mod.rs"]
+mod executable;
 mod monitor;
 mod programs;
 mod virt_tail;

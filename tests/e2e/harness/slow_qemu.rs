@@ -1,13 +1,14 @@
 //! A QEMU that waits before it runs a guest, as one does for hugepages or VFIO.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use super::Pod;
+use crate::executable::write_script;
 
 /// In a pod that is a directory: a `qemu-system-x86_64` that the launcher finds first.
 pub struct SlowQemu {
@@ -28,8 +29,7 @@ impl SlowQemu {
              exec /usr/bin/qemu-system-x86_64 \"$@\"\n",
             gate.display()
         );
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&program, &script);
         Self {
             dir: program.parent().unwrap().into(),
             gate,

@@ -11,6 +11,7 @@ use super::{
     StopAll, directory, laptop, process_of, processes, rows, rows_until, run_arguments,
     start_detached, supervisor,
 };
+use crate::executable::write_script;
 use crate::launcherctl::{Laptop, done, launcherctl, refused, signal};
 
 fn set_grace_period(laptop: &Laptop, seconds: u64) {
@@ -74,9 +75,7 @@ async fn a_stop_before_the_guest_is_started_is_no_failure_of_the_stop() {
     let _stop = StopAll(laptop.path(""));
     let home = laptop.path("");
     let launcher = laptop.path("launcher.sh");
-    std::fs::write(&launcher, "#!/bin/sh\nexec sleep 1000\n").unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&launcher, executable).unwrap();
+    write_script(&launcher, "#!/bin/sh\nexec sleep 1000\n");
     let started = launcherctl(&home)
         .args(run_arguments(&laptop))
         .arg("--launcher")

@@ -1,11 +1,13 @@
 //! Plugins without expressions, and evaluators that fail. `crates/cel-evaluator` tests expressions.
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
+
+#[path = "../../../../tests/executable/mod.rs"]
+mod executable;
 
 use super::{Applied, InvocationContext, Pipeline, PluginError};
 
@@ -64,8 +66,7 @@ async fn a_hook_without_cel_and_sidecar_is_skipped_and_a_socket_elsewhere_is_ref
 /// A shell script in place of the evaluator.
 fn evaluator(dir: &Path, script: &str) -> PathBuf {
     let path = dir.join("cel-evaluator");
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write_script(&path, &format!("#!/bin/sh\n{script}\n"));
     path
 }
 

@@ -13,6 +13,8 @@
 )]
 
 mod bed;
+#[path = "../../../../tests/executable/mod.rs"]
+mod executable;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -21,6 +23,7 @@ use std::process::Command;
 use bed::client::{Client, ask_v6};
 use bed::{Bed, command};
 use dhcproto::v4::MessageType::{Discover, Request};
+use executable::write_script;
 use pod::network::{
     Binding, DhcpOptions, Interface, Network, NetworkPaths, NetworkRequest, NetworkSetup,
     NetworkSource, Scope, names,
@@ -393,15 +396,11 @@ fn a_guest_gets_its_ipv6_address() {
 /// Writes a program that clients call with what they have got in the environment.
 fn hook(bed: &Bed) -> (String, String) {
     let (script, output) = (bed.folder().join("hook"), bed.folder().join("environment"));
-    std::fs::write(
-        &script,
-        format!(
-            "#!/bin/sh\n{{ echo \"call=$1\"; env; }} >>{}\n",
-            output.display()
-        ),
-    )
-    .unwrap();
-    command(&format!("chmod 755 {}", script.display()));
+    let text = format!(
+        "#!/bin/sh\n{{ echo \"call=$1\"; env; }} >>{}\n",
+        output.display()
+    );
+    write_script(&script, &text);
     (script.display().to_string(), output.display().to_string())
 }
 

@@ -20,6 +20,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::executable::copy_program;
+
 /// Says to a process of this executable that it is in the bed.
 const INSIDE: &str = "NETWORK_BED_INSIDE";
 /// Says to the server which case it serves.
@@ -224,7 +226,7 @@ impl Bed {
     pub fn serve(&self, case: &str) -> Server {
         // The build's folder may be closed to other users.
         let executable = self.folder().join("server");
-        std::fs::copy(std::env::current_exe().unwrap(), &executable).unwrap();
+        copy_program(std::env::current_exe().unwrap(), &executable);
         let user = POD_USER.to_string();
         let mut child = Command::new("setpriv")
             .args([
