@@ -5,6 +5,7 @@ mod cgroup;
 mod container;
 mod guest;
 mod handler;
+mod log;
 mod loop_device;
 mod migrating_vm;
 mod migration;
@@ -25,6 +26,7 @@ pub use container::{
 };
 pub use guest::{Guest, guest_image};
 pub use handler::{Event, Handler, has_agent};
+use log::Log;
 pub use loop_device::LoopDevice;
 pub use migrating_vm::MigratingVm;
 pub use migration::{SOCKET_DIR, migratable_pod, migration, share_image, source_pod, target_pod};
@@ -45,11 +47,9 @@ pub use usage::Usage;
 use vmi::PROMPT;
 pub use vmi::{UP, Vmi};
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::proto::cmd::v1::cmd_client::CmdClient;
@@ -81,8 +81,7 @@ pub struct Pod {
     environment: Vec<(&'static str, String)>,
     launcher: Option<Child>,
     container: Option<Container>,
-    reader: Option<std::thread::JoinHandle<()>>,
-    log: Arc<Mutex<Vec<String>>>,
+    log: Log,
     cmd: Option<CmdClient<Channel>>,
 }
 
@@ -97,8 +96,7 @@ impl Pod {
             environment: Vec::new(),
             launcher: None,
             container: Container::of_this_test(),
-            reader: None,
-            log: Arc::default(),
+            log: Log::default(),
             cmd: None,
         }
     }
@@ -273,12 +271,7 @@ impl Pod {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (log, stderr) = (self.log.clone(), child.stderr.take().unwrap());
-        self.reader = Some(std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                log.lock().unwrap().push(line);
-            }
-        }));
+        self.log.follow(child.stderr.take().unwrap());
         self.launcher = Some(child);
     }
 
@@ -347,10 +340,6 @@ impl Pod {
         let end = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Some(status) = self.launcher.as_mut().unwrap().try_wait().unwrap() {
-                // Nobody is left in a container who could hold the log open.
-                if let Some(reader) = self.reader.take_if(|_| self.container.is_some()) {
-                    reader.join().unwrap();
-                }
                 return status;
             }
             assert!(
@@ -371,7 +360,7 @@ impl Pod {
 
     /// What the launcher has logged so far.
     pub fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
+        self.log.lines()
     }
 
     /// Waits until the log has a line with `text`.
@@ -382,15 +371,7 @@ impl Pod {
     /// Waits until the log has so many lines with `text`.
     pub async fn log_count(&mut self, text: &str, count: usize) {
         let log = self.log.clone();
-        self.until(text, || {
-            log.lock()
-                .unwrap()
-                .iter()
-                .filter(|line| line.contains(text))
-                .count()
-                >= count
-        })
-        .await;
+        self.until(text, || log.count(text) >= count).await;
     }
 
     /// The end of the log, and what the pod's processes do: for the message of a test that fails.
