@@ -47,7 +47,7 @@ run: setup guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" 
 # A test waits for its guest more than it computes.
 test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 test: setup guest ## all tests; they boot real guests, so this takes minutes
-	$(CARGO) test --locked --workspace $(TESTARGS)
+	@CARGO=$(CARGO) scripts/test $(TESTARGS)
 
 torture: setup guest ## one guest under many kills of its launcher and daemon (KILLS=500)
 	KILLS=$(or $(KILLS),500) $(CARGO) test --locked --workspace --test e2e -- --ignored --nocapture torture
