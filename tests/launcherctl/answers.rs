@@ -17,6 +17,21 @@ fn answers_about_manifests_are_as_described() {
 }
 
 #[test]
+fn json_has_no_character_that_a_terminal_obeys() {
+    let (dir, _) = manifest("kind: none\n");
+    let file = dir.path().join("a\u{9b}31m\u{202e}");
+    std::fs::rename(dir.path().join("manifest.yaml"), &file).unwrap();
+    for verb in ["check", "convert"] {
+        let output = launcherctl(&format!("-o json {verb} {}", file.display()));
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        has(&text, r"31m");
+        assert!(!text.contains(['\u{9b}', '\u{202e}']), "{text:?}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    }
+}
+
+#[test]
 fn answers_about_vms_that_do_not_run_are_as_described() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();

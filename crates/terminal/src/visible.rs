@@ -7,13 +7,19 @@ const MIN_BASE64_LENGTH: usize = 60;
 /// One line: of the control characters, it keeps tabs only.
 #[must_use]
 pub fn line(text: &str) -> String {
-    escape(text, |c| c == '\t')
+    escape(text, |c| c == '\t', literal)
 }
 
 /// A document, which keeps its newlines.
 #[must_use]
 pub fn document(text: &str) -> String {
-    escape(text, |c| matches!(c, '\t' | '\n'))
+    escape(text, |c| matches!(c, '\t' | '\n'), literal)
+}
+
+/// JSON, which stays the same document: its strings alone have such characters.
+#[must_use]
+pub fn json(text: &str) -> String {
+    escape(text, |c| c == '\n', |c| format!("\\u{:04x}", u32::from(c)))
 }
 
 /// One line of at most `width` characters, without base64.
@@ -34,27 +40,35 @@ pub fn short(text: &str, width: usize) -> String {
     }
 }
 
-/// In the form of Rust literals: `\u{1b}`, `\n`.
-fn escape(text: &str, is_kept: impl Fn(char) -> bool) -> String {
+fn escape(text: &str, is_kept: impl Fn(char) -> bool, escaped: impl Fn(char) -> String) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_kept(c) || !(c.is_control() || changes_order(c)) {
+        if is_kept(c) || !is_hidden(c) {
             shown.push(c);
-        } else if c.is_ascii() {
-            shown.extend(c.escape_default());
         } else {
-            shown.extend(c.escape_unicode());
+            shown.push_str(&escaped(c));
         }
     }
     shown
 }
 
-/// Unicode's bidirectional controls, and its separators of lines and paragraphs.
-fn changes_order(c: char) -> bool {
-    matches!(
-        c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
+/// As in Rust: `\u{1b}`, `\n`.
+fn literal(c: char) -> String {
+    if c.is_ascii() {
+        c.escape_default().collect()
+    } else {
+        c.escape_unicode().collect()
+    }
+}
+
+/// Control characters, Unicode's bidirectional controls, and its separators of lines and
+/// paragraphs.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 #[cfg(test)]
@@ -78,6 +92,13 @@ mod tests {
         assert_eq!(short(&format!("key {key}== end"), 99), "key [base64] end");
         assert_eq!(short("/var/lib/x-1 größer", 15), "/var/lib/x-1 g…");
         assert_eq!(short("12345", 5), "12345");
+    }
+
+    #[test]
+    fn json_is_the_same_document_without_characters_that_a_terminal_obeys() {
+        let hostile = "[\"\u{7f}a\u{9b}31m\u{85}\",\n \"\u{202e}Größe\u{2066}\u{2028}\"]\n";
+        let expected = "[\"\\u007fa\\u009b31m\\u0085\",\n \"\\u202eGröße\\u2066\\u2028\"]\n";
+        assert_eq!(json(hostile), expected);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::json::text_at;
 use crate::view::output::{Format, joined, print_bytes, print_document, print_json};
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
+use terminal::visible;
 
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
@@ -59,7 +60,8 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
             Ok(())
         }
         // The launcher's log has one JSON object per line; the console's content is the guest's.
-        (_, true) | (Format::Json, false) => print_bytes(text.as_bytes()),
+        (_, true) => print_bytes(text.as_bytes()),
+        (Format::Json, false) => print_bytes(visible::json(&text).as_bytes()),
         _ => print_document(&(joined(readable(&text)) + "\n")),
     };
     show(log.read_new())?;

@@ -9,6 +9,7 @@ use crate::error::{CtlError, fail};
 use crate::view::output::{Format, answer, answer_document};
 use client::metrics_as_json;
 use client::running::no_domain;
+use terminal::visible;
 
 /// `ping`: checks that the launcher and its libvirt answer.
 ///
@@ -27,7 +28,7 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
     let domain = json!(client.domain().await?);
-    answer_document(format, &domain, &format!("{domain:#}\n"))
+    answer_document(format, &domain, &visible::json(&format!("{domain:#}\n")))
 }
 
 /// `metrics`: OpenMetrics text; as JSON, an object with the samples of each name.

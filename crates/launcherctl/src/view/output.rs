@@ -44,7 +44,7 @@ pub fn print<L: IntoIterator<Item: Into<Line>>>(
 
 /// Prints the JSON.
 pub fn print_json(json: &Value) {
-    let _ = writeln!(std::io::stdout(), "{json}");
+    let _ = writeln!(std::io::stdout(), "{}", visible::json(&json.to_string()));
 }
 
 /// Prints the answer of a verb that has succeeded.
@@ -110,7 +110,8 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), FileError> {
 /// --help`.
 pub fn print_error(format: Format, error: &str, details: &[String]) {
     if format == Format::Json {
-        let _ = writeln!(std::io::stderr(), "{}", error_json(error, details));
+        let json = error_json(error, details).to_string();
+        let _ = writeln!(std::io::stderr(), "{}", visible::json(&json));
         return;
     }
     let mut lines = error_lines(error, details).into_iter();
