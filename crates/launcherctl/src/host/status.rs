@@ -151,8 +151,12 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
         };
         return (failed, Domain::default());
     }
-    let vmi = last_vmi(dir).await;
     let (state, domain) = domain(dir).await;
+    let vmi = match &*state {
+        // Nor this question.
+        NOT_ANSWERING => stored_vmi(dir).unwrap_or_default(),
+        _ => last_vmi(dir).await,
+    };
     let status = &domain.status;
     let wanted = &vmi.spec.domain;
     let memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
@@ -195,13 +199,16 @@ fn existing(log: &Path) -> Option<PathBuf> {
 pub async fn last_vmi(dir: &VmDir) -> Vmi {
     let of_launcher = async {
         let client = Client::connect(&dir.cmd_socket()).await.ok()?;
-        Some(client.last_sync().await.ok()??.vmi)
+        serde_json::from_value(client.last_sync().await.ok()??.vmi).ok()
     };
-    let vmi = match dir.load_vmi() {
-        Ok(vmi) => vmi,
-        Err(_) => of_launcher.await.unwrap_or_default(),
-    };
-    serde_json::from_value(vmi).unwrap_or_default()
+    match stored_vmi(dir) {
+        Some(vmi) => vmi,
+        None => of_launcher.await.unwrap_or_default(),
+    }
+}
+
+fn stored_vmi(dir: &VmDir) -> Option<Vmi> {
+    Some(serde_json::from_value(dir.load_vmi().ok()?).unwrap_or_default())
 }
 
 /// Whether the VM arrived by `migrate --to` at a launcher that never had a supervisor: a killed one
@@ -300,6 +307,19 @@ mod tests {
         });
         // A process started by another test holds the socket until its exec.
         while runtime().block_on(state()) != LOST {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_launcher_that_does_not_answer_is_asked_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let vm = VmDir::at(dir.path().to_owned());
+        std::fs::create_dir_all(vm.cmd_socket().parent().unwrap()).unwrap();
+        let silent = [vm.path(CONTROL_SOCKET), vm.cmd_socket()];
+        let _silent = silent.map(|it| std::os::unix::net::UnixListener::bind(it).unwrap());
+        let begun = tokio::time::Instant::now();
+        assert_eq!(collect("web", &vm).await.state, NOT_ANSWERING);
+        // A call's 5 seconds, and the supervisor's one, twice.
+        assert!(begun.elapsed().as_secs() <= 7, "{:?}", begun.elapsed());
     }
 
     #[test]
