@@ -13,6 +13,7 @@ mod manifests;
 mod run;
 mod schema;
 mod vms;
+mod without_end;
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;

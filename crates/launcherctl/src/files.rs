@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
+use os::small_file;
+
 /// Means standard input in place of a file.
 pub const STDIN: &str = "-";
+/// Limit of a file that this program reads whole: twice what a launcher takes for a VMI.
+pub const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// `sizeof(sun_path)` without its final 0.
 pub const MAX_SOCKET_PATH_BYTES: usize = 107;
@@ -89,18 +93,20 @@ pub fn listen(socket: &Path) -> Result<UnixListener, FileError> {
 /// Reads a file as UTF-8 text; `-` means standard input.
 ///
 /// # Errors
-/// It cannot be read.
+/// It cannot be read, is no text, or has more than [`MAX_FILE_BYTES`].
 pub fn read_text(file: &Path) -> Result<String, FileError> {
-    let text = if file == Path::new(STDIN) {
-        io::read_to_string(io::stdin())
+    let content = if file == Path::new(STDIN) {
+        small_file::read_all(io::stdin(), MAX_FILE_BYTES)
     } else {
-        std::fs::read_to_string(file)
+        // Also of a pipe, as a shell's <(command) is one.
+        File::open(file).and_then(|file| small_file::read_all(file, MAX_FILE_BYTES))
     };
-    text.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => io::Error::new(error.kind(), "it is not a text file"),
-        _ => error,
-    })
-    .map_err(FileError::on("read", display_name(file)))
+    content
+        .and_then(|content| {
+            let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not a text file");
+            String::from_utf8(content).map_err(not_text)
+        })
+        .map_err(FileError::on("read", display_name(file)))
 }
 
 /// A file's name in errors: `standard input` for `-`.
@@ -134,5 +140,11 @@ mod tests {
         std::fs::write(&image, b"QFI\xfb\0\0").unwrap();
         let error = read_text(&image).unwrap_err();
         assert_eq!(error.source.to_string(), "it is not a text file");
+    }
+
+    #[test]
+    fn a_file_without_end_is_read_up_to_the_limit() {
+        let error = read_text(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(error.source.to_string(), "it has more than 8388608 bytes");
     }
 }

@@ -19,7 +19,6 @@ pub mod procfs;
 pub mod serving_thread;
 pub mod signals;
 pub mod small_file;
-pub mod tail;
 pub mod time;
 pub mod version;
 pub mod wait;

@@ -5,19 +5,42 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 /// A longer line comes in parts.
 pub const MAX_LINE_BYTES: u64 = 512 * 1024;
 
-/// Gives each line of `source` to `each`, without white space at its end, until `source` ends. What
-/// is not UTF-8 is replaced.
-pub async fn for_each(source: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
-    let mut reader = BufReader::with_capacity(4096, source);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let mut rest = (&mut reader).take(MAX_LINE_BYTES);
-        match rest.read_until(b'\n', &mut line).await {
-            // A pipe that cannot be read has no more lines.
-            Ok(0) | Err(_) => return,
-            Ok(_) => each(String::from_utf8_lossy(&line).trim_end()),
+/// The lines of a pipe or socket.
+#[derive(Debug)]
+pub struct Lines<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub fn new(source: R) -> Self {
+        Self {
+            reader: BufReader::with_capacity(4096, source),
+            line: Vec::new(),
         }
+    }
+
+    /// The next line, without white space at its end; what is not UTF-8 is replaced. `None` if
+    /// there are no more, or they cannot be read. Cancel safe.
+    pub async fn next(&mut self) -> Option<String> {
+        let begun = u64::try_from(self.line.len()).unwrap_or(u64::MAX);
+        let mut rest = (&mut self.reader).take(MAX_LINE_BYTES.saturating_sub(begun));
+        match rest.read_until(b'\n', &mut self.line).await {
+            Ok(0) if begun == 0 => return None,
+            Err(_) => return None,
+            Ok(_) => {}
+        }
+        let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
+        self.line.clear();
+        Some(line)
+    }
+}
+
+/// Gives each line of `source` to `each`, see [`Lines::next`].
+pub async fn for_each(source: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
+    let mut lines = Lines::new(source);
+    while let Some(line) = lines.next().await {
+        each(&line);
     }
 }
 
@@ -50,5 +73,20 @@ mod tests {
             .map(String::len)
             .collect();
         assert_eq!(parts, [max, max, max, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_was_read_before_the_wait_was_given_up_is_not_lost() {
+        let (mut writer, reader) = tokio::io::duplex(16);
+        let mut lines = Lines::new(reader);
+        tokio::io::AsyncWriteExt::write_all(&mut writer, b"on")
+            .await
+            .unwrap();
+        let waited = std::time::Duration::from_millis(1);
+        assert!(tokio::time::timeout(waited, lines.next()).await.is_err());
+        tokio::io::AsyncWriteExt::write_all(&mut writer, b"e\n")
+            .await
+            .unwrap();
+        assert_eq!(lines.next().await.unwrap(), "one");
     }
 }

@@ -1,8 +1,8 @@
-//! Small files in directories to which others may write, such as those in which a process leaves
-//! something for the next one: replaced as a whole, read up to a limit, and never waited for.
+//! Files that others may write, such as those in which a process leaves something for the next one:
+//! replaced as a whole, read up to a limit, and never waited for.
 
 use std::fs::{File, OpenOptions, remove_file, rename};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -89,14 +89,41 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
-fn read_with(path: &Path, max: u64, links: Links) -> io::Result<Vec<u8>> {
-    let file = open(path, OpenOptions::new().read(true), links)?;
+/// The content of a regular file.
+///
+/// # Errors
+/// See [`read`].
+pub fn read_with(path: &Path, max: u64, links: Links) -> io::Result<Vec<u8>> {
+    read_all(open(path, OpenOptions::new().read(true), links)?, max)
+}
+
+/// All that `source` has until it ends.
+///
+/// # Errors
+/// If it cannot be read, or has more than `max` bytes.
+pub fn read_all(source: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     // One byte more shows that there is more.
-    let length = file.take(max.saturating_add(1)).read_to_end(&mut content)?;
+    let length = source
+        .take(max.saturating_add(1))
+        .read_to_end(&mut content)?;
     if u64::try_from(length).is_ok_and(|length| length > max) {
-        return Err(ErrorKind::FileTooLarge.into());
+        let error = format!("it has more than {max} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, error));
     }
+    Ok(content)
+}
+
+/// The end of a regular file, such as a log, at most `max` bytes; a symbolic link is refused.
+///
+/// # Errors
+/// If it is not there, or is something else.
+pub fn tail(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut file = open(path, OpenOptions::new().read(true), Links::Refuse)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(max)))?;
+    let mut content = Vec::new();
+    file.take(max).read_to_end(&mut content)?;
     Ok(content)
 }
 
@@ -130,7 +157,7 @@ mod tests {
         std::fs::write(&other, "theirs").unwrap();
         symlink(&other, &path).unwrap();
         symlink(&other, dir.path().join("note.new")).unwrap();
-        assert!(read(&path, 9).is_err());
+        assert!(read(&path, 9).is_err() && tail(&path, 9).is_err());
         assert_eq!(read_text(&path, 9).unwrap(), "theirs");
         replace(&path, b"ours").unwrap();
         assert_eq!(read(&path, 9).unwrap(), b"ours");
@@ -143,12 +170,18 @@ mod tests {
         let path = dir.path().join("note");
         replace(&path, b"12345").unwrap();
         assert_eq!(read(&path, 5).unwrap(), b"12345");
-        assert_eq!(read(&path, 4).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        let larger = read(&path, 4).unwrap_err();
+        assert_eq!(larger.kind(), ErrorKind::FileTooLarge);
+        assert_eq!(larger.to_string(), "it has more than 4 bytes");
+        assert!(read_all(io::repeat(0), 4).is_err());
+        assert_eq!(tail(&path, 2).unwrap(), b"45");
+        assert_eq!(tail(&path, 9).unwrap(), b"12345");
         let directory = read(dir.path(), 9).unwrap_err();
         assert_eq!(directory.kind(), ErrorKind::InvalidInput);
         mkfifoat(CWD, dir.path().join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
         let fifo = read(&dir.path().join("fifo"), 9).unwrap_err();
         assert_eq!(fifo.to_string(), "it is not a regular file");
+        assert!(tail(&dir.path().join("fifo"), 9).is_err());
         let missing = replace(&dir.path().join("no/note"), b"x").unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }

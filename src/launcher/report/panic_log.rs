@@ -1,26 +1,15 @@
 //! Finds a guest's panic in QEMU's log.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use domain::object::GuestPanicInfo;
-use os::small_file::{self, Links};
 
 /// How much of the log's end is searched; a panic is one of its last lines.
 const END: u64 = 64 << 10;
 
 /// The last panic in the log at `path`.
 pub(super) fn last_panic(path: &Path) -> Option<GuestPanicInfo> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = small_file::open(path, File::options().read(true), Links::Refuse)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
-        let mut bytes = Vec::new();
-        file.take(END).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    match read() {
+    match os::small_file::tail(path, END) {
         Ok(bytes) => String::from_utf8_lossy(&bytes)
             .lines()
             .rev()

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, watch};
@@ -24,6 +24,7 @@ use super::registry::{CONTROL_SOCKET, VmDir};
 use crate::files::{FileError, listen};
 use crate::reports::events::LauncherEvent;
 use os::accept::Acceptor;
+use os::lines::Lines;
 use os::signals::EndSignals;
 
 /// Updates queued for a slow client, which misses the oldest beyond that.
@@ -293,7 +294,7 @@ async fn serve_client(
     mut is_owner: bool,
 ) {
     let (read, mut write) = stream.into_split();
-    let mut requests = BufReader::new(read.take(MAX_REQUEST_BYTES)).lines();
+    let mut requests = Lines::new(read.take(MAX_REQUEST_BYTES));
     let mut is_reading = true;
     // Reading its requests detects a disconnected client.
     drop(write.write_all(&line(&Update::Current(current))).await);
@@ -311,8 +312,7 @@ async fn serve_client(
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => return,
             },
-            request = requests.next_line(), if is_reading => {
-                let request = request.ok().flatten();
+            request = requests.next(), if is_reading => {
                 is_reading = request.is_some();
                 // The end of its owner's requests stops the VM.
                 let at_end = is_owner.then_some(Request::Stop);
@@ -335,7 +335,7 @@ fn line(message: &impl Serialize) -> Vec<u8> {
 /// A client's side.
 #[derive(Debug)]
 pub struct ControlClient {
-    updates: Lines<BufReader<OwnedReadHalf>>,
+    updates: Lines<OwnedReadHalf>,
     requests: OwnedWriteHalf,
 }
 
@@ -344,7 +344,7 @@ impl ControlClient {
     pub fn new(stream: UnixStream) -> Self {
         let (read, requests) = stream.into_split();
         Self {
-            updates: BufReader::new(read).lines(),
+            updates: Lines::new(read),
             requests,
         }
     }
@@ -372,7 +372,7 @@ impl ControlClient {
     /// The next update; `None` if the supervisor ended without a final one. Cancel safe.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
-            let line = self.updates.next_line().await.ok().flatten()?;
+            let line = self.updates.next().await?;
             if let Ok(update) = serde_json::from_str(&line) {
                 return Some(update);
             }

@@ -11,7 +11,7 @@ use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
 use super::{launcher_log, remains};
 use crate::error::{CtlError, text_error};
-use crate::files::absolute;
+use crate::files::{MAX_FILE_BYTES, absolute};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::problems::{Condition, Facts, Loss, RemovedImage};
 use client::refusal::NETWORK_SIDECAR;
@@ -20,6 +20,7 @@ use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 use hooks::{HookPoint, HookPointReport, Report};
 use os::procfs;
+use os::small_file::{self, Links};
 
 /// How much of the console's end is read.
 const MAX_CONSOLE_BYTES: u64 = 4096;
@@ -60,8 +61,8 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
         facts.files = args.files;
     }
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
-    let console = os::tail::read(&console_log_file(dir), MAX_CONSOLE_BYTES);
-    let console = console.or_else(|_| os::tail::read(&of_qemu, MAX_CONSOLE_BYTES));
+    let console = small_file::tail(&console_log_file(dir), MAX_CONSOLE_BYTES);
+    let console = console.or_else(|_| small_file::tail(&of_qemu, MAX_CONSOLE_BYTES));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     facts.console = console.ok().map(text);
     facts.changed_by = changed_by(dir);
@@ -103,7 +104,7 @@ pub fn check_images(name: &str, dir: &VmDir) -> Result<(), CtlError> {
 
 /// The user's hook sidecars that have changed the domain, by the launcher's report.
 fn changed_by(dir: &VmDir) -> Vec<String> {
-    let report = std::fs::read(dir.path(HOOKS_REPORT)).ok();
+    let report = small_file::read(&dir.path(HOOKS_REPORT), MAX_FILE_BYTES).ok();
     let report = report.and_then(|text| serde_json::from_slice::<Report>(&text).ok());
     let sidecars = report.unwrap_or_default().sidecars.into_iter();
     let has_changed = |point: &HookPointReport| {
@@ -129,8 +130,10 @@ fn unbootable_disk(domain: &Domain) -> Option<String> {
     let first =
         disks.min_by_key(|disk| disk.boot_order.as_ref().map_or(u64::MAX, |it| it.order))?;
     let mut sector = [0; 512];
-    let read = File::open(raw_image(first)?).and_then(|mut file| file.read_exact(&mut sector));
-    (read.is_err() || !sector.ends_with(&[0x55, 0xaa])).then(|| first.volume().to_owned())
+    let image = Path::new(raw_image(first)?);
+    let mut image = small_file::open(image, File::options().read(true), Links::Follow).ok()?;
+    (image.read_exact(&mut sector).is_err() || !sector.ends_with(&[0x55, 0xaa]))
+        .then(|| first.volume().to_owned())
 }
 
 /// The raw image with a disk's data: its file, or what is below a fresh overlay.

@@ -98,11 +98,11 @@ fn keep_console_log(dir: &VmDir, uid: &str) {
     let log = console_log_file(dir);
     let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
     if !log.exists()
-        && let Ok(text) = os::tail::read(&of_qemu, MAX_CONSOLE_LOG_BYTES)
+        && let Ok(text) = os::small_file::tail(&of_qemu, MAX_CONSOLE_LOG_BYTES)
     {
         let _ = fs::write(&log, text);
     }
-    let last = os::tail::read(&log, 1).unwrap_or_default();
+    let last = os::small_file::tail(&log, 1).unwrap_or_default();
     if last.first().is_some_and(|last| *last != b'\n')
         && let Ok(mut log) = File::options().append(true).open(&log)
     {

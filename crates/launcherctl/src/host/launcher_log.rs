@@ -12,8 +12,8 @@ use crate::json::text_at;
 use client::CallError;
 use client::refusal::plain;
 
-/// How much of the log's end is read for what it waits for.
-const MAX_END_BYTES: u64 = 64 << 10;
+/// How much of the log's end is read.
+const MAX_END_BYTES: u64 = 1 << 20;
 
 /// An error with its causes, and with the launcher's last error if the launcher has ended.
 pub(super) fn reason(error: &CtlError, log: &Path) -> String {
@@ -43,8 +43,7 @@ pub(super) fn with_log(error: CtlError, log: &Path) -> CtlError {
 
 /// The log's last error, if it adds something to the error.
 fn more_in_log(error: &CtlError, log: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(log).ok()?;
-    Some(plain(&last_error(&text)?)).filter(|_| says_more(error))
+    Some(plain(&last_error(&end_of(log)?)?)).filter(|_| says_more(error))
 }
 
 /// Whether the log's last error adds something to the error.
@@ -64,20 +63,24 @@ fn says_more(error: &CtlError) -> bool {
 
 /// Why the launcher has failed to start the guest, by its log.
 pub(super) fn failed_sync(log: &Path) -> Option<String> {
-    let last = last_error(&std::fs::read_to_string(log).ok()?)?;
+    let last = last_error(&end_of(log)?)?;
     Some(plain(last.strip_prefix("Failed to sync vmi: ")?))
 }
 
 /// The hook sidecars for which the launcher waits, with the reasons.
 pub(super) fn missing_sidecars(log: &Path) -> Option<String> {
-    let end = os::tail::read(log, MAX_END_BYTES).ok()?;
-    let end = String::from_utf8_lossy(&end);
+    let end = end_of(log)?;
     let lines = end.lines().rev();
     let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let waits = |line: &Value| text_at(line, "/msg") == "Still waiting for hook sidecars";
     lines
         .find(waits)
         .map(|line| text_at(&line, "/not_ready").to_owned())
+}
+
+fn end_of(log: &Path) -> Option<String> {
+    let end = os::small_file::tail(log, MAX_END_BYTES).ok()?;
+    Some(String::from_utf8_lossy(&end).into_owned())
 }
 
 fn last_error(text: &str) -> Option<String> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::files::{FileError, absolute};
+use crate::files::{FileError, MAX_FILE_BYTES, absolute};
 use crate::json::text_at;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
@@ -181,7 +181,8 @@ impl VmDir {
     /// There is none.
     pub fn load<T: DeserializeOwned>(&self, file: &str) -> Result<T, RegistryError> {
         let file = self.path(file);
-        let text = fs::read(&file).map_err(FileError::on("read", &file))?;
+        let text = os::small_file::read(&file, MAX_FILE_BYTES);
+        let text = text.map_err(FileError::on("read", &file))?;
         serde_json::from_slice(&text).map_err(|source| RegistryError::NotJson(file, source))
     }
 

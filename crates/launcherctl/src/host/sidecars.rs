@@ -170,7 +170,7 @@ pub async fn ended(sidecars: &mut [Child], dir: &VmDir) -> TextError {
     let status = sidecars.get_mut(number).map(Child::try_wait);
     let status = status.and_then(|status| status.ok()?).unwrap_or_default();
     let log = dir.path(&format!("/sidecar-{number}.log"));
-    let end = os::tail::read(&log, MAX_SHOWN_BYTES).unwrap_or_default();
+    let end = os::small_file::tail(&log, MAX_SHOWN_BYTES).unwrap_or_default();
     let end = String::from_utf8_lossy(&end);
     let said = match end.trim_end().lines().next_back() {
         Some(last) => format!(": {last}; {} has what it printed", log.display()),

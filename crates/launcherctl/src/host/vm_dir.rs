@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use super::registry::{self, RegistryError, START_FILE, VmDir};
 use super::{home, last_images};
 use crate::error::{CtlError, fail};
-use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
+use crate::files::{FileError, MAX_FILE_BYTES, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
 use api::pod_paths::{
     CLAIM_DIR, CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, CONTAINER_DISK_DIR, EMPTY_DISK_DIR,
     MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR, SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR,
@@ -63,7 +63,7 @@ pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlE
 /// It has disks of another VM: volumes of the same names would get them.
 pub fn take(dir: &VmDir, vm: &str) -> Result<(), CtlError> {
     let file = dir.path(OWNER_FILE);
-    let owner = fs::read_to_string(&file).unwrap_or_default();
+    let owner = os::small_file::read_text(&file, MAX_FILE_BYTES).unwrap_or_default();
     if !owner.is_empty() && owner != vm {
         if has_disks(dir) {
             fail!(

@@ -29,8 +29,10 @@ pub const KINDS: [&str; 2] = [VMI, VM];
 pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
     let yaml = || serde_saphyr::from_multiple(text);
     let documents = if text.trim_start().starts_with('{') {
-        match serde_json::from_str(text) {
+        match api::json::from_slice(text.as_bytes()) {
             Ok(document) => vec![document],
+            // It has too many values.
+            Err(error) if error.is_data() => return Err(ManifestError::Json(error)),
             // JSON documents with --- between them are YAML.
             Err(error) => yaml().map_err(|_| ManifestError::Json(error))?,
         }

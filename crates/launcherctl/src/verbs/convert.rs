@@ -55,7 +55,8 @@ pub fn read(
         manifest::read_offline(&text, context.is_some()).map_err(in_manifest(file))?;
     let context = match context {
         Some(file) => {
-            serde_json::from_str(&read_text(file)?).map_err(|error| InFile::new(file, error))?
+            let text = read_text(file)?;
+            api::json::from_slice(text.as_bytes()).map_err(|error| InFile::new(file, error))?
         }
         None => {
             let missing = missing_devices(&value).chain(missing_interfaces(&value));

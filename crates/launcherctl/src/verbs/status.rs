@@ -16,8 +16,9 @@ use client::Client;
 use client::problems::Problem;
 use terminal::{stdout_width, visible};
 
-/// How many lines of a failed VM's log are shown.
+/// How many lines of a failed VM's log are shown, and how much of its end is read for them.
 const MAX_LOG_LINES: usize = 10;
+const MAX_LOG_BYTES: u64 = 1 << 20;
 /// The width of lines for what is not a terminal.
 const PIPE_WIDTH: usize = 200;
 
@@ -61,7 +62,7 @@ async fn check_has_vm(dir: &VmDir) -> Result<(), CtlError> {
 
 /// The last lines of the launcher's log, no wider than the terminal.
 fn log_end(dir: &VmDir) -> Vec<String> {
-    let log = std::fs::read(dir.log_file()).unwrap_or_default();
+    let log = os::small_file::tail(&dir.log_file(), MAX_LOG_BYTES).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let mut lines: Vec<&str> = log.lines().rev().take(MAX_LOG_LINES).collect();
     lines.reverse();

@@ -3,13 +3,12 @@
 //! With a bridge binding the pod's address moves to the guest, so phase 1 takes it from the link
 //! and writes it down.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{FileType, Mode, OFlags};
 use serde::Deserialize;
 
 use crate::network::error::{CacheError, MAX_CACHE_BYTES, MAX_ROUTES, NetworkError};
@@ -101,30 +100,18 @@ impl CachedAddress {
     }
 }
 
-/// The file's content, or why it is none. Opening does not wait for the writer of a pipe.
+/// The file's content, or why it is none.
 fn read_limited(path: &Path) -> Result<Result<Vec<u8>, CacheError>, NetworkError> {
-    let failed = |source: std::io::Error| NetworkError::File {
-        doing: "read",
-        path: path.to_owned(),
-        source,
-    };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file =
-        rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
-    let stat = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?;
-    if !FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Ok(Err(CacheError::NotAFile));
+    match os::small_file::read(path, MAX_CACHE_BYTES) {
+        Ok(text) => Ok(Ok(text)),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(Err(CacheError::NotAFile)),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => Ok(Err(CacheError::TooLong)),
+        Err(source) => Err(NetworkError::File {
+            doing: "read",
+            path: path.to_owned(),
+            source,
+        }),
     }
-    let mut text = Vec::new();
-    std::fs::File::from(file)
-        .take(MAX_CACHE_BYTES + 1)
-        .read_to_end(&mut text)
-        .map_err(failed)?;
-    Ok(if text.len() as u64 > MAX_CACHE_BYTES {
-        Err(CacheError::TooLong)
-    } else {
-        Ok(text)
-    })
 }
 
 /// The document as Go's encoding/json writes `net.IP` (text), `net.IPMask` and `net.HardwareAddr`

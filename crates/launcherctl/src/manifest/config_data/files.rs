@@ -2,7 +2,7 @@
 //! directory.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -17,6 +17,7 @@ use crate::json::{copy_at, text_at};
 use crate::manifest::error::FieldError;
 use crate::manifest::type_error::wrong_type;
 use os::logging::chain;
+use os::small_file::{self, Links};
 
 /// Kubernetes' limit of a ConfigMap or Secret.
 const MAX_BYTES: u64 = 1 << 20;
@@ -102,13 +103,14 @@ pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, CtlError> {
             continue;
         }
         check_key(kind, &given.name, &key)?;
-        let size = fs::metadata(&path).map(|it| it.len());
-        if size.map_err(FileError::on("read", &path))? > MAX_BYTES {
-            let path = path.display();
-            fail!("{path} is larger than 1 MiB, the limit of Kubernetes");
+        match small_file::read_with(&path, MAX_BYTES, Links::Follow) {
+            Ok(bytes) => drop(files.insert(key.into_owned(), bytes)),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                let path = path.display();
+                fail!("{path} is larger than 1 MiB, the limit of Kubernetes");
+            }
+            Err(error) => return Err(FileError::on("read", path)(error).into()),
         }
-        let bytes = fs::read(&path).map_err(FileError::on("read", &path))?;
-        files.insert(key.into_owned(), bytes);
     }
     Ok(files)
 }

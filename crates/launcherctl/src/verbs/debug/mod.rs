@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::target::{VmArgs, connect};
 use super::timeline::document;
 use crate::error::CtlError;
-use crate::files::FileError;
+use crate::files::{FileError, MAX_FILE_BYTES};
 use crate::host::console_log::console_log_file;
 use crate::host::failure::{self, Failure};
 use crate::host::registry::VmDir;
@@ -26,6 +26,7 @@ use crate::view::output::{Format, answer, print_bytes, say};
 use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::refusal::split_remedy;
 use client::{CallError, Client};
+use os::small_file;
 
 const LAUNCHER_LOG: &str = "launcher.log";
 /// Most of a log that is read, from its end.
@@ -72,7 +73,9 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
     report.add_status(&dir).await;
     report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
     if let Some(log) = &args.log {
-        let text = without_secrets(log).map_err(FileError::on("read", log))?;
+        // The user's own may be a link.
+        let text = log.canonicalize().and_then(|log| without_secrets(&log));
+        let text = text.map_err(FileError::on("read", log))?;
         report.add(LAUNCHER_LOG, text);
     }
     for log in failure::logs(&dir) {
@@ -135,7 +138,7 @@ impl Report {
 
     /// Adds a JSON file, which may be missing.
     fn add_json_file(&mut self, name: &str, file: &Path) {
-        let text = std::fs::read(file).unwrap_or_default();
+        let text = small_file::read(file, MAX_FILE_BYTES).unwrap_or_default();
         if let Ok(value) = serde_json::from_slice(&text) {
             self.add_json(name, without_cloud_init(value));
         }
@@ -220,9 +223,10 @@ impl Report {
     }
 }
 
-/// A log, of a long one the end, without its secrets.
+/// A log, of a long one the end, without its secrets. Not behind a link: the VM's directory may
+/// belong to somebody who may not read what this user may.
 fn without_secrets(log: &Path) -> std::io::Result<String> {
-    let text = os::tail::read(log, MAX_LOG_BYTES)?;
+    let text = small_file::tail(log, MAX_LOG_BYTES)?;
     Ok(redact::log(&String::from_utf8_lossy(&text)))
 }
 

@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail, text_error};
-use crate::files::{FileError, InFile, short_temporary};
+use crate::files::{FileError, InFile, MAX_FILE_BYTES, short_temporary};
 use crate::host::config_data::place_of_file;
 use crate::host::registry::VmDir;
 use crate::view::output::{Format, answer};
@@ -64,7 +64,7 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, client) = target.connect().await?;
     let launcher = client.debug().await.unwrap_or_default();
     let file = dir.path(HOOKS_REPORT);
-    let report: Report = match std::fs::read(&file) {
+    let report: Report = match os::small_file::read(&file, MAX_FILE_BYTES) {
         Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
