@@ -192,7 +192,7 @@ async fn an_expression_that_takes_too_long_is_ended_at_the_requests_deadline() {
         .unwrap_err();
     let error = chain(&error);
     assert!(
-        error.contains("the expression has no result after 800 ms"),
+        error.contains("the expression has no result after "),
         "{error}"
     );
     assert!(start.elapsed() < LONG / 2);

@@ -123,7 +123,7 @@ async fn the_error_names_ready_and_other_sockets_with_reasons() {
     pod.serve("hook-sidecar-2/slow.sock", Fake::new(Behaviour::HangInInfo));
     std::fs::create_dir(pod.dir().join("hook-sidecar-3")).unwrap();
     std::fs::write(pod.dir().join("hook-sidecar-4"), "").unwrap();
-    let error = Sidecars::collect(pod.dir(), 5, Instant::now() + Duration::from_millis(1300))
+    let error = Sidecars::collect(pod.dir(), 5, Instant::now() + Duration::from_millis(2500))
         .await
         .unwrap_err();
     let text = chain(&error);
