@@ -101,7 +101,9 @@ impl DiskPlan {
     }
 
     /// Skips disks and media whose file or device is not ready: missing, or not readable yet. The
-    /// next sync plans them again.
+    /// disk that has the same volume stays meanwhile: where the volume is may be a wrong guess, made
+    /// by a look that failed. The next sync plans them again.
+    // D-disk-2 (docs/differences.md).
     #[must_use]
     pub fn defer_unready(mut self, is_ready: impl Fn(&Disk) -> bool) -> Self {
         for changes in [&mut self.attach, &mut self.update] {
@@ -110,6 +112,11 @@ impl DiskPlan {
             });
             self.deferred.extend(unready.map(Change::not_ready));
         }
+        self.detach.retain(|old| {
+            let volume = disks::volume(&old.disk);
+            let mut unready = self.deferred.iter();
+            !unready.any(|new| disks::volume(&new.disk) == volume)
+        });
         self
     }
 
@@ -238,6 +245,28 @@ mod tests {
                 r#"volume "sdb" has to wait: /var/run/kubevirt/hotplug-disks/sdb.img cannot be opened yet"#
             ]
         );
+    }
+
+    #[test]
+    // D-disk-2 (docs/differences.md).
+    fn a_disk_stays_until_its_volume_can_be_opened_where_it_is_wanted() {
+        let disk = |source: &str, target: &str| {
+            let xml = format!(
+                r#"<domain><devices><disk device="disk"><source {source}/>
+                <target dev="{target}" bus="scsi"/><alias name="ua-a"/></disk></devices></domain>"#
+            );
+            DomainSpec::from_xml(&xml).unwrap()
+        };
+        let live = disk(r#"dev="/var/run/kubevirt/hotplug-disks/a""#, "sda");
+        let file = r#"file="/var/run/kubevirt/hotplug-disks/a.img""#;
+        let device = r#"dev="/var/run/kubevirt/hotplug-disks/a""#;
+        for (source, target) in [(file, "sda"), (file, "sdb"), (device, "sdb")] {
+            let plan = disks(&live, &disk(source, target), HOTPLUG_DISK_DIR);
+            assert_eq!(plan.steps().count(), 2, "{source} {target}");
+            let plan = plan.defer_unready(|_| false);
+            assert!(plan.is_empty(), "{source} {target}: {plan:?}");
+            assert_eq!(plan.deferred.len(), 1);
+        }
     }
 
     #[test]
