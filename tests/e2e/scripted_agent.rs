@@ -23,6 +23,10 @@ while :; do while read -r line <&3; do
     garbage:*) head -c 67108864 /dev/zero | tr '\0' x >&3; echo >&3 ;;
     lies:*) printf '{"return": {"version": 7, "supported_commands": "many"}}\n' >&3 ;;
     good:*guest-info*) printf '{"return": {"version": "1.2.3", "supported_commands": []}}\n' >&3 ;;
+    flaky:*guest-network-get-interfaces*) if [ -e /run/failed ]
+        then printf '{"return": [{"name": "eth9", "hardware-address": "52:54:00:00:00:09"}]}\n' >&3
+        else touch /run/failed; printf '{"error": {"class": "GenericError", "desc": "failed to get adapters addresses"}}\n' >&3
+        fi ;;
     good:*guest-ping*) printf '{"return": {}}\n' >&3 ;;
     *) printf '{"error": {"class": "CommandNotFound", "desc": "not here"}}\n' >&3 ;;
     esac
@@ -110,5 +114,20 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
     let real = known["guestAgentVersion"].as_str().unwrap();
     version(&mut pod, real).await;
     assert_eq!(ping(&pod).await, Ok(()));
+    pod.end(&vmi).await;
+}
+
+#[tokio::test]
+// D-agent-2 (docs/differences.md).
+async fn what_an_agent_refuses_once_is_asked_for_again() {
+    let (mut pod, vmi, mut guest) = Pod::booted("flaky", &[]).await;
+    replace_agent(&mut guest, "flaky").await;
+    // The script knows nothing else, so that each kind is asked for alone.
+    pod.handler
+        .event("with the address of the second answer", |event| {
+            event.domain["Status"]["Interfaces"][0]["InterfaceName"] == "eth9"
+        })
+        .await;
+    assert_eq!(guest.run("ls /run/failed").await, "/run/failed");
     pod.end(&vmi).await;
 }

@@ -35,30 +35,27 @@ impl Knowledge {
         Ok(())
     }
 
-    /// Queries several kinds in one call (`virDomainGetGuestInfo`). The call fails if libvirt or
-    /// the agent does not know one of them; each is then queried alone. Returns the unknown kinds.
+    /// Queries several kinds in one call (`virDomainGetGuestInfo`). The call fails if libvirt does
+    /// not know one of them, or the agent refuses it; each is then queried alone.
     // D-agent-2 (docs/differences.md).
     pub(super) fn poll_guest_info(
         &self,
         domain: &Domain,
         kinds: &[Kind],
-    ) -> Result<Vec<Kind>, LauncherError> {
+    ) -> Result<(), LauncherError> {
         match guest_info(domain, kinds) {
             Ok(params) => self.learn_params(kinds, &params),
             Err(error) if !error.is_agent_refusal() => return Err(error.into()),
             Err(_) if kinds.len() > 1 => {
-                let mut unknown = Vec::new();
                 for kind in kinds {
-                    unknown.extend(self.poll_guest_info(domain, &[*kind])?);
+                    self.poll_guest_info(domain, &[*kind])?;
                 }
-                return Ok(unknown);
             }
             Err(error) => {
-                tracing::debug!(?kinds, reason = %error, "The guest agent does not know the query");
-                return Ok(kinds.to_vec());
+                tracing::debug!(?kinds, reason = %error, "The guest agent refuses the query");
             }
         }
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn learn_params(&self, kinds: &[Kind], params: &GuestInfoParams) {

@@ -76,7 +76,6 @@ impl Poller {
                 libvirt: &self.libvirt,
                 known: &self.known,
                 schedule: Schedule::begin(&self.config, Instant::now()),
-                unknown: Vec::new(),
             };
             loop {
                 tokio::select! {
@@ -96,8 +95,6 @@ struct Session<'a> {
     libvirt: &'a Arc<LibvirtDomain>,
     known: &'a Arc<Knowledge>,
     schedule: Schedule,
-    /// Kinds that this agent or libvirt does not know.
-    unknown: Vec<GuestInfoKind>,
 }
 
 impl Session<'_> {
@@ -141,17 +138,9 @@ impl Session<'_> {
         if due.contains(&Poll::Users) {
             kinds.push(GuestInfoKind::Users);
         }
-        kinds.retain(|kind| !self.unknown.contains(kind));
         if !kinds.is_empty() {
-            let unknown = self.call(move |known, domain| known.poll_guest_info(domain, &kinds));
-            let unknown = unknown.await?.unwrap_or_default();
-            if !unknown.is_empty() {
-                // Somebody else may have frozen the guest.
-                self.ask_freeze_status().await?;
-                if !self.is_frozen() {
-                    self.unknown.extend(unknown);
-                }
-            }
+            self.call(move |known, domain| known.poll_guest_info(domain, &kinds))
+                .await?;
         }
         Ok(())
     }
