@@ -71,7 +71,7 @@ pub(super) struct Queue {
     latest: Option<Bytes>,
     /// The last state delivered on this connection.
     delivered: Option<Bytes>,
-    /// Entries up to this id do not count as delivered.
+    /// Entries up to this id do not count as delivered: they were sent before it was to hear again.
     forgotten: u64,
     /// A connection was lost; the next one must get the state again.
     stale: bool,
@@ -156,8 +156,8 @@ impl Queue {
     /// Sends virt-handler the current state again, though it has it.
     pub fn forget_delivered(&mut self) {
         self.delivered = None;
-        // A state may be on its way.
-        self.forgotten = self.next;
+        // virt-handler may have taken the state that is on its way before this.
+        self.forgotten = self.sending.unwrap_or(self.forgotten);
     }
 
     /// The next entry to send; it stays until [`Self::delivered`] or [`Self::give_up`]. Skips a
@@ -324,6 +324,15 @@ mod tests {
         queue.delivered(on_its_way.id);
         push(&mut queue, "3", false);
         assert_eq!(bodies(&mut queue), ["MODIFIED 3"], "the same");
+
+        push(&mut queue, "4", false);
+        let on_its_way = queue.front().unwrap();
+        push(&mut queue, "3", false);
+        queue.forget_delivered();
+        queue.delivered(on_its_way.id);
+        assert_eq!(bodies(&mut queue), ["MODIFIED 3"], "it waited");
+        push(&mut queue, "3", false);
+        assert_eq!(queue.front(), None, "it was sent after that");
         queue.disconnected();
         queue.connected();
         assert_eq!(bodies(&mut queue), ["MODIFIED 3"], "another virt-handler");

@@ -169,11 +169,6 @@ impl Handler {
             .expect("virt-handler received nothing")
             .unwrap()
     }
-
-    /// Forgets what it has received.
-    pub(crate) fn forget(&mut self) {
-        while self.received.try_recv().is_ok() {}
-    }
 }
 
 fn domain(status: &str) -> Domain {
