@@ -28,8 +28,8 @@ impl DomainReads {
     }
 
     /// `GetDomain`: the domain as virt-handler may see it; `None` while it is being started. If a
-    /// running job may block libvirt's reads, or libvirt does not answer in time, it is the last
-    /// reported domain with the current metadata.
+    /// running job may block libvirt's reads, a start has begun or ended during the read, or libvirt
+    /// does not answer in time, it is the last reported domain with the current metadata.
     ///
     /// # Errors
     /// libvirt's, unless a domain was reported before, or the domain is still arriving.
@@ -44,7 +44,9 @@ impl DomainReads {
         if snapshot.job_blocks_reads() {
             return Ok(self.vm.document_from_memory());
         }
+        let starts = self.vm.starts();
         match observe(&self.libvirt).await {
+            Ok(_) if self.vm.starts() != starts => Ok(self.vm.document_from_memory()),
             Ok(observed) => Ok(observed
                 .and_then(|seen| self.vm.describe(seen))
                 .map(Arc::new)),

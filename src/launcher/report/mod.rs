@@ -99,14 +99,14 @@ impl Reporter {
                 return self.events.put_back(pending);
             }
         };
-        let Some(observed) = observed else {
+        if observed.is_none() {
             self.repeat_the_end().await;
-            if self.vm.starts() == starts {
-                self.report_gone(reported);
-            } else {
-                self.events.refresh();
-            }
-            return;
+        }
+        if self.vm.starts() != starts {
+            return self.events.put_back(pending);
+        }
+        let Some(observed) = observed else {
+            return self.report_gone(reported);
         };
         // A start may have begun meanwhile; it reports when it has ended.
         let Some(document) = self.vm.observe(observed) else {

@@ -1,5 +1,8 @@
 //! The domain's life: what is reported, refused and awaited.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
 use super::*;
 use domain::guest_agent::{AgentInfo, Command, FreezeStatus};
 use libvirt::{CrashedDetail, LifecycleEvent};
@@ -277,6 +280,38 @@ fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
         let _permits = reads.try_acquire_many_owned(all).unwrap();
         test.act(Action::Kill).await.unwrap();
         assert_eq!(test.launcher.state().borrow().phase, Phase::Unknown);
+    });
+}
+
+#[test]
+fn a_read_from_before_a_start_is_not_shown_after_it() {
+    play(|| async {
+        let mut test = TestLauncher::defined();
+        let launcher = test.launcher.clone();
+        launcher.vm.wait_for_first_read().await;
+        let reads = test.hanging_reads().await;
+        launcher.refresh();
+        let mut asked = std::pin::pin!(launcher.reads.domain());
+        let poll = |future: Pin<&mut dyn Future<Output = _>>| {
+            future.poll(&mut Context::from_waker(Waker::noop()))
+        };
+        assert!(poll(asked.as_mut()).is_pending());
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        drop(reads);
+        // Both reads go to threads of their own, and this one does not take their answers yet.
+        let early = poll(asked.as_mut());
+        tokio::task::yield_now().await;
+        std::thread::sleep(Duration::from_millis(200));
+        drop(test.start_at_once());
+        let answer = match early {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => asked.await,
+        };
+        assert!(answer.unwrap().is_none());
+        assert_eq!(test.handler.next().await, "ADDED Running");
+        assert_eq!(test.document().await["Status"]["Status"], "Running");
     });
 }
 

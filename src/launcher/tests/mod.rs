@@ -158,7 +158,7 @@ pub(crate) struct TestLauncher {
     pub launcher: Arc<Launcher>,
     pub pod: Arc<FakePod>,
     connection: Connection,
-    handler: Handler,
+    pub handler: Handler,
     _events: Registration,
     _dir: tempfile::TempDir,
 }
@@ -166,6 +166,24 @@ pub(crate) struct TestLauncher {
 impl TestLauncher {
     pub fn begin() -> Self {
         Self::with(|_| {})
+    }
+
+    /// libvirt has its domain, which has never run.
+    pub fn defined() -> Self {
+        Self::with(|connection| {
+            let xml = "<domain type='test'><name>ns1_vm1</name><memory>8192</memory><os><type>hvm</type></os></domain>";
+            connection.define(&Others, xml).unwrap();
+        })
+    }
+
+    /// A start of the defined domain that succeeds before anything else runs. It is in progress
+    /// until the result is dropped.
+    pub fn start_at_once(&self) -> impl Sized + use<> {
+        let start = self.launcher.vm.begin(JobKind::Start).unwrap();
+        self.launcher.vm.defined();
+        self.domain().unwrap().start(false).unwrap();
+        self.launcher.vm.started(false, false);
+        start
     }
 
     /// After the sync of [`vmi`].

@@ -87,7 +87,7 @@ struct Inner {
     phase: Phase,
     /// The pod ends: no start may begin any more.
     is_ending: bool,
-    /// Number of starts.
+    /// How often a start has begun or ended.
     starts: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// A running job that libvirt has shown and that nobody follows yet.
@@ -213,7 +213,6 @@ impl Vm {
         let cancelled = self.change(|inner| {
             admission::admit_job(inner.standing(), &inner.running_jobs(), kind)?;
             if kind == JobKind::Start {
-                inner.starts += 1;
                 inner.phase = inner.phase.after(Input::StartBegan);
             }
             if kind == JobKind::MigrationOut {
@@ -408,7 +407,8 @@ impl Vm {
         })
     }
 
-    /// Number of starts. Data from before a start says nothing about the domain that it makes.
+    /// How often a start has begun or ended. What libvirt showed of the domain before that says
+    /// nothing about it afterwards.
     pub fn starts(&self) -> u64 {
         self.with(|inner| inner.starts)
     }
@@ -555,6 +555,9 @@ impl Vm {
                 snapshot.jobs = inner.running_jobs();
                 snapshot.document.clone_from(&inner.document);
             });
+                if snapshot.phase.is_starting() != inner.phase.is_starting() {
+                    inner.starts += 1;
+                }
             result
         })
     }
