@@ -16,12 +16,12 @@ use super::start::Pod;
 use super::start_error::StartError;
 use super::stop;
 use crate::cmd::{CallError, sync_request};
-use crate::launcher::{Phase, Qemu, Snapshot};
+use crate::launcher::{Launcher, Phase, Qemu, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
 use os::signals::EndSignals;
 use pod::LauncherFlags;
 
-/// Delay before libvirt is asked again about a domain without a QEMU process.
+/// Delay before QEMU's process is looked for again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Limit for libvirt to end a start; then QEMU is killed.
 const START_END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ impl Pod {
             return started;
         }
         let qemu = tokio::select! {
-            found = self.wait_for_qemu(), if received.is_none() => found,
+            found = wait_for_qemu(&self.launcher), if received.is_none() => found,
             name = signals.next(), if received.is_none() => {
                 received = Some(name);
                 find_qemu()
@@ -100,37 +100,26 @@ impl Pod {
         let begin_timer = || sleep_until(os::time::deadline(limit));
         wait_until_started(self.launcher.state(), begin_timer).await
     }
+}
 
-    /// Waits for the process of a started domain. `None` if it has ended already.
-    async fn wait_for_qemu(&self) -> Option<Qemu> {
-        let domain = self.launcher.domain_name();
-        let mut state = self.launcher.state();
-        loop {
-            if state.borrow_and_update().phase == Phase::Gone {
-                return None;
+/// Waits for the process of a started domain. `None` if it has ended already.
+async fn wait_for_qemu(launcher: &Launcher) -> Option<Qemu> {
+    let domain = launcher.domain_name();
+    let mut state = launcher.state();
+    while !matches!(state.borrow_and_update().phase, Phase::Ended | Phase::Gone) {
+        match launcher.killer.find_qemu() {
+            Ok(qemu) => {
+                tracing::info!("Found PID for {domain}: {}", qemu.pid());
+                return Some(qemu);
             }
-            match self.launcher.killer.find_qemu() {
-                Ok(qemu) => {
-                    tracing::info!("Found PID for {domain}: {}", qemu.pid());
-                    return Some(qemu);
-                }
-                Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
-            }
-            if self.is_over().await {
-                self.launcher.refresh();
-                return None;
-            }
-            // libvirt reports a running domain. If QEMU exited while there was no launcher, libvirt
-            // is about to find out, and sends no event.
-            drop(timeout(RETRY_DELAY, state.changed()).await);
+            Err(error) => tracing::info!("Still missing PID for {domain}, {error}"),
         }
+        // If QEMU exited while there was no launcher, libvirt is about to find out, and sends no
+        // event.
+        launcher.refresh();
+        drop(timeout(RETRY_DELAY, state.changed()).await);
     }
-
-    /// Whether the domain exists without a QEMU.
-    async fn is_over(&self) -> bool {
-        let document = self.launcher.reads.domain().await;
-        document.is_ok_and(|document| document.is_none_or(|domain| domain.status.status.is_down()))
-    }
+    None
 }
 
 /// Waits until the domain has started. It must be defined before a timer ends; after that the start
@@ -173,6 +162,7 @@ async fn define(
 mod tests {
     use super::*;
     use crate::launcher::Agent;
+    use crate::launcher::tests::{TestLauncher, play};
     use std::cell::Cell;
     use std::future::{pending, poll_fn};
     use std::task::Poll;
@@ -213,6 +203,25 @@ mod tests {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn a_guest_that_has_not_been_shown_yet_is_not_over() {
+        play(|| async {
+            let mut test = TestLauncher::defined();
+            let start = test.start_at_once();
+            let launcher = test.launcher.clone();
+            // There is no pid file here.
+            let mut waiting = std::pin::pin!(wait_for_qemu(&launcher));
+            tokio::select! {
+                biased;
+                _ = &mut waiting => panic!("the guest runs"),
+                event = test.handler.next() => assert_eq!(event, "ADDED Running"),
+            }
+            drop(start);
+            test.domain().unwrap().destroy(false).unwrap();
+            assert!(waiting.await.is_none());
+        });
     }
 
     #[tokio::test]
