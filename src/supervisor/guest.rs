@@ -60,6 +60,10 @@ impl Guest for LauncherGuest {
         !self.is_standalone && self.notify_socket.exists()
     }
 
+    fn has_told_handler(&self) -> bool {
+        self.launcher.notifier().counts().delivered > 0
+    }
+
     async fn ended(&self) {
         let has_ended = |phase| matches!(phase, Phase::Ended | Phase::Gone);
         // An error means that the launcher has ended.

@@ -56,6 +56,9 @@ pub trait Guest {
     /// Whether a virt-handler exists.
     fn has_handler(&self) -> bool;
 
+    /// Whether a virt-handler has had an event.
+    fn has_told_handler(&self) -> bool;
+
     /// Waits until libvirt reports that the domain no longer runs.
     fn ended(&self) -> impl Future<Output = ()>;
 
@@ -192,7 +195,8 @@ fn log_unsent(signalled: std::io::Result<()>, qemu: &Qemu) {
 /// Finishes the work after QEMU's exit.
 pub async fn finish(guest: &impl Guest) {
     guest.shut_down_sidecars().await;
-    if !guest.has_handler() {
+    // virt-handler removes its socket when it has seen the guest's end; its connection stays.
+    if !guest.has_handler() && !guest.has_told_handler() {
         // Nobody else will ask for its removal.
         if let Ok(Err(error)) = timeout(LIBVIRT_TIMEOUT, guest.delete()).await {
             tracing::warn!(

@@ -12,6 +12,8 @@ use crate::launcher::process_like_qemu;
 struct Fake {
     calls: RefCell<Vec<&'static str>>,
     handler: bool,
+    /// The handler removes its socket while the sidecars are called.
+    leaves: bool,
     /// The call that ends QEMU.
     ends_at: Option<&'static str>,
     pid: i32,
@@ -66,6 +68,9 @@ impl Guest for Fake {
         false
     }
     fn has_handler(&self) -> bool {
+        self.handler && !(self.leaves && self.calls.borrow().contains(&"sidecars"))
+    }
+    fn has_told_handler(&self) -> bool {
         self.handler
     }
     async fn ended(&self) {
@@ -132,6 +137,7 @@ fn fake() -> Fake {
     Fake {
         calls: RefCell::default(),
         handler: true,
+        leaves: false,
         ends_at: None,
         pid: 0,
         libvirt_works: true,
@@ -143,6 +149,15 @@ fn fake() -> Fake {
 #[tokio::test]
 async fn guest_that_ends_by_itself() {
     assert_eq!(run(fake(), false).await, ["sidecars", "last event"]);
+}
+
+#[tokio::test]
+async fn a_virt_handler_that_removes_its_socket_gets_the_final_event() {
+    let fake = Fake {
+        leaves: true,
+        ..fake()
+    };
+    assert_eq!(run(fake, false).await, ["sidecars", "last event"]);
 }
 
 #[tokio::test]
