@@ -42,7 +42,7 @@ pub(super) struct LibvirtDomain {
     name: String,
     connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,
-    requests: Arc<Semaphore>,
+    pub(super) requests: Arc<Semaphore>,
     /// One at a time: hanging ones would take all threads.
     kills: Arc<Semaphore>,
     slow_calls: Notify,

@@ -13,7 +13,7 @@ use super::guest_agent::poll;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
-use super::vm::{Refusal, Request, Vm};
+use super::vm::{Phase, Refusal, Request, Snapshot, Vm};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
@@ -194,14 +194,21 @@ impl Requests {
         let Some(permit) = admit::admit(&self.vm, request, what).await? else {
             return Ok(());
         };
-        let document = self.vm.snapshot().document;
+        let Snapshot {
+            phase, document, ..
+        } = self.vm.snapshot();
+        // The clock starts even if the request fails, or waits for a reset that hangs: virt-handler
+        // kills when it runs out.
+        if phase.is_starting() || phase.is_visible() && phase != Phase::Ended {
+            self.vm.change_metadata(Metadata::shutdown_requested);
+        }
         let button = if document.is_none_or(|document| has_acpi(&document)) {
             Shutdown::Acpi
         } else {
             Shutdown::Default
         };
         let ask_agent = self.vm.has_agent();
-        let (vm, agent_call) = (self.vm.clone(), self.libvirt.begin_agent_shutdown());
+        let agent_call = self.libvirt.begin_agent_shutdown();
         let shut_down = move |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             if !matches!(
@@ -210,8 +217,6 @@ impl Requests {
             ) {
                 return Ok(());
             }
-            // The clock starts even if the request fails: virt-handler kills when it runs out.
-            vm.change_metadata(Metadata::shutdown_requested);
             match agent_call {
                 Ok(call) if ask_agent => {
                     tokio::task::spawn_blocking(move || shut_down_by_agent(&domain, button, call));

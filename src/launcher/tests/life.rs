@@ -316,6 +316,22 @@ fn a_read_from_before_a_start_is_not_shown_after_it() {
 }
 
 #[test]
+// D-vm-4 (docs/differences.md).
+fn a_reset_that_hangs_does_not_delay_the_clock_of_the_grace_period() {
+    play(|| async {
+        let mut test = TestLauncher::running().await;
+        let reset = test.launcher.libvirt.requests.clone();
+        let _permit = reset.acquire_owned().await.unwrap();
+        let launcher = test.launcher.clone();
+        let vmi = request(&vmi()).vmi;
+        tokio::spawn(async move { launcher.requests.act(Action::Shutdown, &vmi).await });
+        assert_eq!(test.handler.next().await, "MODIFIED Running");
+        let grace = test.grace_period().await;
+        assert!(grace["DeletionTimestamp"].is_string(), "{grace}");
+    });
+}
+
+#[test]
 // D-vm-9 (docs/differences.md).
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
     play(|| async {
