@@ -37,6 +37,15 @@ impl SmallFs {
         );
     }
 
+    /// The same file system, also there.
+    pub fn also_at(&self, path: PathBuf) -> Self {
+        std::fs::create_dir_all(&path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.arg("--bind").args([&self.0, &path]);
+        assert!(mount.status().unwrap().success());
+        Self(path)
+    }
+
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -10,9 +10,10 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::faults::kill;
+use crate::full_disk::SmallFs;
 use crate::harness::{
-    MigratingVm, MigrationProxies, Moment, Network, Pod, RunningSides, SLOW, SOCKET_DIR, begin,
-    counts_on, failed, has_left, migrate,
+    MigratingVm, MigrationProxies, Moment, Network, Pod, RunningSides, SLOW, SOCKET_DIR, Vmi,
+    begin, counts_on, failed, has_left, migratable_pod, migrate, share_image,
 };
 use crate::monitor::launcher;
 
@@ -241,5 +242,56 @@ fn a_stranger_at_the_targets_qemu_leaves_the_guest_where_it_was() {
             println!("{}", vm.stays(target, &vmi, sides).await);
         }
         vm.moves().await;
+    });
+}
+
+#[test]
+// D-mig-22 (docs/differences.md).
+fn a_guest_whose_disk_is_full_arrives_and_goes_on_when_there_is_space() {
+    migrate(async {
+        const IMAGE: &str = "/var/run/kubevirt-private/vmi-disks/data/disk.img";
+        let mut source = migratable_pod("source");
+        let dir = |pod: &Pod| pod.path(IMAGE).parent().unwrap().to_path_buf();
+        let Some(fs) = SmallFs::at(dir(&source), 4) else {
+            return;
+        };
+        std::fs::File::create(source.path(IMAGE))
+            .unwrap()
+            .set_len(16 << 20)
+            .unwrap();
+        let vmi = Vmi::new("arrivesfull").with_image(&source).volume(
+            json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
+            json!({"name": "data", "serial": "DATA", "disk": {"bus": "virtio"}}),
+        );
+        source.launch(&vmi, &[]);
+        source.wait_until_ready().await;
+        let mut guest = source.boot(&vmi).await;
+        let device = guest.run("disks | grep DATA | cut -d' ' -f1").await;
+        let write = format!(
+            "tr '\\0' x </dev/zero | dd bs=1M count=8 iflag=fullblock of=/dev/{device}; sync; echo it is writ''ten"
+        );
+        guest.send(&write).await;
+        source.handler.status("Paused").await;
+
+        let paused = json!([{"type": "Paused", "status": "True", "reason": "PausedIOError"}]);
+        let vmi = vmi.migrating_to("target").set("/status/conditions", paused);
+        let mut target = migratable_pod("target");
+        share_image(&source, &target);
+        let _same = fs.also_at(dir(&target));
+        target.launch(&vmi, &[]);
+        target.wait_until_ready().await;
+        target.sync_target_ok(&vmi).await;
+        let _proxies = MigrationProxies::new(&source, &target, &vmi);
+        begin(&source, &vmi, json!({})).await;
+        has_left(&mut source, &vmi).await;
+        // libvirt does not say there what the guest was paused for.
+        let arrived = target.arrival().await;
+        assert_eq!((arrived.status(), arrived.reason()), ("Paused", "User"));
+        fs.grow(24);
+        target.sync_ok(&vmi).await;
+        target.handler.status("Running").await;
+        let mut moved = target.guest(&vmi).await;
+        moved.until("it is written").await;
+        target.end(&vmi).await;
     });
 }

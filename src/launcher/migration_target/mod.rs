@@ -29,7 +29,7 @@ use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
-use super::vm::{Phase, Request, Vm};
+use super::vm::{PauseReason, Phase, Request, Vm};
 use api::vmi::Vmi;
 use error::TargetError;
 pub use finalize::Finalization;
@@ -40,8 +40,9 @@ use tcp_proxies::TcpProxies;
 const BLOCK_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
 /// Value of `status.migrationTransport` if the source reaches QEMU by unix sockets.
 const UNIX_TRANSPORT: &str = "Unix";
-/// The condition of a VMI that its user has paused.
+/// The condition of a VMI whose guest is paused, by its user if not for [`DISK_FAILED`].
 const PAUSED_CONDITION: &str = "Paused";
+const DISK_FAILED: &str = "PausedIOError";
 
 /// Prepares the pod for a domain from another node.
 pub struct MigrationTarget {
@@ -200,7 +201,11 @@ impl MigrationTarget {
     fn expect_arrival(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let uid = state.map_or("", |state| state.source_uid());
-        let paused = vmi.has_condition(PAUSED_CONDITION);
+        let paused = vmi.condition(PAUSED_CONDITION);
+        let paused = paused.map(|condition| match condition.reason.as_str() {
+            DISK_FAILED => PauseReason::IoError,
+            _ => PauseReason::User,
+        });
         self.vm
             .expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
     }

@@ -360,7 +360,7 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
 fn a_domain_that_arrives_is_not_there_while_libvirt_does_not_answer() {
     play(|| async {
         let test = TestLauncher::begin();
-        test.launcher.vm.expect_arrival(false, |_| {});
+        test.launcher.vm.expect_arrival(None, |_| {});
         let _permits = test.hanging_reads().await;
         assert!(test.launcher.reads.domain().await.unwrap().is_none());
     });

@@ -91,7 +91,7 @@ impl World {
         );
         world
             .target
-            .expect_arrival(false, |metadata| metadata.migration_in_began(&vmi, UID));
+            .expect_arrival(None, |metadata| metadata.migration_in_began(&vmi, UID));
         world
     }
 

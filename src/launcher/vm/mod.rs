@@ -96,6 +96,8 @@ struct Inner {
     pause_requested: bool,
     /// Volumes whose disks have failed since the vCPUs were resumed.
     failed_disks: BTreeMap<String, IoError>,
+    /// A failed disk kept the guest paused before it migrated to this pod.
+    disk_failed_on_source: bool,
     /// The domain is one that an earlier launcher has started.
     is_adopted: bool,
     metadata: Metadata,
@@ -129,6 +131,7 @@ impl Vm {
                 unfollowed: None,
                 pause_requested: false,
                 failed_disks: BTreeMap::new(),
+                disk_failed_on_source: false,
                 is_adopted: false,
                 agent_silent_since: None,
                 metadata: Metadata::new(uid),
@@ -321,11 +324,12 @@ impl Vm {
     }
 
     /// The pod is prepared for a domain from another node, with the metadata that `change` makes.
-    /// `paused` says that its user has paused the guest.
-    pub fn expect_arrival(&self, paused: bool, change: impl FnOnce(&mut Metadata)) {
+    /// `paused` is why the guest is paused, as far as its VMI tells.
+    pub fn expect_arrival(&self, paused: Option<PauseReason>, change: impl FnOnce(&mut Metadata)) {
         self.change(|inner| {
             inner.phase = inner.phase.after(Input::ArrivalPrepared);
-            inner.pause_requested |= paused;
+            inner.pause_requested |= paused == Some(PauseReason::User);
+            inner.disk_failed_on_source = paused == Some(PauseReason::IoError);
             change(&mut inner.metadata);
         });
     }
@@ -359,8 +363,12 @@ impl Vm {
                 inner.adopt(phase, &observed);
             }
             let phase = phase.of_leaving(inner.runs(JobKind::MigrationOut));
-            // D-mig-22 (docs/differences.md).
-            if inner.runs(JobKind::MigrationIn) && phase == Phase::Paused(PauseReason::User) {
+            // D-mig-22 (docs/differences.md). libvirt gives no other reason for a guest that was
+            // paused on its source.
+            if inner.runs(JobKind::MigrationIn)
+                && phase == Phase::Paused(PauseReason::User)
+                && !inner.disk_failed_on_source
+            {
                 inner.pause_requested = true;
             }
             inner.phase = phase;
@@ -547,6 +555,9 @@ impl Vm {
             let result = work(inner);
             self.published.send_modify(|snapshot| {
                 snapshot.generation += 1;
+                if snapshot.phase.is_starting() != inner.phase.is_starting() {
+                    inner.starts += 1;
+                }
                 if snapshot.phase != inner.phase {
                     snapshot.phase_since = Timestamp::now();
                 }
@@ -555,9 +566,6 @@ impl Vm {
                 snapshot.jobs = inner.running_jobs();
                 snapshot.document.clone_from(&inner.document);
             });
-                if snapshot.phase.is_starting() != inner.phase.is_starting() {
-                    inner.starts += 1;
-                }
             result
         })
     }

@@ -273,7 +273,7 @@ fn a_migration_of_this_launcher_is_not_adopted() {
     source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
     assert!(source.follow(JobKind::MigrationOut).is_none());
     let target = vm();
-    target.expect_arrival(false, |metadata| {
+    target.expect_arrival(None, |metadata| {
         metadata.migration_in_began(&Vmi::default(), "m-1");
     });
     drop(target.observe(seen(DomainState::Paused(PausedReason::Migration))));
@@ -281,6 +281,21 @@ fn a_migration_of_this_launcher_is_not_adopted() {
     assert_eq!(target.snapshot().jobs, [JobKind::MigrationIn]);
     drop(target.follow(JobKind::MigrationIn).unwrap());
     assert_eq!(target.snapshot().jobs, []);
+}
+
+#[test]
+// D-mig-22 (docs/differences.md).
+fn a_guest_that_arrives_paused_is_paused_by_its_user_unless_its_vmi_says_that_a_disk_failed() {
+    for (reason, by_user) in [
+        (None, true),
+        (Some(PauseReason::User), true),
+        (Some(PauseReason::IoError), false),
+    ] {
+        let target = vm();
+        target.expect_arrival(reason, |_| {});
+        drop(target.observe(seen(DomainState::Paused(PausedReason::User))));
+        assert_eq!(target.is_pause_requested(), by_user, "{reason:?}");
+    }
 }
 
 #[test]
@@ -378,7 +393,7 @@ impl Asking {
             Step::Observe(state) => drop(self.vm.observe(seen(state))),
             Step::Vanish if self.vm.final_document().is_some() => self.vm.gone(),
             Step::Vanish => {}
-            Step::ExpectArrival => self.vm.expect_arrival(false, |_| {}),
+            Step::ExpectArrival => self.vm.expect_arrival(None, |_| {}),
             Step::Begin(kind) => self.begin(kind),
             Step::EndJob => drop(self.jobs.pop()),
             Step::EndPod => {

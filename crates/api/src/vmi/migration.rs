@@ -1,6 +1,7 @@
 //! `status.migrationState` and `status.migratedVolumes`: what virt-controller and the two
 //! virt-handlers have agreed on for a live migration.
 
+use super::status::VirtualMachineInstanceCondition;
 use super::volumes::PersistentVolumeClaimInfo;
 use crate::api;
 
@@ -67,8 +68,8 @@ impl super::Vmi {
 
     /// Whether the status has a condition of this type, whatever its value.
     #[must_use]
-    pub fn has_condition(&self, r#type: &str) -> bool {
+    pub fn condition(&self, r#type: &str) -> Option<&VirtualMachineInstanceCondition> {
         let mut conditions = self.status.conditions.iter();
-        conditions.any(|condition| condition.r#type == r#type)
+        conditions.find(|condition| condition.r#type == r#type)
     }
 }

@@ -27,6 +27,7 @@ VirtualMachineInstanceStatus {
 VirtualMachineInstanceCondition {
     "type" r#type: String,
     "status" status: String,
+    "reason" reason: String,
 }
 /// `memory` of `VirtualMachineInstanceStatus`.
 MemoryStatus {
