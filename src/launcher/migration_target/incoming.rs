@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::metadata::Metadata;
-use crate::launcher::vm::{JobKind, PauseReason, Phase, Snapshot, Vm};
+use crate::launcher::vm::{Job, JobKind, PauseReason, Phase, Snapshot, Vm};
+use libvirt::ChangeableDomain;
 
 /// Interval of polling the job.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -23,6 +25,9 @@ const PAUSES: [Duration; 3] = [
     Duration::from_secs(2),
     Duration::from_secs(3),
 ];
+
+/// Interval of resuming a guest whose disk fails.
+const RESUME_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Follows the one domain that can arrive.
 // D-mig-21 (docs/differences.md).
@@ -37,18 +42,43 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
     };
     tracing::info!("The domain arrives from another node");
     let is_decided = |vm: &Snapshot| arrival(vm.phase) != Arrival::InProgress;
-    let Ok(phase) = state.wait_for(is_decided).await.map(|vm| vm.phase) else {
+    let Ok(mut phase) = state.wait_for(is_decided).await.map(|vm| vm.phase) else {
         return;
     };
     if arrival(phase) == Arrival::Complete {
         job_ended(&libvirt).await;
-        drop(job);
-        vm.change_metadata(Metadata::migration_in_ended);
-    } else {
+        phase = runs(&libvirt, &vm, &job).await;
+    }
+    drop(job);
+    if arrival(phase) == Arrival::Failed {
         tracing::error!(?phase, "The domain has not arrived");
-        drop(job);
+    } else {
+        vm.change_metadata(Metadata::migration_in_ended);
     }
     vm.refresh();
+}
+
+/// Resumes an arrived guest until no failed disk keeps it paused: virt-handler sends a sync, which
+/// would resume it, only after the migration, and ends a guest that does not run then. Returns the
+/// phase.
+// D-mig-36 (docs/differences.md).
+async fn runs(libvirt: &LibvirtDomain, vm: &Vm, job: &Job) -> Phase {
+    loop {
+        let phase = vm.snapshot().phase;
+        if phase != Phase::Paused(PauseReason::IoError) {
+            return phase;
+        }
+        let resume = |domain: Option<ChangeableDomain>| match domain {
+            Some(domain) => Ok(domain.resume()?),
+            None => Err(LauncherError::NoDomain),
+        };
+        let (permit, what) = (job.permit(), "resuming the domain");
+        if let Err(error) = libvirt.change(&permit, what, resume).await {
+            tracing::warn!(reason = %os::logging::chain(&error), "The arrived guest does not resume");
+        }
+        // A disk that fails again pauses it at once.
+        sleep(RESUME_INTERVAL).await;
+    }
 }
 
 /// The state of an arriving domain.

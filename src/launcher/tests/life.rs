@@ -331,6 +331,41 @@ fn a_reset_that_hangs_does_not_delay_the_clock_of_the_grace_period() {
     });
 }
 
+#[tokio::test(start_paused = true)]
+// D-mig-36 (docs/differences.md).
+async fn a_guest_whose_disk_fails_has_arrived_when_it_runs_again() {
+    start_event_loop().unwrap();
+    let connection = Connection::open("test:///default").unwrap();
+    let guest = connection.lookup("test").unwrap().unwrap();
+    guest.clone().changeable(&Others).suspend().unwrap();
+    let libvirt = Arc::new(libvirt_domain::LibvirtDomain::new(
+        "test".into(),
+        connection,
+    ));
+    let vm = vm::Vm::new("ns1", "vm1", "u-1", Arc::default());
+    let observe = |state| {
+        let spec = DomainSpec::default();
+        vm.observe(vm::Observed { state, spec });
+    };
+    let has_ended = || {
+        vm.metadata()
+            .migration()
+            .is_some_and(|it| it.end_timestamp.is_some())
+    };
+    vm.expect_arrival(None, |_| {});
+    observe(DomainState::Paused(PausedReason::IoError));
+    let following = tokio::spawn(migration_target::incoming::follow(libvirt, vm.clone()));
+    // The clock of the test: more than libvirt's job may take.
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(!has_ended(), "virt-handler would end the only guest");
+    assert!(guest.state().unwrap().is_running(), "no sync resumes it");
+    observe(DomainState::Running(libvirt::RunningReason::Unpaused));
+    following.await.unwrap();
+    assert!(has_ended());
+}
+
 #[test]
 // D-vm-9 (docs/differences.md).
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {
