@@ -1,6 +1,6 @@
 //! The process of libvirtd, virtqemud or virtlogd: a child, or left behind by a killed launcher.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -111,9 +111,16 @@ pub enum SocketOwner {
 pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<SocketOwner> {
     let stream = match UnixStream::connect(socket).await {
         Ok(stream) => stream,
-        // Its backlog is full, so a process serves it.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-        Err(_) => return Ok(SocketOwner::None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            ) =>
+        {
+            return Ok(SocketOwner::None);
+        }
+        // Such as a full backlog: a process serves it.
+        Err(error) => return Err(error),
     };
     let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else {
         return Ok(SocketOwner::Foreign);
@@ -156,6 +163,11 @@ mod tests {
             matches!(socket_owner(&socket, &[]).await.unwrap(), SocketOwner::None),
             "left over"
         );
+        // A second daemon would not know the first one's guest.
+        let circle = dir.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).unwrap();
+        let unknown = socket_owner(&circle, &[]).await;
+        assert!(unknown.is_err(), "{unknown:?}");
     }
 
     #[tokio::test]
