@@ -16,9 +16,9 @@ use super::monitor::{Action, Decision, Monitor, Sample};
 use super::progress;
 use super::record::MigrationRecord;
 use crate::launcher::error::LauncherError;
-use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking};
+use crate::launcher::libvirt_domain::{LibvirtDomain, blocking};
 use crate::launcher::reads::observe;
-use crate::launcher::vm::{Job, Vm};
+use crate::launcher::vm::{Job, Observed, Vm};
 use libvirt::{
     ChangeableDomain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason,
 };
@@ -26,6 +26,11 @@ use os::failpoints;
 
 /// Interval of samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(400);
+/// Limit for libvirt to say whether the guest has left: its daemon may be restarting, and is busy
+/// after that. A migration that counts as failed costs the guest on the target.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Delay before libvirt is asked again, if it is not back on a new connection before.
+const ANSWER_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Number of samples for each logged one.
 const SAMPLES_PER_LINE: u32 = 10;
 
@@ -204,17 +209,23 @@ impl Transfer<'_> {
     /// Whether the guest had left when libvirt's daemon ended in the middle of the migration.
     // D-mig-5 (docs/differences.md).
     async fn has_left(&self) -> bool {
-        let mut connections = self.libvirt.connections();
-        let mut seen = observe(self.libvirt).await;
-        // The target's daemon may have ended instead: libvirt's error is the same for both.
-        if seen.as_ref().is_err_and(LauncherError::is_connection_lost) {
-            // If no new connection comes in time, the guest's state is unknown.
-            let Ok(Ok(())) = timeout(CHANGE_TIMEOUT, connections.changed()).await else {
-                return false;
-            };
-            seen = observe(self.libvirt).await;
-        }
+        // If libvirt does not answer in time, the guest's state is unknown.
+        let seen = timeout(ANSWER_TIMEOUT, answer(self.libvirt)).await;
         matches!(seen, Ok(Some(seen)) if seen.state == DomainState::Shutoff(ShutoffReason::Migrated))
+    }
+}
+
+/// The domain, if libvirt knows it, as soon as libvirt answers.
+async fn answer(libvirt: &LibvirtDomain) -> Option<Observed> {
+    let mut connections = libvirt.connections();
+    loop {
+        match observe(libvirt).await {
+            Ok(seen) => return seen,
+            Err(error) => {
+                tracing::info!(reason = %os::logging::chain(&error), "Could not read how the migration has ended");
+            }
+        }
+        let _ = timeout(ANSWER_RETRY_DELAY, connections.changed()).await;
     }
 }
 
@@ -231,5 +242,28 @@ async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
             done.ok()
         }
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::launcher::libvirt_domain::MAX_READS;
+    use libvirt::{Connection, start_event_loop};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_libvirt_that_is_busy_is_asked_again_how_the_migration_has_ended() {
+        start_event_loop().unwrap();
+        let connection = Connection::open("test:///default").unwrap();
+        let libvirt = LibvirtDomain::new("test".into(), connection);
+        let reads = u32::try_from(MAX_READS).unwrap();
+        let busy = libvirt.reads.clone().acquire_many_owned(reads).await;
+        let hangs = async {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            drop(busy.unwrap());
+        };
+        let (seen, ()) = tokio::join!(answer(&libvirt), hangs);
+        assert!(seen.is_some());
     }
 }
