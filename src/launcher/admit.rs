@@ -71,14 +71,15 @@ pub(super) async fn resize(
     let (libvirt, vm) = (libvirt.clone(), vm.clone());
     let resize = tokio::spawn(async move {
         let _place = place;
-        let Some(permit) = vm.permit(Request::Resize).await? else {
-            return Ok(());
-        };
         let work = |domain: Option<_>| work(domain.ok_or(LauncherError::NoDomain)?);
-        let done = libvirt.change_in_any_time(&permit, what, work).await;
+        let done = match vm.permit(Request::Resize).await {
+            Ok(Some(permit)) => libvirt.change_in_any_time(&permit, what, work).await,
+            Ok(None) => Ok(()),
+            Err(refusal) => Err(refusal.into()),
+        };
         match &done {
             Ok(()) => vm.refresh(),
-            Err(error) => tracing::error!(reason = %chain(error), "Failed {what}"),
+            Err(error) => tracing::error!(reason = %chain(error), "{what} has failed"),
         }
         done
     });

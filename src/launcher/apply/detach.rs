@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use domain::xml::tree::Element;
-use libvirt::{Event, XmlKind};
+use libvirt::Event;
 use os::lock::lock;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -84,9 +83,10 @@ impl DetachRequests {
 }
 
 /// Attaches a device. After an interrupted unplug the definition may still have it, and libvirt
-/// refuses to attach it twice. Then this removes it from the definition first, unless the guest
-/// has it too. `alias` is spelled as in libvirt's events.
-// D-disk-1, D-disk-17 (docs/differences.md).
+/// refuses to attach it twice. Then this removes it from the definition first: the running domain
+/// must have no device at its target, by which libvirt finds it. `alias` is spelled as in libvirt's
+/// events.
+// D-disk-1 (docs/differences.md).
 pub(in crate::launcher) fn attach(
     domain: &libvirt::ChangeableDomain,
     alias: &str,
@@ -94,7 +94,6 @@ pub(in crate::launcher) fn attach(
     requests: &Mutex<DetachRequests>,
 ) -> Result<(), libvirt::Error> {
     let attached = match domain.attach_device(xml) {
-        Err(refused) if is_live(domain, xml) => Err(refused),
         Err(refused) => match domain.detach_device_config(xml) {
             Ok(()) => domain.attach_device(xml),
             Err(_) => Err(refused),
@@ -105,28 +104,6 @@ pub(in crate::launcher) fn attach(
         lock(requests).attached(alias);
     }
     attached
-}
-
-/// Whether the running domain has a device with the alias or the target of this one: by either,
-/// libvirt finds it in the definition. True if the domain cannot be read.
-fn is_live(domain: &libvirt::Domain, device: &str) -> bool {
-    let live = domain.xml(XmlKind::Live);
-    let live = live.map(|live| Element::parse(&live));
-    let (Ok(Ok(live)), Ok(device)) = (live, Element::parse(device)) else {
-        return true;
-    };
-    let value = |device: &Element, (child, name)| {
-        let value = device.child(child)?.attribute(name)?;
-        Some(value.to_owned())
-    };
-    let is_same = |other: &Element| {
-        let places = [("alias", "name"), ("target", "dev")].into_iter();
-        let values = places.filter_map(|place| Some((place, value(&device, place)?)));
-        let mut values = values.filter(|_| other.name == device.name);
-        values.any(|(place, it)| value(other, place) == Some(it))
-    };
-    let mut devices = live.child("devices").into_iter();
-    devices.any(|devices| devices.children().any(is_same))
 }
 
 /// Asks the guest to release a device, unless it was asked recently. `alias`: as in [`attach`].
@@ -164,9 +141,11 @@ pub(in crate::launcher) fn detach(
             Err(error)
         }
         // QEMU refuses a second request while the guest has not answered the first.
-        asked => {
-            lock(requests).asked(alias, now);
-            asked
+        done => {
+            if again.is_some() {
+                lock(requests).asked(alias, now);
+            }
+            done
         }
     }
 }

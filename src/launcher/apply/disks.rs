@@ -40,7 +40,7 @@ pub(in crate::launcher) fn apply(
     domain: &libvirt::ChangeableDomain,
     pod: &dyn PodBackend,
     vmi: &Vmi,
-    mut plan: DiskPlan,
+    plan: DiskPlan,
     requests: &Mutex<DetachRequests>,
 ) -> Result<Vec<DiskFailure>, LauncherError> {
     let mut failures = Vec::new();
@@ -55,9 +55,12 @@ pub(in crate::launcher) fn apply(
                 .map(|error| failure(disk, "detach", error.to_string())),
         );
     }
-    let stays = |disk: &Disk| (failures.iter()).any(|it| it.target == disk.target.device);
-    plan.attach.retain(|change| !stays(&change.disk));
-    for Change { disk, why } in plan.attach {
+    let mut wanted = plan.attach;
+    wanted.retain(|Change { disk, .. }| {
+        let is_free = |failed: &DiskFailure| failed.target != disk.target.device;
+        failures.iter().all(is_free)
+    });
+    for Change { disk, why } in wanted {
         tracing::info!(volume = %volume(&disk), target = %disk.target.device, %why, "Attaching disk");
         let attached = pod
             .make_overlay(vmi, &disk)

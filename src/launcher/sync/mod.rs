@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prost::bytes::Bytes;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::apply::Apply;
 use super::apply::disks;
@@ -169,16 +169,15 @@ impl Syncs {
         &self,
         vmi: &Vmi,
     ) -> Result<(Step, Option<Domain>), LauncherError> {
-        let what = "ending the QEMU of a failed start";
-        within(what, CHANGE_TIMEOUT, async {
-            loop {
-                match self.next_step(vmi).await? {
-                    (Step::Wait, _) => tokio::time::sleep(LEFTOVER_RETRY_DELAY).await,
-                    next => return Ok(next),
-                }
+        let (what, after) = ("ending the QEMU of a failed start", CHANGE_TIMEOUT);
+        let end = os::time::deadline(after);
+        loop {
+            match self.next_step(vmi).await? {
+                (Step::Wait, _) if Instant::now() < end => sleep(LEFTOVER_RETRY_DELAY).await,
+                (Step::Wait, _) => return Err(LauncherError::Slow { what, after }),
+                next => return Ok(next),
             }
-        })
-        .await
+        }
     }
 
     /// The domain with its state, if libvirt has it.

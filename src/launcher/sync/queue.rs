@@ -45,6 +45,8 @@ impl SyncQueue {
         slot.vmi_json = request.vmi_json.clone();
         slot.options = request.options.clone();
         slot.next = Some(request);
+        // Callers that have given up.
+        slot.waiting.retain(|waiting| !waiting.is_closed());
         slot.waiting.push(answer);
         (outcome, !std::mem::replace(&mut slot.running, true))
     }
@@ -102,6 +104,7 @@ mod tests {
         assert_eq!(queue.pop().unwrap().0.vmi.metadata.name, "a");
         let (_second, run) = queue.push(request("b"));
         assert!(!run, "it runs already");
+        drop(queue.push(request("b")));
         let (_third, _) = queue.push(request("c"));
         let (next, waiting) = queue.pop().unwrap();
         assert_eq!((next.vmi.metadata.name.as_str(), waiting.len()), ("c", 2));

@@ -266,4 +266,24 @@ mod tests {
                 .contains("no network information")
         );
     }
+
+    /// Claimed ones come with the pod; only those on Multus networks are plugged in later.
+    #[test]
+    fn an_interface_on_a_claimed_network_is_not_plugged_in() {
+        let info = r#"{"interfaces":[{"network":"fast","deviceInfo":{"pci":{"pci-address":"0000:3b:10.2"}}}]}"#;
+        let (_dir, root) = root(Some(info));
+        let vmi: Vmi = serde_json::from_value(serde_json::json!({
+            "spec": {
+                "domain": {"devices": {"interfaces": [{"name": "fast", "sriov": {}}, {"name": "dra", "sriov": {}}]}},
+                "networks": [{"name": "dra", "resourceClaim": {"claimName": "c", "requestName": "r"}}]},
+            "status": {"interfaces": [{"name": "fast", "infoSource": "multus-status"}]}}))
+        .unwrap();
+        let found = on_multus(&root, &vmi).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].alias.as_str(), &found[0].guest_address),
+            ("sriov-fast", &None)
+        );
+        devices(&root, &vmi).unwrap_err();
+    }
 }
