@@ -201,8 +201,8 @@ impl MigrationTarget {
     fn expect_arrival(&self, vmi: &Vmi) {
         let state = vmi.status.migration_state.as_ref();
         let uid = state.map_or("", |state| state.source_uid());
-        let paused = vmi.condition(PAUSED_CONDITION);
-        let paused = paused.map(|condition| match condition.reason.as_str() {
+        let paused = vmi.condition_reason(PAUSED_CONDITION);
+        let paused = paused.map(|reason| match reason {
             DISK_FAILED => PauseReason::IoError,
             _ => PauseReason::User,
         });

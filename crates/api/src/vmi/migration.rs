@@ -1,7 +1,6 @@
 //! `status.migrationState` and `status.migratedVolumes`: what virt-controller and the two
 //! virt-handlers have agreed on for a live migration.
 
-use super::status::VirtualMachineInstanceCondition;
 use super::volumes::PersistentVolumeClaimInfo;
 use crate::api;
 
@@ -66,10 +65,11 @@ impl super::Vmi {
         })
     }
 
-    /// Whether the status has a condition of this type, whatever its value.
+    /// The reason of the condition of this type, if the status has one, whatever its value.
     #[must_use]
-    pub fn condition(&self, r#type: &str) -> Option<&VirtualMachineInstanceCondition> {
+    pub fn condition_reason(&self, r#type: &str) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
-        conditions.find(|condition| condition.r#type == r#type)
+        let condition = conditions.find(|condition| condition.r#type == r#type)?;
+        Some(&condition.reason)
     }
 }
