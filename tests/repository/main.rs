@@ -13,6 +13,7 @@ mod architecture;
 mod circles;
 mod contract;
 mod differences;
+mod lines_of_code;
 mod links;
 mod markdown;
 mod python;
