@@ -22,6 +22,7 @@ pub mod libvirt_capabilities;
 pub mod log_follower;
 pub mod network;
 pub mod orphan_qemu;
+pub mod own_libvirt;
 pub mod processes;
 pub mod registry;
 pub mod remains;

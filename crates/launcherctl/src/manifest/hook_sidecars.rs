@@ -32,7 +32,6 @@ pub struct HookSidecar {
     command: Vec<String>,
     args: Vec<String>,
     pub config_map: Option<ConfigMapScript>,
-    pvc: Option<Value>,
 }
 
 /// Which key of a ConfigMap has its script, and where the script is in the container.
@@ -158,9 +157,6 @@ impl HookSidecar {
             }
             _ => {}
         }
-        if self.image.is_empty() && self.pvc.is_none() && self.config_map.is_none() {
-            return Some("it has neither image nor configMap".to_owned());
-        }
         let script = self.config_map.as_ref()?;
         let is_too_new = file_name(&script.hook_path) == "preCloudInitIso"
             && self.version() == Some(Version::V1alpha1);
@@ -231,10 +227,8 @@ mod tests {
                 r#"[{"image": "a", "args": "--version v1alpha2"}]"#.to_owned(),
                 "not a JSON list of hook sidecars: ",
             ),
-            (
-                "[{}]".to_owned(),
-                "hook sidecar 0: it has neither image nor configMap",
-            ),
+            // It is the shim's image.
+            (r#"[{"command": ["/bin/sh"]}]"#.to_owned(), ""),
             (
                 r#"[{"image": "a"}, {"image": "a", "args": ["--version=v1"]}]"#.to_owned(),
                 "hook sidecar 1: args: --version \"v1\" is not known",

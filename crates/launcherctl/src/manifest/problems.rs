@@ -17,6 +17,7 @@ use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
 use super::hook_sidecars::{ConfigMapScript, annotation, of_annotation};
 use super::kind::meant_kind;
+use super::libvirt::{Questions, depends_on_machine};
 use super::lines::Node;
 use super::paths::{CLUSTER_PARTS, is_related, pointer};
 use super::refusals::{clear, clear_parent, refusals};
@@ -83,8 +84,8 @@ impl Problem {
 }
 
 /// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
-/// there are more.
-pub fn problems(text: &str) -> Vec<Problem> {
+/// there are more. libvirt is asked, where questions are given, about those without an error.
+pub fn problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut documents = Node::read(text);
     if let Err(error) = &documents
@@ -104,7 +105,8 @@ pub fn problems(text: &str) -> Vec<Problem> {
     let vms = documents.iter();
     let vms = vms.filter_map(|node| Some((node, meant_kind(node)?)));
     let vms: Vec<_> = vms.collect();
-    let of_templates: Vec<Problem> = documents.iter().flat_map(of_template).collect();
+    let of_templates = documents.iter().flat_map(|node| of_template(node, libvirt));
+    let of_templates: Vec<Problem> = of_templates.collect();
     let is_unknown = |node: &&Node| {
         config_data::Kind::of_document(&node.value()).is_none()
             && template(node).is_none()
@@ -134,7 +136,9 @@ pub fn problems(text: &str) -> Vec<Problem> {
     let vms = vms.into_iter();
     let of_vms = vms.flat_map(|(node, (kind, misfit))| {
         let missing = missing_keys(node, kind, &data);
-        of_document(node, kind, misfit).into_iter().chain(missing)
+        of_document(node, kind, misfit, libvirt)
+            .into_iter()
+            .chain(missing)
     });
     let of_others = documents.iter().flat_map(of_other);
     let of_vms = of_vms.chain(of_templates);
@@ -199,7 +203,7 @@ fn template(node: &Node) -> Option<(&'static str, &'static str)> {
 }
 
 /// The problems in the template of a pool or replica set, whose VMs get their names later.
-fn of_template(node: &Node) -> Vec<Problem> {
+fn of_template(node: &Node, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     let Some((path, kind)) = template(node) else {
         return Vec::new();
     };
@@ -207,7 +211,7 @@ fn of_template(node: &Node) -> Vec<Problem> {
         let error = FieldError::new(path, "missing");
         return vec![Problem::of_field(node, error)];
     };
-    let mut found = of_document(vm, kind, None);
+    let mut found = of_document(vm, kind, None, libvirt);
     found.retain(|problem| problem.field != "metadata.name");
     for problem in &mut found {
         problem.field.insert_str(0, &format!("{path}."));
@@ -219,7 +223,12 @@ fn of_template(node: &Node) -> Vec<Problem> {
 }
 
 /// The problems of a VM or VMI; `misfit` is the field that does not fit its kind.
-fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Problem> {
+fn of_document(
+    node: &Node,
+    kind: &str,
+    misfit: Option<FieldError>,
+    libvirt: Option<&Questions<'_>>,
+) -> Vec<Problem> {
     let is_vmi = kind == documents::VMI;
     let problem = |error| Problem::of_field(node, error);
     let mut found = Vec::new();
@@ -246,10 +255,19 @@ fn of_document(node: &Node, kind: &str, misfit: Option<FieldError>) -> Vec<Probl
     set(&mut value, "/kind", json!(kind));
     let in_vmi = |error| problem(if is_vmi { error } else { in_template(error) });
     match documents::into_vmi(value) {
-        Ok(vmi) => {
+        Ok(mut vmi) => {
             let notes = cluster_only::notes(&vmi).into_iter().map(in_vmi);
             let notes: Vec<Problem> = notes.map(Problem::into_note).collect();
-            found.extend(of_vmi(vmi).into_iter().map(in_vmi));
+            let errors = of_vmi(&mut vmi);
+            let asked = libvirt.filter(|_| errors.is_empty());
+            found.extend(errors.into_iter().map(in_vmi));
+            let refusals = asked.map(|libvirt| libvirt.refusals(vmi));
+            found.extend(refusals.into_iter().flatten().map(|error| {
+                match depends_on_machine(&error.field) {
+                    true => in_vmi(error).into_note(),
+                    false => in_vmi(error),
+                }
+            }));
             // What follows from an error is no news.
             let errors = found.clone();
             let is_known =
@@ -309,19 +327,19 @@ fn in_template(mut error: FieldError) -> FieldError {
     error
 }
 
-/// The refused values of a VMI.
-fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
+/// The refused values of a VMI. Without any, it has admission's and the cluster's defaults then.
+fn of_vmi(vmi: &mut Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     for _ in 0..MAX_WRONG_TYPES {
-        let Err(error) = typed(&vmi) else { break };
-        let is_cleared = clear(&mut vmi, &error.field) || clear_parent(&mut vmi, &error.field, &[]);
+        let Err(error) = typed(vmi) else { break };
+        let is_cleared = clear(vmi, &error.field) || clear_parent(vmi, &error.field, &[]);
         add_unless_related(&mut found, error);
         if !is_cleared {
             return found;
         }
     }
     let wrong_types = found.clone();
-    for violation in violations(&vmi) {
+    for violation in violations(vmi) {
         // More are not shown.
         if found.len() > MAX_PROBLEMS {
             return found;
@@ -338,9 +356,9 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
     // A volume without a source is there all the same.
     for volume in found.iter().filter(|it| is_volume(&it.field)) {
         let source = format!("{}/emptyDisk", pointer(&volume.field));
-        set(&mut vmi, &source, json!({"capacity": "1Gi"}));
+        set(vmi, &source, json!({"capacity": "1Gi"}));
     }
-    while let Err(error) = defaults::of_admission(&mut vmi) {
+    while let Err(error) = defaults::of_admission(vmi) {
         let mended = match &*error.field {
             "metadata.name" => json!("check"),
             "spec.architecture" => Value::Null,
@@ -348,14 +366,14 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
         };
         let pointer = pointer(&error.field);
         add_unless_related(&mut found, error);
-        if copy_at(&vmi, &pointer) == mended {
+        if copy_at(vmi, &pointer) == mended {
             return found;
         }
-        set(&mut vmi, &pointer, mended);
+        set(vmi, &pointer, mended);
     }
-    defaults::of_cluster(&mut vmi);
+    defaults::of_cluster(vmi);
     let bytes = vmi.to_string().len().max(1);
-    for refusal in refusals(vmi, MAX_CONVERTED_BYTES / bytes) {
+    for refusal in refusals(vmi.clone(), MAX_CONVERTED_BYTES / bytes) {
         add_unless_related(&mut found, refusal);
     }
     found

@@ -277,7 +277,7 @@ pub fn refused_by_check(text: &str) -> Option<String> {
             .iter()
             .any(|line| line.contains(&format!(" {}:", it.field)))
     };
-    let errors = manifest::problems(text).into_iter();
+    let errors = manifest::problems(text, None).into_iter();
     let mut errors = errors.filter(|it| it.severity == Severity::Error && !is_known(it));
     let first = errors.next()?;
     let more = if errors.next().is_some() {

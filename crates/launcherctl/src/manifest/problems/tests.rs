@@ -2,7 +2,7 @@ use super::*;
 
 fn found(text: &str) -> Vec<String> {
     let line = |it: &Problem| format!("{}: {}: {}", it.line, it.field, it.message);
-    problems(text).iter().map(line).collect()
+    problems(text, None).iter().map(line).collect()
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn templates_of_pools_and_replica_sets_are_checked_and_other_kinds_are_not() {
     );
     let field = "spec.virtualMachineTemplate.spec.template.spec.domain.cpus";
     assert_eq!(places(&pool), ["1: kind".to_owned(), format!("8: {field}")]);
-    let policy = problems("apiVersion: migrations.kubevirt.io/v1alpha1\nkind: MigrationPolicy\n");
+    let policy = problems("apiVersion: migrations.kubevirt.io/v1alpha1\nkind: MigrationPolicy\n", None);
     assert_eq!((policy[0].line, policy[0].severity), (2, Severity::Note));
     assert!(
         policy[0]
@@ -144,7 +144,7 @@ fn what_stands_beside_a_vm_and_is_not_read_is_named() {
     let vm = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n";
     let claim = format!("{vm}---\nkind: PersistentVolumeClaim\n");
     assert_eq!(places(&claim), ["7: kind"]);
-    assert_eq!(problems(&claim)[0].severity, Severity::Note);
+    assert_eq!(problems(&claim, None)[0].severity, Severity::Note);
     assert!(places(&format!("{vm}---\nkind: DataVolume\n")).is_empty());
 }
 
@@ -154,13 +154,13 @@ fn an_interface_with_a_misspelt_binding_is_no_interface_of_a_cluster() {
     let vm = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n    devices:\n      interfaces: [{name: a, masqerade: {}}]\n  networks: [{name: a, pod: {}}]\n";
     let interface = "7: spec.domain.devices.interfaces[0]";
     assert_eq!(places(vm), [&format!("{interface}.masqerade"), interface]);
-    assert!(problems(vm).iter().all(|it| it.severity == Severity::Error));
+    assert!(problems(vm, None).iter().all(|it| it.severity == Severity::Error));
 }
 
 /// The problems' lines and fields.
 fn places(text: &str) -> Vec<String> {
     let place = |it: &Problem| format!("{}: {}", it.line, it.field);
-    problems(text).iter().map(place).collect()
+    problems(text, None).iter().map(place).collect()
 }
 
 #[test]
@@ -471,9 +471,9 @@ metadata: {name: keys, namespace: other}
             "6: metadata.namespace: the VM, in kubectl's namespace, finds no Secret in the namespace \"other\""
         ]
     );
-    assert_eq!(problems(text)[0].severity, Severity::Note);
+    assert_eq!(problems(text, None)[0].severity, Severity::Note);
     let prod = text.replace("{name: a}", "{name: a, namespace: prod}");
-    assert_eq!(problems(&prod)[0].severity, Severity::Error);
+    assert_eq!(problems(&prod, None)[0].severity, Severity::Error);
     assert_eq!(
         found(&text.replace("{name: a}", "{name: a, namespace: other}")),
         [""; 0]
