@@ -120,7 +120,7 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
 #[tokio::test]
 // D-agent-2 (docs/differences.md).
 async fn what_an_agent_refuses_once_is_asked_for_again() {
-    let (mut pod, vmi, mut guest) = Pod::booted("flaky", &[]).await;
+    let (mut pod, vmi, mut guest) = Pod::booted("flaky", &["--qemu-agent-sys-interval=5s"]).await;
     replace_agent(&mut guest, "flaky").await;
     // The script knows nothing else, so that each kind is asked for alone.
     pod.handler
