@@ -121,6 +121,11 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
 // D-agent-2 (docs/differences.md).
 async fn what_an_agent_refuses_once_is_asked_for_again() {
     let (mut pod, vmi, mut guest) = Pod::booted("flaky", &["--qemu-agent-sys-interval=5s"]).await;
+    // The first questions are answered: an answer that the agent owes would end its connection.
+    guest_info_until(&mut pod, "complete", |info| {
+        info["os"]["name"].is_string() && info["fsInfo"]["disks"].is_array()
+    })
+    .await;
     replace_agent(&mut guest, "flaky").await;
     // The script knows nothing else, so that each kind is asked for alone.
     pod.handler
