@@ -129,21 +129,22 @@ impl Error {
         )
     }
 
-    /// The guest agent, or libvirt, does not have the command.
-    pub fn is_unsupported_by_agent(&self) -> bool {
+    /// The guest agent, or libvirt, does not have the command: asking again is of no use. libvirt
+    /// passes on the text of QEMU's agent for all its errors with one code, so the text tells.
+    pub fn is_missing_agent_command(&self) -> bool {
         matches!(
             self.code,
             code::OPERATION_UNSUPPORTED | code::ARGUMENT_UNSUPPORTED
-        )
+        ) || self.has_agents_text("has not been found")
     }
 
-    /// The guest agent does not have the command, or it is disabled there. libvirt passes on the
-    /// text of QEMU's agent for all its errors with one code, so the text tells.
+    /// The command is missing, or disabled, as most are while file systems are frozen.
     pub fn is_unknown_agent_command(&self) -> bool {
-        let texts = ["has not been found", "has been disabled"];
-        self.is_unsupported_by_agent()
-            || (self.code == code::AGENT_COMMAND_FAILED
-                && texts.iter().any(|text| self.message.contains(text)))
+        self.is_missing_agent_command() || self.has_agents_text("has been disabled")
+    }
+
+    fn has_agents_text(&self, text: &str) -> bool {
+        self.code == code::AGENT_COMMAND_FAILED && self.message.contains(text)
     }
 
     /// Another job holds the domain.

@@ -65,7 +65,7 @@ async fn set_time(libvirt: Arc<LibvirtDomain>) {
 /// errors, such as a busy hardware clock, may pass.
 fn is_final(error: &LauncherError) -> bool {
     match error {
-        LauncherError::Libvirt(error) => error.is_unsupported_by_agent(),
+        LauncherError::Libvirt(error) => error.is_missing_agent_command(),
         LauncherError::NoDomain => true,
         _ => false,
     }

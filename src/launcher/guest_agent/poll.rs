@@ -36,26 +36,32 @@ impl Knowledge {
     }
 
     /// Queries several kinds in one call (`virDomainGetGuestInfo`). The call fails if libvirt does
-    /// not know one of them, or the agent refuses it; each is then queried alone.
+    /// not know one of them, or the agent refuses it; each is then queried alone. Returns those that
+    /// libvirt or this agent will never know.
     // D-agent-2 (docs/differences.md).
     pub(super) fn poll_guest_info(
         &self,
         domain: &Domain,
         kinds: &[Kind],
-    ) -> Result<(), LauncherError> {
+    ) -> Result<Vec<Kind>, LauncherError> {
         match guest_info(domain, kinds) {
             Ok(params) => self.learn_params(kinds, &params),
             Err(error) if !error.is_agent_refusal() => return Err(error.into()),
             Err(_) if kinds.len() > 1 => {
+                let mut missing = Vec::new();
                 for kind in kinds {
-                    self.poll_guest_info(domain, &[*kind])?;
+                    missing.extend(self.poll_guest_info(domain, &[*kind])?);
                 }
+                return Ok(missing);
             }
             Err(error) => {
                 tracing::debug!(?kinds, reason = %error, "The guest agent refuses the query");
+                if error.is_missing_agent_command() {
+                    return Ok(kinds.to_vec());
+                }
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn learn_params(&self, kinds: &[Kind], params: &GuestInfoParams) {

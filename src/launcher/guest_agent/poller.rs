@@ -76,6 +76,7 @@ impl Poller {
                 libvirt: &self.libvirt,
                 known: &self.known,
                 schedule: Schedule::begin(&self.config, Instant::now()),
+                missing: Vec::new(),
             };
             loop {
                 tokio::select! {
@@ -95,6 +96,8 @@ struct Session<'a> {
     libvirt: &'a Arc<LibvirtDomain>,
     known: &'a Arc<Knowledge>,
     schedule: Schedule,
+    /// What this agent or libvirt will never know.
+    missing: Vec<GuestInfoKind>,
 }
 
 impl Session<'_> {
@@ -138,9 +141,11 @@ impl Session<'_> {
         if due.contains(&Poll::Users) {
             kinds.push(GuestInfoKind::Users);
         }
+        kinds.retain(|kind| !self.missing.contains(kind));
         if !kinds.is_empty() {
-            self.call(move |known, domain| known.poll_guest_info(domain, &kinds))
-                .await?;
+            let asked = self.call(move |known, domain| known.poll_guest_info(domain, &kinds));
+            let missing = asked.await?;
+            self.missing.extend(missing.unwrap_or_default());
         }
         Ok(())
     }
