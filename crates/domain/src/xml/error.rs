@@ -1,6 +1,6 @@
 //! Why a document cannot be read.
 
-use super::{MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
+use super::MAX_BYTES;
 use crate::excerpt;
 
 /// Longest text of a document in an error, in characters.
@@ -58,29 +58,14 @@ pub enum ReadError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// The document is nested deeper than [`MAX_DEPTH`].
-    #[error("line {line}: more than {MAX_DEPTH} levels of nesting")]
-    TooDeep {
+    /// The document has more levels, elements or attributes than are read.
+    #[error("line {line}: more than {most} {of}")]
+    TooMuch {
         /// Line of the document.
         line: usize,
-    },
-    /// The document has more than [`MAX_ELEMENTS`] elements.
-    #[error("line {line}: more than {MAX_ELEMENTS} elements")]
-    TooMany {
-        /// Line of the document.
-        line: usize,
-    },
-    /// An element has more than [`MAX_ATTRIBUTES`] attributes.
-    #[error("line {line}: more than {MAX_ATTRIBUTES} attributes in one element")]
-    TooManyAttributes {
-        /// Line of the document.
-        line: usize,
-    },
-    /// The elements of a [tree](super::tree) have more than [`MAX_ALL_ATTRIBUTES`] attributes.
-    #[error("line {line}: more than {MAX_ALL_ATTRIBUTES} attributes in all")]
-    TooManyAttributesInAll {
-        /// Line of the document.
-        line: usize,
+        most: usize,
+        /// What there are too many of, such as `levels of nesting`.
+        of: &'static str,
     },
 }
 

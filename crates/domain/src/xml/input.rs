@@ -106,25 +106,13 @@ impl<'a> In<'a> {
         empty: bool,
         around: Option<&Tag<'_>>,
     ) -> Result<Tag<'a>, ReadError> {
-        self.elements += 1;
-        if self.elements > MAX_ELEMENTS {
-            return Err(ReadError::TooMany {
-                line: self.line(self.position()),
-            });
-        }
+        self.count_element()?;
         if start.attributes_raw().contains("xmlns") {
             self.bind(&start)?;
         }
-        let prefix = start
-            .name()
-            .into_inner()
-            .split_once(':')
-            .map_or("", |(prefix, _)| prefix);
-        let local = if prefix.is_empty() {
-            0
-        } else {
-            prefix.len() + 1
-        };
+        let colon = start.name().into_inner().find(':').unwrap_or_default();
+        let (prefix, _) = start.name().into_inner().split_at(colon);
+        let local = if colon == 0 { 0 } else { colon + 1 };
         let bound = self
             .bindings
             .iter()
@@ -171,13 +159,33 @@ impl<'a> In<'a> {
 
     /// Refuses an attribute that is one too many in its element; `index` is counted from 0.
     pub(super) fn check_count(&self, index: usize) -> Result<(), ReadError> {
-        if index < MAX_ATTRIBUTES {
-            Ok(())
-        } else {
-            Err(ReadError::TooManyAttributes {
-                line: self.line(self.position()),
-            })
+        self.at_most(MAX_ATTRIBUTES, index + 1, "attributes in one element")
+    }
+
+    /// Only unescaped text can hold characters that the document itself cannot.
+    pub(super) fn check_unescaped(&self, text: &str) -> Result<(), ReadError> {
+        match source::first_invalid(text) {
+            Some((_, found)) => Err(self.malformed(not_xml(found))),
+            None => Ok(()),
         }
+    }
+
+    pub(super) fn count_element(&mut self) -> Result<(), ReadError> {
+        self.elements += 1;
+        self.at_most(MAX_ELEMENTS, self.elements, "elements")
+    }
+
+    pub(super) fn at_most(
+        &self,
+        most: usize,
+        count: usize,
+        of: &'static str,
+    ) -> Result<(), ReadError> {
+        if count > most {
+            let line = self.line(self.position());
+            return Err(ReadError::TooMuch { line, most, of });
+        }
+        Ok(())
     }
 
     /// Skips to the end of the element whose start tag was read last.
@@ -197,13 +205,7 @@ impl<'a> In<'a> {
 
     pub(super) fn descend(&mut self) -> Result<(), ReadError> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            Err(ReadError::TooDeep {
-                line: self.line(self.position()),
-            })
-        } else {
-            Ok(())
-        }
+        self.at_most(MAX_DEPTH, self.depth, "levels of nesting")
     }
 
     pub(super) fn ends_early(&self) -> ReadError {

@@ -8,7 +8,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::element::XmlElement;
 use super::error::{ReadError, ValueError, quoted};
 use super::input::{In, Tag};
-use super::source::{self, not_xml};
+use super::source;
 use super::value::Value;
 
 /// Reads a document with the root element `root`. Comments and declarations around it do not count.
@@ -67,10 +67,8 @@ impl<'a> In<'a> {
                 .normalized_value(XmlVersion::Implicit1_0)
                 .map_err(|e| self.malformed(e))?;
             // Only unescaped text can hold characters that the document itself cannot.
-            if let Cow::Owned(text) = &value
-                && let Some((_, c)) = source::first_invalid(text)
-            {
-                return Err(self.malformed(not_xml(c)));
+            if let Cow::Owned(text) = &value {
+                self.check_unescaped(text)?;
             }
             into.attribute(name, &value)
                 .map_err(|reason| self.value(tag, format!("/@{name}"), reason))?;

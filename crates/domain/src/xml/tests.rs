@@ -20,6 +20,10 @@ fn refused(text: &str) -> ReadError {
     DomainSpec::from_xml(text).unwrap_err()
 }
 
+fn too_much(most: usize, of: &'static str) -> ReadError {
+    ReadError::TooMuch { line: 1, most, of }
+}
+
 fn error(text: &str) -> String {
     refused(text).to_string()
 }
@@ -336,13 +340,13 @@ fn deep_documents_are_refused() {
     let (open, close) = ("<x>".repeat(100_000), "</x>".repeat(100_000));
     assert_eq!(
         refused(&format!("<domain>{open}{close}</domain>")),
-        ReadError::TooDeep { line: 1 }
+        too_much(MAX_DEPTH, "levels of nesting")
     );
     // Elements that the schema nests without end.
     let stores = "<dataStore><source>".repeat(50_000);
     assert_eq!(
         refused(&format!("<domain><devices><disk><source>{stores}")),
-        ReadError::TooDeep { line: 1 }
+        too_much(MAX_DEPTH, "levels of nesting")
     );
     // What libvirt can still read is read: its limit is the same.
     let (open, close) = ("<x>".repeat(MAX_DEPTH - 1), "</x>".repeat(MAX_DEPTH - 1));
@@ -356,7 +360,7 @@ fn large_documents_are_refused() {
     let disks = "<disk/>".repeat(MAX_ELEMENTS);
     assert_eq!(
         refused(&format!("<domain><devices>{disks}</devices></domain>")),
-        ReadError::TooMany { line: 1 }
+        too_much(MAX_ELEMENTS, "elements")
     );
 }
 
@@ -370,7 +374,7 @@ fn many_attributes_are_refused_before_their_names_are_compared() {
     ] {
         assert_eq!(
             refused(&format!("{start}{attributes}{end}")),
-            ReadError::TooManyAttributes { line: 1 }
+            too_much(MAX_ATTRIBUTES, "attributes in one element")
         );
     }
 }

@@ -1,42 +1,33 @@
 //! Reading a document into a tree.
 
+use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
-use quick_xml::{Reader, XmlVersion};
 
+use super::super::input::In;
 use super::super::source;
-use super::super::{
-    MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_ELEMENTS, ReadError, quoted,
-};
+use super::super::{MAX_ALL_ATTRIBUTES, MAX_DEPTH, ReadError, quoted};
 use super::{Element, Node};
 
 /// Reads a whole document.
 pub(super) fn document(text: &str) -> Result<Element, ReadError> {
     source::check(text)?;
+    let input = In::new(text);
     let parser = Parser {
-        reader: Reader::from_str(text),
-        source: text,
-        elements: 0,
+        input,
         attributes: 0,
     };
     parser.document()
 }
 
 struct Parser<'a> {
-    reader: Reader<&'a [u8]>,
-    source: &'a str,
-    elements: usize,
+    input: In<'a>,
     attributes: usize,
 }
 
 impl Parser<'_> {
     /// The line on which the last event ended.
     fn line(&self) -> usize {
-        let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX);
-        source::line(self.source, at)
-    }
-
-    fn malformed(&self, reason: impl std::fmt::Display) -> ReadError {
-        ReadError::malformed(self.line(), reason)
+        self.input.line(self.input.position())
     }
 
     /// Most often what a script has printed beside the document: its own words are shown, and their
@@ -56,16 +47,11 @@ impl Parser<'_> {
         // The elements that are open, outermost first.
         let mut open: Vec<Element> = Vec::new();
         loop {
-            let event = self
-                .reader
-                .read_event()
-                .map_err(|error| self.malformed(error))?;
-            let done = match event {
+            let done = match self.input.next()? {
                 Event::Start(tag) => {
                     open.last_mut().into_iter().for_each(drop_white_space);
-                    if open.len() >= MAX_DEPTH {
-                        return Err(ReadError::TooDeep { line: self.line() });
-                    }
+                    let depth = open.len() + 1;
+                    self.input.at_most(MAX_DEPTH, depth, "levels of nesting")?;
                     open.push(self.element(&tag)?);
                     continue;
                 }
@@ -76,16 +62,16 @@ impl Parser<'_> {
                 Event::End(_) => {
                     let mut done = open
                         .pop()
-                        .ok_or_else(|| self.malformed("an end tag without its start"))?;
+                        .ok_or_else(|| self.input.malformed("an end tag without its start"))?;
                     drop_white_space(&mut done);
                     done
                 }
                 Event::DocType(_) => return Err(ReadError::DocumentType { line: self.line() }),
                 Event::Eof if open.is_empty() => {
-                    return root.ok_or_else(|| self.malformed("there is no element"));
+                    return root.ok_or_else(|| self.input.malformed("there is no element"));
                 }
                 Event::Eof => {
-                    return Err(self.malformed(format_args!(
+                    return Err(self.input.malformed(format_args!(
                         "<{}> is not closed",
                         quoted(open.last().map_or("", |e| &e.name))
                     )));
@@ -99,7 +85,7 @@ impl Parser<'_> {
             match open.last_mut() {
                 Some(parent) => parent.nodes.push(Node::Element(done)),
                 None if root.is_some() => {
-                    return Err(self.malformed("there is a second root element"));
+                    return Err(self.input.malformed("there is a second root element"));
                 }
                 None => root = Some(done),
             }
@@ -107,28 +93,21 @@ impl Parser<'_> {
     }
 
     fn element(&mut self, tag: &BytesStart<'_>) -> Result<Element, ReadError> {
-        self.elements += 1;
-        if self.elements > MAX_ELEMENTS {
-            return Err(ReadError::TooMany { line: self.line() });
-        }
+        self.input.count_element()?;
         let mut element = Element {
             name: self.name(tag.name().into_inner())?,
             ..Element::default()
         };
         for attribute in tag.attributes() {
-            let attribute = attribute.map_err(|error| self.malformed(error))?;
-            if element.attributes.len() == MAX_ATTRIBUTES {
-                return Err(ReadError::TooManyAttributes { line: self.line() });
-            }
+            let attribute = attribute.map_err(|error| self.input.malformed(error))?;
+            self.input.check_count(element.attributes.len())?;
             self.attributes += 1;
-            if self.attributes > MAX_ALL_ATTRIBUTES {
-                return Err(ReadError::TooManyAttributesInAll { line: self.line() });
-            }
+            (self.input).at_most(MAX_ALL_ATTRIBUTES, self.attributes, "attributes in all")?;
             let value = attribute
                 .normalized_value(XmlVersion::Implicit1_0)
-                .map_err(|error| self.malformed(error))?
+                .map_err(|error| self.input.malformed(error))?
                 .into_owned();
-            self.check(&value)?;
+            self.input.check_unescaped(&value)?;
             element
                 .attributes
                 .push((self.name(attribute.key.into_inner())?, value));
@@ -136,19 +115,13 @@ impl Parser<'_> {
         Ok(element)
     }
 
-    /// Only unescaped text can hold characters that the document itself cannot.
-    fn check(&self, unescaped: &str) -> Result<(), ReadError> {
-        match source::first_invalid(unescaped) {
-            Some((_, found)) => Err(self.malformed(source::not_xml(found))),
-            None => Ok(()),
-        }
-    }
-
     fn name(&self, name: &str) -> Result<String, ReadError> {
         if is_name(name) {
             Ok(name.to_owned())
         } else {
-            Err(self.malformed(format_args!("{:?} is not a name", quoted(name))))
+            Err(self
+                .input
+                .malformed(format_args!("{:?} is not a name", quoted(name))))
         }
     }
 
@@ -156,14 +129,7 @@ impl Parser<'_> {
         let text = match event {
             Event::Text(text) => text.xml10_content(),
             Event::CData(text) => text.xml10_content(),
-            Event::GeneralRef(entity) => {
-                let entity = format!("&{};", entity.xml10_content());
-                let unescaped = quick_xml::escape::unescape(&entity)
-                    .map_err(|error| self.malformed(error))?
-                    .into_owned();
-                self.check(&unescaped)?;
-                unescaped.into()
-            }
+            Event::GeneralRef(entity) => self.input.reference(entity)?.to_string().into(),
             _ => return Ok(()),
         };
         match parent {
