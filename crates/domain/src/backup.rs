@@ -4,7 +4,7 @@
 //! XML](https://libvirt.org/formatcheckpoint.html)
 use super::disks::DiskType;
 use super::vocabulary::{YesNo, vocabulary};
-use super::xml::{elements, to_string};
+use super::xml::elements;
 
 vocabulary! {
 /// Who reads the disks.
@@ -76,20 +76,4 @@ CheckpointDisk {
     attr "name" "Name" name: String,
     attr "checkpoint" "Checkpoint" checkpoint: CheckpointKind,
 }
-}
-
-impl DomainBackup {
-    /// The document as XML.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        to_string("domainbackup", self)
-    }
-}
-
-impl DomainCheckpoint {
-    /// The document as XML.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        to_string("domaincheckpoint", self)
-    }
 }

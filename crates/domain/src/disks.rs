@@ -217,12 +217,6 @@ impl Disk {
     pub fn is_empty_drive(&self) -> bool {
         self.device == DiskDevice::CdRom && self.source.path().is_none()
     }
-
-    /// The disk as a document of its own, which is what libvirt's device calls take.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        super::xml::to_string("disk", self)
-    }
 }
 
 impl DiskSource {

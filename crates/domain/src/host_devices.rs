@@ -46,11 +46,3 @@ AcpiHostDev {
     attr? "nodeset" "NodeSet" node_set: String,
 }
 }
-
-impl HostDevice {
-    /// The device as a document of its own, which is what libvirt's device calls take.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        super::xml::to_string("hostdev", self)
-    }
-}

@@ -100,11 +100,3 @@ Rom {
     attr "enabled" "Enabled" enabled: YesNo,
 }
 }
-
-impl Interface {
-    /// The interface as a document of its own, which is what libvirt's device calls take.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        super::xml::to_string("interface", self)
-    }
-}

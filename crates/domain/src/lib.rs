@@ -37,13 +37,18 @@ pub use pci_address::{PciAddress, PciAddressError};
 pub use spec::DomainSpec;
 pub use vocabulary::{OnOff, YesNo};
 
-impl DomainSpec {
-    /// The document as XML.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        xml::to_string("domain", self)
-    }
+xml::documents! {
+    DomainSpec: "domain",
+    backup::DomainBackup: "domainbackup",
+    backup::DomainCheckpoint: "domaincheckpoint",
+    disks::Disk: "disk",
+    host_devices::HostDevice: "hostdev",
+    interfaces::Interface: "interface",
+    memory::MemoryDevice: "memory",
+    metadata::KubeVirtMetadata: "kubevirt",
+}
 
+impl DomainSpec {
     /// Reads a `<domain>` document; skips elements that the schema does not know.
     ///
     /// # Errors

@@ -75,11 +75,3 @@ MemoryDevice {
     child "address" "Address" address: Option<Address>,
 }
 }
-
-impl MemoryDevice {
-    /// The device as a document of its own, which is what libvirt's device calls take.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        super::xml::to_string("memory", self)
-    }
-}

@@ -74,10 +74,4 @@ GracePeriodMetadata {
 impl KubeVirtMetadata {
     /// The namespace of the element.
     pub const NAMESPACE: &str = super::xml::Namespace::KubeVirt.uri();
-
-    /// The element as a document of its own, which is what libvirt's call for metadata takes.
-    #[must_use]
-    pub fn to_xml(&self) -> String {
-        super::xml::to_string("kubevirt", self)
-    }
 }

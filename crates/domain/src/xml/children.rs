@@ -6,6 +6,20 @@ use super::input::{In, Tag};
 use super::namespace::Namespace;
 use super::write::Out;
 
+/// Names the root of elements that are documents of their own, as libvirt's calls take them.
+macro_rules! documents {
+    ($($element:ty: $root:literal,)*) => {$(
+        impl $element {
+            /// The element as a document of its own.
+            #[must_use]
+            pub fn to_xml(&self) -> String {
+                $crate::xml::to_string($root, self)
+            }
+        }
+    )*};
+}
+pub(crate) use documents;
+
 /// The document as indented XML text.
 #[must_use]
 pub fn to_string<T: XmlElement>(root: &str, document: &T) -> String {
@@ -36,7 +50,7 @@ impl<T: XmlElement> Children for T {
         out.start(name);
         // A name with a prefix has its namespace declared further up.
         if let Some(namespace) = T::NAMESPACE.filter(|_| !name.contains(':')) {
-            out.raw_attribute("xmlns", namespace.uri());
+            out.attribute("xmlns", &namespace.uri().to_owned());
         }
         self.attributes(out);
         let children = self.content(out);

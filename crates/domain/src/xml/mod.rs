@@ -27,6 +27,7 @@ pub mod tree;
 mod value;
 mod write;
 
+pub(crate) use children::documents;
 pub use children::{Children, to_string};
 pub use element::XmlElement;
 pub(crate) use error::quoted;

@@ -26,24 +26,14 @@ impl Out {
 
     /// An attribute of the element opened last.
     pub fn attribute(&mut self, name: &str, value: &impl Value) {
-        self.attribute_start(name);
+        self.text.push(' ');
+        self.text.push_str(name);
+        self.text.push_str("=\"");
         value.write(&mut self.text);
         self.text.push('"');
     }
 
     /// An attribute; `value` needs no escaping.
-    pub(super) fn raw_attribute(&mut self, name: &str, value: &str) {
-        self.attribute_start(name);
-        self.text.push_str(value);
-        self.text.push('"');
-    }
-
-    fn attribute_start(&mut self, name: &str) {
-        self.text.push(' ');
-        self.text.push_str(name);
-        self.text.push_str("=\"");
-    }
-
     /// `<name>value</name>`.
     pub fn leaf(&mut self, name: &str, value: &impl Value) {
         self.start(name);
