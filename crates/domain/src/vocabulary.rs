@@ -47,20 +47,13 @@ macro_rules! vocabulary {
 
         impl $crate::xml::Value for $name {
             fn write(&self, out: &mut String) {
-                match self {
-                    Self::Other(text) => $crate::xml::Value::write(text, out),
-                    word => out.push_str(word.as_str()),
-                }
+                $crate::xml::escape(self.as_str(), out);
             }
             fn parse(text: &str) -> Result<Self, $crate::xml::ValueError> {
                 Ok(text.into())
             }
             fn is_absent(&self) -> bool {
-                match self {
-                    Self::Unset => true,
-                    Self::Other(text) => text.is_empty(),
-                    _ => false,
-                }
+                self.as_str().is_empty()
             }
         }
 

@@ -1,7 +1,7 @@
 //! Escaped text.
 
 /// Escapes for both attributes and text; what XML 1.0 cannot hold becomes U+FFFD, as Go does.
-pub(super) fn escape(raw: &str, out: &mut String) {
+pub(crate) fn escape(raw: &str, out: &mut String) {
     let bytes = raw.as_bytes();
     let mut done = 0;
     for (at, byte) in bytes.iter().enumerate() {

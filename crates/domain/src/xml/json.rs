@@ -25,14 +25,21 @@ impl<T: Json> Serialize for Go<'_, T> {
         self.0.json(s)
     }
 }
-impl Json for String {
-    fn from_json(value: &Value) -> Option<Self> {
-        value.as_str().map(Into::into)
-    }
-    fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self)
-    }
+macro_rules! as_in_serde {
+    ($($type:ty)*) => {$(
+        impl Json for $type {
+            fn from_json(value: &Value) -> Option<Self> {
+                Self::deserialize(value).ok()
+            }
+
+            fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                self.serialize(s)
+            }
+        }
+    )*};
 }
+
+as_in_serde!(String bool u32 u64 i32 i64);
 impl<T: Json> Json for Option<T> {
     fn from_json(value: &Value) -> Option<Self> {
         T::from_json(value).map(Some)

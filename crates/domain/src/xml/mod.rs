@@ -32,6 +32,7 @@ pub use children::{Children, to_string};
 pub use element::XmlElement;
 pub(crate) use error::quoted;
 pub use error::{ReadError, ValueError};
+pub(crate) use escape::escape;
 pub use input::{In, Tag};
 pub use json::{Go, Json, XmlName};
 pub(crate) use json::{go, member, or_default};

@@ -39,12 +39,8 @@ pub fn shown<'v>(name: &str, value: &'v str) -> Cow<'v, str> {
         Some((key, _)) if is_password(option) => format!("{key}={HIDDEN}"),
         _ => option.to_owned(),
     };
-    value
-        .split(',')
-        .map(option)
-        .collect::<Vec<_>>()
-        .join(",")
-        .into()
+    let options: Vec<String> = value.split(',').map(option).collect();
+    options.join(",").into()
 }
 
 /// An argument of QEMU that makes an object of a secret, or a password in its JSON.

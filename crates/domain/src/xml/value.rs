@@ -3,12 +3,8 @@
 
 use std::fmt::Write;
 
-use serde::ser::Serializer;
-use serde::{Deserialize, Serialize};
-
 use super::error::{ValueError, quoted};
 use super::escape::escape;
-use super::json::Json;
 
 /// A value held in an attribute or in text.
 pub trait Value: Default {
@@ -56,14 +52,6 @@ macro_rules! number {
                 *self == 0
             }
         }
-        impl Json for $t {
-            fn from_json(value: &serde_json::Value) -> Option<Self> {
-                Self::deserialize(value).ok()
-            }
-            fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                self.serialize(s)
-            }
-        }
     )*};
 }
 number!(u32, u64, i32, i64);
@@ -84,21 +72,10 @@ impl Value for bool {
         !self
     }
 }
-impl Json for bool {
-    fn from_json(value: &serde_json::Value) -> Option<Self> {
-        value.as_bool()
-    }
-    fn json<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_bool(*self)
-    }
-}
-
 /// Present or not, where a zero has a meaning of its own.
 impl<T: Value> Value for Option<T> {
     fn write(&self, out: &mut String) {
-        if let Some(value) = self {
-            value.write(out);
-        }
+        self.iter().for_each(|value| value.write(out));
     }
     fn parse(text: &str) -> Result<Self, ValueError> {
         T::parse(text).map(Some)
