@@ -134,16 +134,17 @@ impl Domain {
     /// A document of this VMI's, with nothing known about its domain yet.
     #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
-        let mut document = Self {
-            kind: KIND.into(),
-            api_version: API_VERSION.into(),
-            ..Self::default()
-        };
-        document.meta = ObjectMeta {
+        let meta = ObjectMeta {
             name: name.into(),
             namespace: namespace.into(),
             uid: uid.into(),
             deletion_timestamp: None,
+        };
+        let mut document = Self {
+            kind: KIND.into(),
+            api_version: API_VERSION.into(),
+            meta,
+            ..Self::default()
         };
         document.spec.metadata.kube_virt.uid = uid.into();
         document
@@ -203,9 +204,8 @@ mod freeze {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<FreezeStatus>, D::Error> {
-        let words = [FreezeStatus::Frozen, FreezeStatus::Thawed];
-        let read = Freeze::<String>::deserialize(d)?;
-        Ok(words.into_iter().find(|word| word.as_str() == read.status))
+        let Freeze { status } = Freeze::<serde_json::Value>::deserialize(d)?;
+        Ok(FreezeStatus::deserialize(status).ok())
     }
 }
 

@@ -70,17 +70,13 @@ impl From<PciAddress> for Address {
     fn from(address: PciAddress) -> Self {
         Self {
             r#type: AddressType::Pci,
-            domain: format(format_args!("0x{:04x}", address.domain)),
-            bus: format(format_args!("0x{:02x}", address.bus)),
-            slot: format(format_args!("0x{:02x}", address.slot)),
-            function: format(format_args!("0x{:x}", address.function)),
+            domain: format!("0x{:04x}", address.domain),
+            bus: format!("0x{:02x}", address.bus),
+            slot: format!("0x{:02x}", address.slot),
+            function: format!("0x{:x}", address.function),
             ..Self::default()
         }
     }
-}
-
-fn format(text: fmt::Arguments<'_>) -> String {
-    format!("{text}")
 }
 
 impl Address {

@@ -13,6 +13,7 @@ use serde_json::Map;
 
 use crate::xml::or_default;
 
+use crate::guest_agent::params::FromValue;
 pub use crate::guest_agent::params::Value;
 
 /// A limit for the numbers of vCPUs, interfaces and disks that libvirt announces, far above what it
@@ -24,26 +25,6 @@ const VCPU_OFFLINE: i32 = 0;
 
 /// libvirt's values by name.
 pub type Parameters = HashMap<String, Value>;
-
-/// A type that a value can have. libvirt never changes the type of a name, so that any other one
-/// counts as missing.
-trait FromValue: Sized {
-    fn from_value(value: &Value) -> Option<Self>;
-}
-
-macro_rules! from_value {
-    ($($type:ty: $variant:ident),* $(,)?) => {$(
-        impl FromValue for $type {
-            fn from_value(value: &Value) -> Option<Self> {
-                match value {
-                    Value::$variant(value) => value.clone().try_into().ok(),
-                    _ => None,
-                }
-            }
-        }
-    )*};
-}
-from_value!(i32: Signed, i64: Signed, u32: Unsigned, u64: Unsigned, f64: Double, String: Text);
 
 /// The value of this name in the JSON, if its flag says that there is one.
 fn flagged<T: DeserializeOwned>(json: &Map<String, serde_json::Value>, name: &str) -> Option<T> {

@@ -58,11 +58,7 @@ pub fn filesystems(json: &str) -> Result<Vec<Filesystem>, AnswerError> {
 /// When the answer has another form, or a word that the protocol does not have.
 // D-agent-3 (docs/differences.md).
 pub fn freeze_status(json: &str) -> Result<FreezeStatus, AnswerError> {
-    let status: FreezeAnswer = value(json)?;
-    Ok(match status {
-        FreezeAnswer::Frozen => FreezeStatus::Frozen,
-        FreezeAnswer::Thawed => FreezeStatus::Thawed,
-    })
+    value(json)
 }
 
 /// A command that is on its way in the guest: `guest-exec`. Its process id, for [`exec_status`].
@@ -219,13 +215,6 @@ impl FilesystemAnswer {
 struct DiskAnswer {
     serial: Option<String>,
     bus_type: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum FreezeAnswer {
-    Frozen,
-    Thawed,
 }
 
 #[derive(Deserialize)]

@@ -84,7 +84,8 @@ pub struct FilesystemDisk {
 }
 
 /// `guest-fsfreeze-status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FreezeStatus {
     /// File systems are frozen: the guest cannot write.
     Frozen,

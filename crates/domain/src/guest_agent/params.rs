@@ -21,6 +21,24 @@ pub enum Value {
     Double(f64),
 }
 
+/// A type that a value can have. libvirt never changes the type of a name, so that any other one
+/// counts as missing.
+pub(crate) trait FromValue: Sized {
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+macro_rules! from_value {
+    ($($type:ty: $variant:ident),* $(,)?) => {$(
+        impl FromValue for $type {
+            fn from_value(value: &Value) -> Option<Self> {
+                let Value::$variant(value) = value else { return None };
+                value.clone().try_into().ok()
+            }
+        }
+    )*};
+}
+from_value!(i32: Signed, i64: Signed, u32: Unsigned, u64: Unsigned, f64: Double, String: Text);
+
 /// The parameters of one call.
 #[derive(Debug, Clone, Default)]
 pub struct GuestInfoParams(HashMap<String, Value>);
@@ -79,7 +97,7 @@ impl GuestInfoParams {
         for index in 0..self.count(&format!("{addresses}.count")).min(MAX_ADDRESSES) {
             let address = self.text(&format!("{addresses}.{index}.addr"));
             // An empty one does not hide a later one.
-            let is_v4 = self.is_text(&format!("{addresses}.{index}.type"), "ipv4");
+            let is_v4 = self.text(&format!("{addresses}.{index}.type")) == "ipv4";
             if is_v4 && !address.is_empty() && first_v4.is_none() {
                 first_v4 = Some(address.clone());
             }
@@ -96,7 +114,10 @@ impl GuestInfoParams {
             .map(|index| User {
                 name: self.text(&format!("user.{index}.name")),
                 domain: self.text(&format!("user.{index}.domain")),
-                login_time: seconds(self.unsigned(&format!("user.{index}.login-time"))),
+                login_time: seconds(
+                    self.get(&format!("user.{index}.login-time"))
+                        .unwrap_or_default(),
+                ),
             })
             .collect()
     }
@@ -113,10 +134,7 @@ impl GuestInfoParams {
         let known = self.0.contains_key("timezone.name") || self.0.contains_key("timezone.offset");
         known.then(|| Timezone {
             name: self.text("timezone.name"),
-            offset: match self.0.get("timezone.offset") {
-                Some(Value::Signed(offset)) => *offset,
-                _ => 0,
-            },
+            offset: self.get("timezone.offset").unwrap_or_default(),
         })
     }
 
@@ -124,41 +142,24 @@ impl GuestInfoParams {
     #[must_use]
     pub fn load(&self) -> Load {
         Load {
-            one: self.double("load.1m"),
-            five: self.double("load.5m"),
-            fifteen: self.double("load.15m"),
+            one: self.get("load.1m"),
+            five: self.get("load.5m"),
+            fifteen: self.get("load.15m"),
         }
+    }
+
+    fn get<T: FromValue>(&self, name: &str) -> Option<T> {
+        self.0.get(name).and_then(T::from_value)
     }
 
     fn text(&self, name: &str) -> String {
-        match self.0.get(name) {
-            Some(Value::Text(value)) => text(value.clone()),
-            _ => String::new(),
-        }
-    }
-
-    fn is_text(&self, name: &str, text: &str) -> bool {
-        matches!(self.0.get(name), Some(Value::Text(value)) if value == text)
-    }
-
-    fn unsigned(&self, name: &str) -> u64 {
-        match self.0.get(name) {
-            Some(Value::Unsigned(value)) => *value,
-            _ => 0,
-        }
-    }
-
-    fn double(&self, name: &str) -> Option<f64> {
-        match self.0.get(name) {
-            Some(Value::Double(value)) => Some(*value),
-            _ => None,
-        }
+        self.get(name).map(text).unwrap_or_default()
     }
 
     /// The length of a list. Each element has a parameter of its own, so no list is longer than all
     /// parameters.
     fn count(&self, name: &str) -> usize {
-        let count = usize::try_from(self.unsigned(name)).unwrap_or(usize::MAX);
+        let count = usize::try_from(self.get(name).unwrap_or(0_u64)).unwrap_or(usize::MAX);
         count.min(self.0.len())
     }
 }

@@ -38,7 +38,7 @@ impl GuestAgentInfo {
             guest_agent_version: self.agent.version,
             supported_commands: self.agent.commands,
             hostname: self.hostname,
-            os: self.os.into(),
+            os: self.os,
             timezone: timezone
                 .map(|zone| format!("{}, {}", zone.name, zone.offset))
                 .unwrap_or_default(),
@@ -46,10 +46,7 @@ impl GuestAgentInfo {
             fs_info: FsInfo {
                 disks: first(self.filesystems),
             },
-            fs_freeze_status: self
-                .freeze_status
-                .map(|status| status.as_str().to_owned())
-                .unwrap_or_default(),
+            fs_freeze_status: (self.freeze_status.map_or("", FreezeStatus::as_str)).to_owned(),
         }
     }
 }
@@ -70,7 +67,8 @@ pub struct GuestDocument {
     pub supported_commands: Vec<Command>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hostname: String,
-    pub os: Os,
+    #[serde(with = "Os")]
+    pub os: GuestOsInfo,
     /// Name, and seconds east of UTC: `CET, 3600`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub timezone: String,
@@ -90,8 +88,8 @@ pub struct FsInfo {
 }
 
 /// [`GuestOsInfo`] under the names of a [`GuestDocument`].
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(remote = "GuestOsInfo", default, rename_all = "camelCase")]
 pub struct Os {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -109,21 +107,6 @@ pub struct Os {
     pub machine: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
-}
-
-impl From<GuestOsInfo> for Os {
-    fn from(os: GuestOsInfo) -> Self {
-        Self {
-            name: os.name,
-            kernel_release: os.kernel_release,
-            version: os.version,
-            pretty_name: os.pretty_name,
-            version_id: os.version_id,
-            kernel_version: os.kernel_version,
-            machine: os.machine,
-            id: os.id,
-        }
-    }
 }
 
 #[cfg(test)]
