@@ -1,6 +1,6 @@
 //! `<channel>`, `<serial>` and `<console>`.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use domain::OnOff;
 use domain::character::{
     AGENT_CHANNEL, Channel, ChannelSource, ChannelTarget, Console, ConsoleTarget, Serial,
@@ -8,7 +8,7 @@ use domain::character::{
 };
 
 /// The guest agent's channel (libvirt chooses its path), and the channel for metrics of the host.
-pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn channels(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let channel = |name: &'static str, source| Channel {
         r#type: String::from("unix"),
         source,
@@ -18,9 +18,9 @@ pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
             ..ChannelTarget::default()
         }),
     };
-    let channels = &mut draft.domain.devices.channels;
+    let channels = &mut domain.devices.channels;
     channels.push(channel(AGENT_CHANNEL, None));
-    if input.vmi.spec.domain.devices.downward_metrics.is_some() {
+    if input.devices.downward_metrics.is_some() {
         let source = ChannelSource {
             mode: String::from("bind"),
             path: input.paths.downward_metrics_socket(),
@@ -32,22 +32,16 @@ pub(super) fn channels(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 
 /// Whether the guest has a serial console.
 pub(super) fn has_serial_console(input: &Input<'_>) -> bool {
-    input
-        .vmi
-        .spec
-        .domain
-        .devices
-        .autoattach_serial_console
-        .unwrap_or(true)
+    input.devices.autoattach_serial_console.unwrap_or(true)
 }
 
 /// The serial console, on a socket, and on demand with a log (`<log file>`).
-pub(super) fn console(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn console(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     if !has_serial_console(input) {
         return Ok(());
     }
     let uid = &input.vmi.metadata.uid;
-    draft.domain.devices.consoles.push(Console {
+    domain.devices.consoles.push(Console {
         r#type: String::from("pty"),
         target: Some(ConsoleTarget {
             r#type: Some(String::from("serial")),
@@ -55,7 +49,7 @@ pub(super) fn console(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
         }),
         ..Console::default()
     });
-    draft.domain.devices.serials.push(Serial {
+    domain.devices.serials.push(Serial {
         r#type: String::from("unix"),
         target: Some(SerialTarget { port: Some(0) }),
         source: Some(SerialSource {

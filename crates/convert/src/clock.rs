@@ -1,20 +1,20 @@
 //! `<clock>`: base, offset and timers.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::{self, Vmi};
 use domain::clock::{Clock, Timer};
 
 /// The clock that is asked for, and the TSC frequency that a migratable guest with an invariant
 /// TSC needs.
-pub(super) fn clock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.clock = input.vmi.spec.domain.clock.as_ref().map(wanted_clock);
+pub(super) fn clock(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    domain.clock = input.spec.clock.as_ref().map(wanted_clock);
     if let Some(frequency) = tsc_frequency(input.vmi) {
         let timer = Timer {
             name: String::from("tsc"),
             frequency: frequency.to_string(),
             ..Timer::default()
         };
-        draft.domain.clock.get_or_insert_default().timer.push(timer);
+        domain.clock.get_or_insert_default().timer.push(timer);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `<controller>`: USB, SCSI, virtio-serial, and the PCI root with its 64-bit hole turned off.
 
 use super::arch::Usb;
-use super::{ConvertError, Draft, Input, character, iothreads};
+use super::{ConvertError, DomainSpec, Input, character, iothreads};
 use domain::controllers::{Controller, ControllerDriver, ControllerType, PciHole64};
 
 /// Annotation that turns off the 64-bit PCI hole.
@@ -10,8 +10,8 @@ pub(super) const DISABLE_PCI_HOLE64: &str = "kubevirt.io/disablePCIHole64";
 const USB_RESOURCE: &str = "USB_RESOURCE_";
 
 /// The controllers that other devices need.
-pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let controllers = &mut draft.domain.devices.controllers;
+pub(super) fn apply(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    let controllers = &mut domain.devices.controllers;
     let driver = input.iommu.then(|| ControllerDriver {
         iommu: input.virtio_iommu(),
         ..ControllerDriver::default()
@@ -68,7 +68,7 @@ fn controller(kind: ControllerType, model: String) -> Controller {
 
 /// Whether anything sits on the USB bus. A CD-ROM drive or LUN there does not count.
 fn needs_usb(input: &Input<'_>) -> bool {
-    let devices = &input.vmi.spec.domain.devices;
+    let devices = &input.devices;
     match input.arch.usb {
         Usb::Always => true,
         Usb::Never => false,
@@ -113,13 +113,13 @@ fn is_variable_of(name: &str, resource: &str) -> bool {
 /// Disks can be hotplugged to SCSI, so its controller (virtio-scsi) is there without
 /// `disableHotplug`.
 fn needs_scsi(input: &Input<'_>) -> bool {
-    let devices = &input.vmi.spec.domain.devices;
+    let devices = &input.devices;
     !devices.disable_hotplug || devices.disks.iter().any(|disk| disk.bus() == "scsi")
 }
 
 /// The SCSI controller's thread and queues, if a SCSI disk asks for a thread.
 fn scsi_driver(input: &Input<'_>, driver: Option<ControllerDriver>) -> Option<ControllerDriver> {
-    let disks = &input.vmi.spec.domain.devices.disks;
+    let disks = &input.devices.disks;
     let Some(thread) = input
         .iothreads
         .and_then(|threads| iothreads::of_scsi_controller(threads, disks))

@@ -1,43 +1,37 @@
 //! `<cpu>`, `<vcpu>` and `<vcpus>`: model, features and topology, and the vCPUs that can be
 //! hotplugged.
 
-use super::{ConvertError, CpuTopology, Draft, Input};
+use super::{ConvertError, CpuTopology, DomainSpec, Input};
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};
 use domain::{self};
 
 /// Model, features and topology of the guest's CPUs.
-pub(super) fn cpu(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    topology(input, draft);
-    model(input, &mut draft.domain.cpu);
-    features(input, &mut draft.domain.cpu);
+pub(super) fn cpu(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    topology(input, domain);
+    model(input, &mut domain.cpu);
+    features(input, &mut domain.cpu);
     Ok(())
 }
 
 /// `<topology>`, and `<vcpu>` with the vCPUs that can be plugged later.
-fn topology(input: &Input<'_>, draft: &mut Draft) {
+fn topology(input: &Input<'_>, domain: &mut DomainSpec) {
     let enabled = input.cpu_topology;
-    let max_sockets = input
-        .vmi
-        .spec
-        .domain
-        .cpu
-        .as_ref()
-        .map_or(0, |cpu| cpu.max_sockets);
+    let max_sockets = input.spec.cpu.as_ref().map_or(0, |cpu| cpu.max_sockets);
     let maximum = if max_sockets != 0 && input.arch.cpu_hotplug {
         let maximum = CpuTopology {
             sockets: max_sockets,
             ..enabled
         };
-        draft.domain.vcpus = Some(hotpluggable(enabled, maximum));
+        domain.vcpus = Some(hotpluggable(enabled, maximum));
         maximum
     } else {
         enabled
     };
-    draft.domain.vcpu = Some(Vcpu {
+    domain.vcpu = Some(Vcpu {
         placement: String::from("static"),
         cpus: maximum.vcpus(),
     });
-    draft.domain.cpu.topology = Some(domain::cpu::CpuTopology {
+    domain.cpu.topology = Some(domain::cpu::CpuTopology {
         sockets: maximum.sockets,
         cores: maximum.cores,
         threads: maximum.threads,
@@ -67,13 +61,7 @@ fn is_host_model(model: &str) -> bool {
 /// `<cpu mode='…'>`; the default CPU model is `host-model`. An emulated CPU of another architecture
 /// cannot be the host's: it gets all that QEMU can emulate.
 fn model(input: &Input<'_>, cpu: &mut Cpu) {
-    let wanted = input
-        .vmi
-        .spec
-        .domain
-        .cpu
-        .as_ref()
-        .map_or("", |cpu| cpu.model.as_str());
+    let wanted = input.spec.cpu.as_ref().map_or("", |cpu| cpu.model.as_str());
     let (mode, model) = match wanted {
         "" | "host-model" | "host-passthrough" if input.ctx.allow_cross_arch_emulation => {
             ("custom", "max")
@@ -90,7 +78,7 @@ fn model(input: &Input<'_>, cpu: &mut Cpu) {
 /// no longer has (<https://gitlab.com/libvirt/libvirt/-/issues/608>), so it is turned off unless it
 /// is asked for.
 fn features(input: &Input<'_>, cpu: &mut Cpu) {
-    let Some(wanted) = &input.vmi.spec.domain.cpu else {
+    let Some(wanted) = &input.spec.cpu else {
         return;
     };
     cpu.features.reserve(wanted.features.len() + 1);

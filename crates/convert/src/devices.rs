@@ -2,7 +2,7 @@
 //! watchdog, panic notifier, USB redirection, virtiofs.
 
 use super::arch::Watchdog as WatchdogModel;
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{
@@ -17,11 +17,8 @@ const REDIRECTED_USB_DEVICES: u32 = 4;
 const VIRTIOFS_QUEUE: &str = "1024";
 
 /// TPM 2.0, emulated (vTPM). A persistent one is a CRB device.
-pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn tpm(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let wanted = input
-        .vmi
-        .spec
-        .domain
         .devices
         .tpm
         .as_ref()
@@ -32,7 +29,7 @@ pub(super) fn tpm(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
         } else {
             ("tpm-tis", YesNo::Unset)
         };
-        draft.domain.devices.tpms.push(Tpm {
+        domain.devices.tpms.push(Tpm {
             model: String::from(model),
             backend: TpmBackend {
                 r#type: String::from("emulator"),
@@ -52,10 +49,10 @@ const LOCAL_CID: u32 = 3;
 
 /// A socket to the host, with the address that virt-controller has chosen, or the fixed one of a
 /// namespace with its own addresses. QEMU's device exists without the legacy interface only.
-pub(super) fn vsock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn vsock(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let mode = input.ctx.host_files.get(VSOCK_NS_MODE);
     let is_local = mode.is_some_and(|mode| mode.trim() == "local");
-    draft.domain.devices.vsock = input.vmi.status.vsockcid.map(|chosen| Vsock {
+    domain.devices.vsock = input.vmi.status.vsockcid.map(|chosen| Vsock {
         model: String::from("virtio-non-transitional"),
         cid: Cid {
             auto: YesNo::No,
@@ -66,9 +63,9 @@ pub(super) fn vsock(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
 }
 
 /// Random numbers from the host.
-pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    if input.vmi.spec.domain.devices.rng.is_some() {
-        draft.domain.devices.rng = Some(Rng {
+pub(super) fn rng(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    if input.devices.rng.is_some() {
+        domain.devices.rng = Some(Rng {
             model: input.virtio_model.clone(),
             backend: Some(RngBackend {
                 model: String::from("random"),
@@ -86,38 +83,29 @@ pub(super) fn rng(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertErr
 /// The memory balloon, which also reports how much the guest uses (`<stats period>`,
 /// `MemBalloonStatsPeriod`). Without an element libvirt would add its default, so `none` is written
 /// too.
-pub(super) fn balloon(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn balloon(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let period = input.ctx.mem_balloon_stats_period;
-    draft.domain.devices.ballooning = Some(
-        if input
-            .vmi
-            .spec
-            .domain
-            .devices
-            .autoattach_mem_balloon
-            .unwrap_or(true)
-        {
-            MemBalloon {
-                model: input.virtio_model.clone(),
-                stats: (period != 0).then_some(BalloonStats { period }),
-                driver: input.iommu.then(|| MemBalloonDriver {
-                    iommu: input.virtio_iommu(),
-                }),
-                free_page_reporting: input.ctx.free_page_reporting.into(),
-                ..MemBalloon::default()
-            }
-        } else {
-            MemBalloon {
-                model: String::from("none"),
-                ..MemBalloon::default()
-            }
-        },
-    );
+    domain.devices.ballooning = Some(if input.devices.autoattach_mem_balloon.unwrap_or(true) {
+        MemBalloon {
+            model: input.virtio_model.clone(),
+            stats: (period != 0).then_some(BalloonStats { period }),
+            driver: input.iommu.then(|| MemBalloonDriver {
+                iommu: input.virtio_iommu(),
+            }),
+            free_page_reporting: input.ctx.free_page_reporting.into(),
+            ..MemBalloon::default()
+        }
+    } else {
+        MemBalloon {
+            model: String::from("none"),
+            ..MemBalloon::default()
+        }
+    });
     Ok(())
 }
 
-pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    if let Some(sound) = &input.vmi.spec.domain.devices.sound {
+pub(super) fn sound(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    if let Some(sound) = &input.devices.sound {
         let model = match sound.model.as_str() {
             "" | "ich9" => "ich9",
             "ac97" => "ac97",
@@ -131,15 +119,15 @@ pub(super) fn sound(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
             alias: Some(Alias::user(sound.name.clone())),
             model: String::from(model),
         };
-        draft.domain.devices.sound_cards.push(card);
+        domain.devices.sound_cards.push(card);
     }
     Ok(())
 }
 
 /// The watchdog of the architecture.
-pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn watchdog(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     const FIELD: &str = "spec.domain.devices.watchdog";
-    let Some(watchdog) = &input.vmi.spec.domain.devices.watchdog else {
+    let Some(watchdog) = &input.devices.watchdog else {
         return Ok(());
     };
     let (model, action) = match input.arch.watchdog {
@@ -165,7 +153,7 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
         );
         return Err(ConvertError::new(FIELD, reason));
     };
-    draft.domain.devices.watchdogs.push(Watchdog {
+    domain.devices.watchdogs.push(Watchdog {
         model: String::from(model),
         action: action.clone(),
         alias: Some(Alias::user(watchdog.name.clone())),
@@ -175,10 +163,12 @@ pub(super) fn watchdog(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 }
 
 /// Devices by which the guest reports that it has crashed.
-pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let devices = input.vmi.spec.domain.devices.panic_devices.iter();
-    draft
-        .domain
+pub(super) fn panic_devices(
+    input: &Input<'_>,
+    domain: &mut DomainSpec,
+) -> Result<(), ConvertError> {
+    let devices = input.devices.panic_devices.iter();
+    domain
         .devices
         .panic_devices
         .extend(devices.map(|device| PanicDevice {
@@ -188,8 +178,11 @@ pub(super) fn panic_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), 
 }
 
 /// USB devices redirected by `virtctl usbredir`: always as many as KubeVirt allows.
-pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    if input.vmi.spec.domain.devices.client_passthrough.is_some() {
+pub(super) fn usb_redirection(
+    input: &Input<'_>,
+    domain: &mut DomainSpec,
+) -> Result<(), ConvertError> {
+    if input.devices.client_passthrough.is_some() {
         let device = |index| RedirectedDevice {
             r#type: String::from("unix"),
             bus: String::from("usb"),
@@ -200,8 +193,7 @@ pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<()
                     .usb_redirection_socket(&input.vmi.metadata.uid, index),
             },
         };
-        draft
-            .domain
+        domain
             .devices
             .redirs
             .extend((0..REDIRECTED_USB_DEVICES).map(device));
@@ -210,17 +202,13 @@ pub(super) fn usb_redirection(input: &Input<'_>, draft: &mut Draft) -> Result<()
 }
 
 /// File systems shared by virtiofsd, each in its own container.
-pub(super) fn virtiofs(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn virtiofs(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let wanted = input
-        .vmi
-        .spec
-        .domain
         .devices
         .filesystems
         .iter()
         .filter(|filesystem| filesystem.virtiofs.is_some());
-    draft
-        .domain
+    domain
         .devices
         .filesystems
         .extend(wanted.map(|filesystem| FilesystemDevice {

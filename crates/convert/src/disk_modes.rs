@@ -3,8 +3,7 @@
 
 use super::context::DiskModes;
 use super::error::DiskModeError;
-use super::{ConvertError, Draft, Input};
-use domain::DomainSpec;
+use super::{ConvertError, DomainSpec, Input};
 use domain::disks::{CacheMode, Disk, DiskDevice, IoMode};
 
 impl DiskModes {
@@ -24,13 +23,13 @@ impl DiskModes {
 }
 
 /// The step of the conversion.
-pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn apply(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let Some(modes) = &input.ctx.disk_modes else {
         return Ok(());
     };
-    let disks = &input.vmi.spec.domain.devices.disks;
+    let disks = &input.devices.disks;
     let index = |name: &str| disks.iter().position(|disk| disk.name == name);
-    resolve_all(&mut draft.domain, modes, |name| {
+    resolve_all(domain, modes, |name| {
         index(name).map_or_else(|| name.to_owned(), |index| index.to_string())
     })
 }

@@ -1,6 +1,6 @@
 //! `<graphics>`, `<video>` and `<input>`.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use domain::alias::Alias;
 use domain::devices::{Input as InputDevice, InputBus, InputType};
 use domain::display::{Graphics, GraphicsListen, Video, VideoModel};
@@ -9,22 +9,16 @@ use domain::display::{Graphics, GraphicsListen, Video, VideoModel};
 const VIDEO_MEMORY: u64 = 16384;
 
 fn has_display(input: &Input<'_>) -> bool {
-    input
-        .vmi
-        .spec
-        .domain
-        .devices
-        .autoattach_graphics_device
-        .unwrap_or(true)
+    input.devices.autoattach_graphics_device.unwrap_or(true)
 }
 
 /// VNC on a socket, and the display that it shows. A guest of another architecture than the host's
 /// has none: the emulators for it may be built without video devices.
-pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn graphics(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     if !has_display(input) || input.ctx.allow_cross_arch_emulation {
         return Ok(());
     }
-    let devices = &mut draft.domain.devices;
+    let devices = &mut domain.devices;
     devices.graphics.push(Graphics {
         r#type: String::from("vnc"),
         listen: Some(GraphicsListen {
@@ -49,7 +43,7 @@ pub(super) fn graphics(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conve
 /// The display: the one that the VMI names, bochs for EFI where the cluster wants it
 /// (`BochsDisplayForEFIGuests`), or the architecture's (`video` in `arch.rs`).
 fn video_model(input: &Input<'_>) -> (String, Option<u64>) {
-    let spec = &input.vmi.spec.domain;
+    let spec = &input.spec;
     let bootloader = spec
         .firmware
         .as_ref()
@@ -66,9 +60,9 @@ fn video_model(input: &Input<'_>) -> (String, Option<u64>) {
 
 /// Tablets that the VMI asks for, and the devices without which a display is of no use on this
 /// architecture.
-pub(super) fn inputs(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let wanted = &input.vmi.spec.domain.devices.inputs;
-    let inputs = &mut draft.domain.devices.inputs;
+pub(super) fn inputs(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    let wanted = &input.devices.inputs;
+    let inputs = &mut domain.devices.inputs;
     for (index, device) in wanted.iter().enumerate() {
         let field = |member: &str| format!("spec.domain.devices.inputs[{index}].{member}");
         let (bus, model) = match device.bus.as_str() {

@@ -1,13 +1,13 @@
 //! `<features>`: ACPI, APIC, SMM, KVM, PMU, the VMware port, and Hyper-V.
 
-use super::{ConvertError, Draft, Input, hyperv};
+use super::{ConvertError, DomainSpec, Input, hyperv};
 use domain::features::{FeatureEnabled, FeatureKvm, FeaturePvSpinlock, Features};
 
 /// Without `spec.domain.features` the element is empty. A feature of the VMI is on unless `enabled`
 /// is false; ACPI is on even if the VMI does not have it.
-pub(super) fn features(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let features = draft.domain.features.insert(Features::default());
-    let Some(wanted) = &input.vmi.spec.domain.features else {
+pub(super) fn features(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    let features = domain.features.insert(Features::default());
+    let Some(wanted) = &input.spec.features else {
         return Ok(());
     };
     let enabled = |value: Option<bool>| value.unwrap_or(true).then_some(FeatureEnabled {});

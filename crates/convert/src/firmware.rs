@@ -1,6 +1,6 @@
 //! `<os>`: EFI and BIOS, direct kernel boot, ACPI tables, machine type and boot menu.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::Vmi;
 use api::vmi::firmware::{Acpi, Firmware};
 use domain::YesNo;
@@ -12,9 +12,9 @@ use domain::firmware::{
 const BOOT_MENU_TIMEOUT: u64 = 10_000;
 
 /// How the guest boots.
-pub(super) fn os(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn os(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let vmi = input.vmi;
-    let os = &mut draft.domain.os;
+    let os = &mut domain.os;
     if let Some(firmware) = &vmi.spec.domain.firmware {
         bootloader(input, firmware, os);
         kernel_boot(input, firmware, os);

@@ -1,7 +1,7 @@
 //! `<hostdev>`: devices of the node that were given to the pod, and the IOMMU descriptor for them.
 
 use super::context::HostDeviceSpec;
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use domain::YesNo;
 use domain::address::{Address, BootOrder};
 use domain::alias::Alias;
@@ -12,7 +12,7 @@ use domain::spec::Iommufd;
 pub const IOMMUFD_GROUP: &str = "iommu";
 
 /// Host devices, then GPUs, then SR-IOV functions.
-pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn host_devices(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let ctx = input.ctx;
     let all = [
         &ctx.generic_host_devices,
@@ -21,11 +21,7 @@ pub(super) fn host_devices(input: &Input<'_>, draft: &mut Draft) -> Result<(), C
     ]
     .into_iter()
     .flatten();
-    draft
-        .domain
-        .devices
-        .host_devices
-        .extend(all.map(host_device));
+    domain.devices.host_devices.extend(all.map(host_device));
     Ok(())
 }
 
@@ -58,8 +54,8 @@ pub(super) fn host_device(spec: &HostDeviceSpec) -> HostDevice {
 }
 
 /// Host devices use the IOMMU descriptor that the launcher received, if there is one.
-pub(super) fn iommufd(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
+pub(super) fn iommufd(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
         enabled: YesNo::Yes,
         fd_group: String::from(IOMMUFD_GROUP),
     });

@@ -1,13 +1,12 @@
 //! `type` of `<domain>` and `<emulator>`: what executes the guest's code.
 
-use super::{Arch, ConvertError, Draft, Input};
+use super::{Arch, ConvertError, DomainSpec, Input};
 
 /// KVM, the Microsoft hypervisor (`--hypervisor`), or QEMU's own translator where neither is there
 /// and `--allow-emulation` is given (`useEmulation` of the cluster), or where the guest's
 /// architecture is not the host's.
-pub(super) fn hypervisor(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn hypervisor(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let ctx = input.ctx;
-    let domain = &mut draft.domain;
     match (
         ctx.hypervisor_name.as_str(),
         ctx.hypervisor_device_available,

@@ -3,8 +3,9 @@
 use super::iothreads::count::{IoThreads, count};
 use super::{Arch, Context, ConvertError};
 use api::pod_paths::PodPaths;
-use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
+use api::vmi::devices::Devices;
+use api::vmi::{Vmi, spec};
 use domain::OnOff;
 
 /// The most vCPUs that libvirt describes (`VIR_DOMAIN_CPUMASK_LEN`); QEMU can have fewer. libvirt's
@@ -16,6 +17,10 @@ const MAX_VCPUS: u32 = 16_384;
 #[derive(Debug)]
 pub struct Input<'a> {
     pub vmi: &'a Vmi,
+    /// Its `spec.domain`.
+    pub spec: &'a spec::DomainSpec,
+    /// Its `spec.domain.devices`.
+    pub devices: &'a Devices,
     pub ctx: &'a Context,
     /// Rules of the guest's architecture.
     pub arch: &'static Arch,
@@ -64,6 +69,8 @@ impl<'a> Input<'a> {
         let devices = &vmi.spec.domain.devices;
         Ok(Self {
             vmi,
+            spec: &vmi.spec.domain,
+            devices,
             ctx,
             arch,
             paths: ctx.paths(),
@@ -88,9 +95,7 @@ impl<'a> Input<'a> {
     /// The VMI has dedicated CPUs.
     #[must_use]
     pub fn dedicated_cpus(&self) -> bool {
-        self.vmi
-            .spec
-            .domain
+        self.spec
             .cpu
             .as_ref()
             .is_some_and(|cpu| cpu.dedicated_cpu_placement)

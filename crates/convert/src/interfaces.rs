@@ -2,7 +2,7 @@
 //! devices, see `host_devices`. The bindings slirp and macvtap are ignored: KubeVirt removed them.
 
 use super::passt::{ISTIO_INJECT, port_forward};
-use super::{ConvertError, Draft, Input, Reason};
+use super::{ConvertError, DomainSpec, Input, Reason};
 use api::vmi::interfaces::Interface;
 use domain::address::BootOrder;
 use domain::alias::Alias;
@@ -17,7 +17,7 @@ const MAX_QUEUES: u32 = 256;
 
 /// A card for each interface that is not absent, unless it is a host device or its plugin adds its
 /// own device.
-pub(super) fn interfaces(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn interfaces(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let spec = &input.vmi.spec;
     for (index, iface) in spec.domain.devices.interfaces.iter().enumerate() {
         if iface.state == "absent" {
@@ -38,11 +38,7 @@ pub(super) fn interfaces(input: &Input<'_>, draft: &mut Draft) -> Result<(), Con
         if plugin || iface.sriov.is_some() {
             continue;
         }
-        draft
-            .domain
-            .devices
-            .interfaces
-            .push(card(input, index, iface)?);
+        domain.devices.interfaces.push(card(input, index, iface)?);
     }
     Ok(())
 }
@@ -103,7 +99,7 @@ fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, Conv
 
 /// vhost-net, with as many queues as vCPUs if `networkInterfaceMultiqueue` is on.
 fn driver(input: &Input<'_>) -> Option<InterfaceDriver> {
-    let multi_queue = input.vmi.spec.domain.devices.network_interface_multiqueue == Some(true);
+    let multi_queue = input.devices.network_interface_multiqueue == Some(true);
     let queues = if multi_queue {
         input.cpu_topology.vcpus().min(MAX_QUEUES)
     } else {

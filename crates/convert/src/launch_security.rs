@@ -1,7 +1,7 @@
 //! `<launchSecurity>`: encrypted guests of AMD (SEV, SEV-ES, SEV-SNP) and Intel (TDX). Secure
 //! Execution of IBM Z needs no element: the devices' IOMMU marks do the same.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::launch_security::{LaunchSecurity as Wanted, Sev};
 use domain::launch_security::{LaunchSecurity, Qgs};
 
@@ -16,12 +16,15 @@ const SEV_ENCRYPTED_STATE: u32 = 1 << 2;
 const SNP_DEFAULT: u32 = 1 << 16 | 1 << 17;
 
 /// The kind of encryption that is asked for; SEV before SNP before TDX.
-pub(super) fn launch_security(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let Some(wanted) = &input.vmi.spec.domain.launch_security else {
+pub(super) fn launch_security(
+    input: &Input<'_>,
+    domain: &mut DomainSpec,
+) -> Result<(), ConvertError> {
+    let Some(wanted) = &input.spec.launch_security else {
         return Ok(());
     };
     if input.arch.name == "amd64" {
-        draft.domain.launch_security = amd64(wanted, input.annotation(QGS_SOCKET));
+        domain.launch_security = amd64(wanted, input.annotation(QGS_SOCKET));
     }
     Ok(())
 }

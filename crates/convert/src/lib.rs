@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! (VMI, Context) ──► Input ──► rule 1 ──► rule 2 ──► … ──► rule n ──► Domain
-//!                    facts that         each adds its part to the Draft
+//!                    facts that         each adds its part to the domain
 //!                    several rules need
 //! ```
 //!
 //! The rules are the table [`RULES`], in the order in which they run; a later one may read what
-//! an earlier one has written to the [`Draft`].
+//! an earlier one has written.
 #![forbid(unsafe_code)]
 
 pub mod arch;
@@ -64,13 +64,6 @@ pub use pci::{HostError, OutOfBuses};
 use api::vmi::Vmi;
 use domain::DomainSpec;
 
-/// The domain under construction.
-#[derive(Debug, Default)]
-pub struct Draft {
-    /// The domain as the rules so far have made it.
-    pub domain: DomainSpec,
-}
-
 /// One rule of the conversion.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
@@ -78,14 +71,14 @@ pub struct Rule {
     pub name: &'static str,
     /// The elements that it adds to the domain, and their source, in one line.
     pub about: &'static str,
-    pub apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>,
+    pub apply: fn(&Input<'_>, &mut DomainSpec) -> Result<(), ConvertError>,
 }
 
 /// Shorthand for a line of the table.
 const fn rule(
     name: &'static str,
     about: &'static str,
-    apply: fn(&Input<'_>, &mut Draft) -> Result<(), ConvertError>,
+    apply: fn(&Input<'_>, &mut DomainSpec) -> Result<(), ConvertError>,
 ) -> Rule {
     Rule { name, about, apply }
 }
@@ -140,14 +133,14 @@ pub static RULES: &[Rule] = &[
 /// When KubeVirt's rules refuse the VMI; the error names the field.
 pub fn domain(vmi: &Vmi, ctx: &Context) -> Result<DomainSpec, ConvertError> {
     let input = Input::new(vmi, ctx)?;
-    let mut draft = Draft::default();
+    let mut domain = DomainSpec::default();
     for rule in RULES {
-        (rule.apply)(&input, &mut draft)?;
+        (rule.apply)(&input, &mut domain)?;
     }
-    Ok(draft.domain)
+    Ok(domain)
 }
 
-fn name(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    draft.domain.name = input.vmi.domain_name();
+fn name(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    domain.name = input.vmi.domain_name();
     Ok(())
 }

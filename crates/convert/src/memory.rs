@@ -1,6 +1,6 @@
 //! `<memory>`, `<maxMemory>` and `<memoryBacking>`.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::{Quantity, QuantityError, Vmi};
 use domain::cpu::{Numa, NumaCell};
 use domain::memory::{
@@ -64,12 +64,12 @@ impl GuestSize<'_> {
 }
 
 /// Memory of the guest, and how far it can grow where `maxGuest` differs from it.
-pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn memory(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let in_bytes = |value| Memory {
         value,
         unit: String::from("b"),
     };
-    let memory = input.vmi.spec.domain.memory.as_ref();
+    let memory = input.spec.memory.as_ref();
     if let Some(max_guest) = memory.and_then(|memory| memory.max_guest.as_ref()) {
         let max_guest = GuestSize {
             field: MAX_GUEST,
@@ -87,20 +87,20 @@ pub(super) fn memory(input: &Input<'_>, draft: &mut Draft) -> Result<(), Convert
             .equals(guest)
             .map_err(|error| max_guest.refusal(error))?
         {
-            draft.domain.max_memory = Some(MaxMemory {
+            domain.max_memory = Some(MaxMemory {
                 value: max_guest.bytes()?,
                 unit: String::from("b"),
                 slots: 0,
             });
         }
     }
-    draft.domain.memory = in_bytes(guest_memory(input.vmi).map_or(Ok(0), |size| size.bytes())?);
+    domain.memory = in_bytes(guest_memory(input.vmi).map_or(Ok(0), |size| size.bytes())?);
     Ok(())
 }
 
 /// `<hugepages>`, shared memory for virtiofsd and passt, and memfd, which either needs.
 // D-next-4 (docs/differences.md).
-pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn backing(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let devices = &vmi.spec.domain.devices;
     let hugepages = vmi
@@ -123,7 +123,7 @@ pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
             .annotations
             .get(MEMFD)
             .is_none_or(|value| value != "false");
-    draft.domain.memory_backing = Some(MemoryBacking {
+    domain.memory_backing = Some(MemoryBacking {
         huge_pages: hugepages.then(HugePages::default),
         access: shared.then(|| MemoryBackingAccess {
             mode: String::from("shared"),
@@ -133,10 +133,10 @@ pub(super) fn backing(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
         }),
         ..MemoryBacking::default()
     });
-    if memfd && draft.domain.cpu.numa.is_none() {
-        draft.domain.cpu.numa = Some(single_cell(
+    if memfd && domain.cpu.numa.is_none() {
+        domain.cpu.numa = Some(single_cell(
             vmi,
-            draft.domain.vcpu.as_ref().map_or(0, |vcpu| vcpu.cpus),
+            domain.vcpu.as_ref().map_or(0, |vcpu| vcpu.cpus),
         )?);
     }
     Ok(())

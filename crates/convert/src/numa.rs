@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::cpu::cpu_list;
 use super::memory::guest_memory;
 use super::pinning::is_numa_passthrough;
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::{Quantity, Vmi};
 use domain::cpu::{CpuTuneVcpuPin, MemNode, Numa, NumaCell, NumaTune, NumaTuneMemory};
 use domain::memory::{HugePage, MemoryAllocation, NoSharePages};
@@ -14,7 +14,7 @@ const PASSTHROUGH: &str = "spec.domain.cpu.numa.guestMappingPassthrough";
 
 /// Guest cells for the host cells with pinned vCPUs, in the host's order; memory in whole
 /// hugepages, spread evenly.
-pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn numa(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let Some(cpu) = vmi
         .spec
@@ -34,8 +34,7 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
     else {
         return Ok(());
     };
-    let pins = draft
-        .domain
+    let pins = domain
         .cputune
         .as_ref()
         .map_or(&[][..], |tune| &tune.vcpu_pins);
@@ -48,7 +47,7 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
 
     let page = hugepage_size(vmi)?;
     let shares = Shares::of(vmi, page, used.len())?;
-    let backing = draft.domain.memory_backing.get_or_insert_default();
+    let backing = domain.memory_backing.get_or_insert_default();
     backing.allocation = Some(MemoryAllocation {
         mode: String::from("immediate"),
     });
@@ -61,8 +60,8 @@ pub(super) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
         unit: String::from("b"),
         node_set: cell_id.to_string(),
     }));
-    draft.domain.cpu.numa = Some(guest_cells(&used, &shares));
-    draft.domain.numa_tune = Some(memory_placement(&used));
+    domain.cpu.numa = Some(guest_cells(&used, &shares));
+    domain.numa_tune = Some(memory_placement(&used));
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 
 use super::cpu::cpu_list;
 use super::cpu_pool::{CpuPool, Unfitted};
-use super::{ConvertError, CpuTopology, Draft, Input};
+use super::{ConvertError, CpuTopology, DomainSpec, Input};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use domain::cpu::{CpuEmulatorPin, CpuTune, CpuTuneIoThreadPin, CpuTuneVcpuPin};
@@ -24,10 +24,10 @@ pub(super) fn is_numa_passthrough(cpu: &Cpu) -> bool {
 }
 
 /// Pins vCPUs, IOThreads and the emulator of a VMI with dedicated CPUs.
-pub(super) fn pinning(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let cpu = input.vmi.spec.domain.cpu.as_ref();
+pub(super) fn pinning(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    let cpu = input.spec.cpu.as_ref();
     match cpu.filter(|cpu| cpu.dedicated_cpu_placement) {
-        Some(cpu) => pin(input, draft, cpu, enabled_topology(input, cpu)?),
+        Some(cpu) => pin(input, domain, cpu, enabled_topology(input, cpu)?),
         None => Ok(()),
     }
 }
@@ -36,7 +36,7 @@ pub(super) fn pinning(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
 /// in.
 pub(super) fn pin(
     input: &Input<'_>,
-    draft: &mut Draft,
+    domain: &mut DomainSpec,
     cpu: &Cpu,
     guest: CpuTopology,
 ) -> Result<(), ConvertError> {
@@ -72,16 +72,15 @@ pub(super) fn pin(
         });
     }
     if supplemental == 0 && input.iothreads.is_some() {
-        let threads = draft
-            .domain
+        let threads = domain
             .iothreads
             .as_ref()
             .map_or(0, |threads| threads.iothreads);
         tune.iothread_pins =
             shared_iothreads(threads, cpu, tune.emulator_pin.as_ref(), &input.ctx.cpu_set)?;
     }
-    draft.domain.cputune = Some(tune);
-    tune_features(vmi, cpu, draft);
+    domain.cputune = Some(tune);
+    tune_features(vmi, cpu, domain);
     Ok(())
 }
 
@@ -262,8 +261,8 @@ fn a_share_each(threads: u32, cpus: &[u32]) -> Vec<CpuTuneIoThreadPin> {
 }
 
 /// Features that depend on dedicated CPUs.
-fn tune_features(vmi: &Vmi, cpu: &Cpu, draft: &mut Draft) {
-    let features = draft.domain.features.get_or_insert_default();
+fn tune_features(vmi: &Vmi, cpu: &Cpu, domain: &mut DomainSpec) {
+    let features = domain.features.get_or_insert_default();
     if vmi.spec.architecture == "amd64" {
         features.kvm.get_or_insert_default().hint_dedicated = Some(true.into());
     }

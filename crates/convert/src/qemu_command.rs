@@ -1,6 +1,6 @@
 //! `<qemu:commandline>`: arguments for QEMU that libvirt has no element for.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use domain::spec::Arg;
 
 /// Annotation with the guest's Ignition configuration.
@@ -11,7 +11,7 @@ const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
 const VERBOSE: i64 = 5;
 
 /// Ignition data as a firmware configuration file; the firmware's log.
-pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn apply(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let mut args = Vec::new();
     // Data that is not an Ignition configuration is ignored, as in the reference.
     if input.annotation(IGNITION).contains("ignition") {
@@ -40,8 +40,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     }
     if !args.is_empty() {
         let arguments = args.into_iter().map(|value| Arg { value });
-        draft
-            .domain
+        domain
             .qemu_cmd
             .get_or_insert_default()
             .args

@@ -1,6 +1,6 @@
 //! `<sysinfo>`: facts about its machine that the guest reads from SMBIOS.
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use domain::sysinfo::{SysInfo, SysInfoEntry};
 
 fn entry(name: &'static str, value: &str) -> SysInfoEntry {
@@ -12,8 +12,8 @@ fn entry(name: &'static str, value: &str) -> SysInfoEntry {
 
 /// UUID and serial number of the VMI's firmware, the cluster's name of the product
 /// (`VirtualMachineSMBios`), and the chassis.
-pub(super) fn sysinfo(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let spec = &input.vmi.spec.domain;
+pub(super) fn sysinfo(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    let spec = &input.spec;
     let mut system = Vec::new();
     if let Some(firmware) = &spec.firmware {
         system.push(entry("uuid", &firmware.uuid));
@@ -39,7 +39,7 @@ pub(super) fn sysinfo(input: &Input<'_>, draft: &mut Draft) -> Result<(), Conver
             entry("sku", &chassis.sku),
         ]
     });
-    draft.domain.sys_info = Some(SysInfo {
+    domain.sys_info = Some(SysInfo {
         r#type: String::from("smbios"),
         system,
         chassis,

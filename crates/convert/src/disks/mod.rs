@@ -19,7 +19,7 @@ mod target;
 use names::Names;
 
 use super::iothreads::Assignment;
-use super::{ConvertError, Draft, Input, Reason};
+use super::{ConvertError, DomainSpec, Input, Reason};
 use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::status::VolumeStatus;
 use domain::disks::ErrorPolicy;
@@ -40,11 +40,11 @@ impl Wanted<'_> {
 }
 
 /// All disks, in the order of the VMI.
-pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
-    let disks = &input.vmi.spec.domain.devices.disks;
+pub(super) fn apply(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
+    let disks = &input.devices.disks;
     let mut names = Names::new(&input.vmi.status.volume_status, disks);
     let mut threads = input.iothreads.map(Assignment::new);
-    draft.domain.devices.disks.reserve(disks.len());
+    domain.devices.disks.reserve(disks.len());
     for (index, disk) in disks.iter().enumerate() {
         let wanted = Wanted { index, disk };
         let mut disk = target::target(input, wanted, &mut names)?;
@@ -57,7 +57,7 @@ pub(super) fn apply(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
             threads.assign(wanted.disk, &disk.target.bus, driver);
         }
         if volume.is_none() || is_mounted(input, &wanted.disk.name) {
-            draft.domain.devices.disks.push(disk);
+            domain.devices.disks.push(disk);
         }
     }
     Ok(())

@@ -91,7 +91,7 @@ fn driver(input: &Input<'_>, wanted: Wanted<'_>, bus: &DiskBus) -> DiskDriver {
     };
     if *bus == DiskBus::Virtio {
         driver.iommu = input.virtio_iommu();
-        if input.vmi.spec.domain.devices.block_multi_queue == Some(true) {
+        if input.devices.block_multi_queue == Some(true) {
             driver.queues = Some(input.queues());
         }
     }

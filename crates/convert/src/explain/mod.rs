@@ -20,9 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Context, ConvertError, Draft, Input, RULES};
+use super::{Context, ConvertError, DomainSpec, Input, RULES};
 use api::vmi::Vmi;
-use domain::DomainSpec;
 use domain::xml::ReadError;
 use facts::Facts;
 
@@ -170,12 +169,12 @@ impl<'a> Converted<'a> {
 /// Runs the rules one by one; for each fact, the last rule that wrote it.
 fn rules(vmi: &Vmi, ctx: &Context) -> Result<BTreeMap<String, &'static str>, ExplainError> {
     let input = Input::new(vmi, ctx)?;
-    let mut draft = Draft::default();
+    let mut domain = DomainSpec::default();
     let mut before = Facts::default();
     let mut rules = BTreeMap::new();
     for rule in RULES {
-        (rule.apply)(&input, &mut draft)?;
-        let after = Facts::of(&draft.domain)?;
+        (rule.apply)(&input, &mut domain)?;
+        let after = Facts::of(&domain)?;
         rules.extend(
             after
                 .changed_since(&before)

@@ -2,7 +2,7 @@
 
 pub(crate) mod count;
 
-use super::{ConvertError, Draft, Input};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::disks::Disk;
 use domain::disks::{DiskBus, DiskDriver, DiskIoThread, DiskIoThreads};
 use domain::spec::IoThreads as DomainIoThreads;
@@ -10,11 +10,11 @@ use domain::spec::IoThreads as DomainIoThreads;
 use count::{IoThreads, is_dedicated};
 
 /// `<iothreads>`.
-pub(super) fn total(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(super) fn total(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     if let Some(threads) = input.iothreads
         && threads.total > 0
     {
-        draft.domain.iothreads = Some(DomainIoThreads {
+        domain.iothreads = Some(DomainIoThreads {
             iothreads: threads.total,
         });
     }

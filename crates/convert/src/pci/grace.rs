@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::grace_host as sysfs;
 use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
-use crate::{ConvertError, Draft, Input, Reason};
+use crate::{ConvertError, DomainSpec, Input, Reason};
 use domain::address::Address;
 use domain::controllers::{Controller, ControllerType, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
 use domain::devices::{IommuDevice, IommuDriver};
 use domain::host_devices::{AcpiHostDev, HostDevDriver, HostDevice, HostDeviceType};
-use domain::{DomainSpec, OnOff, PciAddress, YesNo};
+use domain::{OnOff, PciAddress, YesNo};
 
 const ALIASES: &str = "graceHostDeviceAliases";
 
@@ -41,7 +41,7 @@ fn unreadable(error: HostError) -> ConvertError {
 }
 
 /// Refuses Grace GPUs where something that they need is missing.
-pub(crate) fn requirements(input: &Input<'_>, _: &mut Draft) -> Result<(), ConvertError> {
+pub(crate) fn requirements(input: &Input<'_>, _: &mut DomainSpec) -> Result<(), ConvertError> {
     if !requested(input) {
         return Ok(());
     }
@@ -102,7 +102,7 @@ struct Gpu {
 }
 
 /// Lays out NUMA cells, buses and SMMUs for the GPUs of the context.
-pub(crate) fn grace(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(crate) fn grace(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     if !requested(input) {
         return Ok(());
     }
@@ -110,7 +110,6 @@ pub(crate) fn grace(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertE
     if !sysfs::has_smmu_v3(host).map_err(unreadable)? {
         return refuse("names Grace GPUs, but the node has no SMMUv3");
     }
-    let domain = &mut draft.domain;
     let gpus = gpus(domain, &input.ctx.grace_host_device_aliases, host)?;
     if gpus.is_empty() {
         return Ok(());

@@ -6,19 +6,17 @@ use super::expander::{self, Placement};
 use super::guest_cell::{GuestCellError, GuestCells};
 use super::host::Host;
 use crate::pinning::is_numa_passthrough;
-use crate::{ConvertError, Draft, Input};
+use crate::{ConvertError, DomainSpec, Input};
+use domain::PciAddress;
 use domain::address::Address;
 use domain::host_devices::HostDeviceType;
-use domain::{DomainSpec, PciAddress};
 
 /// Places PCI host devices of a VMI with dedicated CPUs where the cluster asks for it. A VMI whose
 /// NUMA cells are the host's is refused if one of them has no place; any other is left as it is.
-pub(crate) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(crate) fn numa(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let ctx = input.ctx;
     let Some(cpu) = input
-        .vmi
         .spec
-        .domain
         .cpu
         .as_ref()
         .filter(|cpu| cpu.dedicated_cpu_placement)
@@ -29,10 +27,10 @@ pub(crate) fn numa(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertEr
     if !ctx.pci_numa_aware_topology_enabled || !input.arch.pcie_placement || grace {
         return Ok(());
     }
-    let wanted = placements(&draft.domain, Host::new(ctx), &BTreeMap::new());
+    let wanted = placements(domain, Host::new(ctx), &BTreeMap::new());
     let mut problems = wanted.problems;
     if problems.is_empty() || !is_numa_passthrough(cpu) {
-        match expander::place(&mut draft.domain.devices, &wanted.placements) {
+        match expander::place(&mut domain.devices, &wanted.placements) {
             Ok(()) => return Ok(()),
             Err(error) => problems.push(error.to_string()),
         }

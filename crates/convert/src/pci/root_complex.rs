@@ -1,7 +1,7 @@
 //! All PCI devices directly on the root complex, so that the guest sees no bridges.
 
 use super::slots::pci_addresses;
-use crate::{ConvertError, Draft, Input};
+use crate::{ConvertError, DomainSpec, Input};
 use domain::PciAddress;
 
 /// `"true"` asks for it.
@@ -14,13 +14,13 @@ const RESERVED: [u8; 4] = [0x00, 0x01, 0x1b, 0x1f];
 const SLOTS: u8 = 0x20;
 
 /// Gives each PCI device without an address the next free slot of bus 0.
-pub(crate) fn root_complex(input: &Input<'_>, draft: &mut Draft) -> Result<(), ConvertError> {
+pub(crate) fn root_complex(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     // With Grace GPUs the annotation was refused before.
     if input.annotation(ANNOTATION) != "true" || !input.arch.pcie_placement {
         return Ok(());
     }
     let mut slots = (0..SLOTS).filter(|slot| !RESERVED.contains(slot));
-    for address in pci_addresses(&mut draft.domain.devices) {
+    for address in pci_addresses(&mut domain.devices) {
         if address
             .as_ref()
             .is_some_and(|address| !address.domain.is_empty())
@@ -61,17 +61,16 @@ mod tests {
         disk
     }
 
-    fn place(draft: &mut Draft) -> Result<(), ConvertError> {
+    fn place(domain: &mut DomainSpec) -> Result<(), ConvertError> {
         let vmi: Vmi = serde_json::from_str(&format!(
             r#"{{"metadata":{{"annotations":{{"{ANNOTATION}":"true"}}}}}}"#
         ))
         .unwrap();
-        root_complex(&Input::new(&vmi, &Context::default()).unwrap(), draft)
+        root_complex(&Input::new(&vmi, &Context::default()).unwrap(), domain)
     }
 
-    fn slots(draft: &Draft) -> Vec<&str> {
-        draft
-            .domain
+    fn slots(domain: &DomainSpec) -> Vec<&str> {
+        domain
             .devices
             .disks
             .iter()
@@ -85,10 +84,10 @@ mod tests {
 
     #[test]
     fn reserved_slots_are_left_out_and_the_last_is_1e() {
-        let mut draft = Draft::default();
-        draft.domain.devices.disks = (0..28).map(|_| disk("virtio")).collect();
-        place(&mut draft).unwrap();
-        let slots = slots(&draft);
+        let mut domain = DomainSpec::default();
+        domain.devices.disks = (0..28).map(|_| disk("virtio")).collect();
+        place(&mut domain).unwrap();
+        let slots = slots(&domain);
         assert_eq!(
             (slots[0], slots[24], slots[25], slots[27]),
             ("0x02", "0x1a", "0x1c", "0x1e")
@@ -97,10 +96,10 @@ mod tests {
 
     #[test]
     fn one_device_too_many_is_refused() {
-        let mut draft = Draft::default();
-        draft.domain.devices.disks = (0..29).map(|_| disk("virtio")).collect();
+        let mut domain = DomainSpec::default();
+        domain.devices.disks = (0..29).map(|_| disk("virtio")).collect();
         assert!(
-            place(&mut draft)
+            place(&mut domain)
                 .unwrap_err()
                 .to_string()
                 .contains("free slots")
@@ -109,11 +108,11 @@ mod tests {
 
     #[test]
     fn other_buses_and_explicit_addresses_stay() {
-        let mut draft = Draft::default();
+        let mut domain = DomainSpec::default();
         let mut placed = disk("virtio");
         placed.address = "0000:02:05.0".parse::<PciAddress>().ok().map(Into::into);
-        draft.domain.devices.disks = vec![disk("sata"), placed, disk("virtio")];
-        place(&mut draft).unwrap();
-        assert_eq!(slots(&draft), ["", "0x05", "0x02"]);
+        domain.devices.disks = vec![disk("sata"), placed, disk("virtio")];
+        place(&mut domain).unwrap();
+        assert_eq!(slots(&domain), ["", "0x05", "0x02"]);
     }
 }

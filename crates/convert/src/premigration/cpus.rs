@@ -1,10 +1,9 @@
 //! Dedicated CPUs: the guest's vCPUs and helper threads on the CPUs of this pod.
 
 use super::PreMigrationError;
-use crate::{Context, CpuTopology, Draft, Input, numa, pinning};
+use crate::{Context, CpuTopology, DomainSpec, Input, numa, pinning};
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
-use domain::DomainSpec;
 use domain::cpu::Vcpu;
 use domain::vocabulary::YesNo;
 use domain::xml::tree::Element;
@@ -23,14 +22,12 @@ pub(crate) fn rewrite(
         return Ok(());
     };
     let input = Input::new(vmi, ctx)?;
-    let mut draft = Draft {
-        domain: DomainSpec::from_xml(xml)?,
-    };
+    let mut pinned = DomainSpec::from_xml(xml)?;
     let maximum = maximum(cpu, input.cpu_topology);
-    let guest = plugged_in(maximum, cpu, &draft.domain);
-    pinning::pin(&input, &mut draft, cpu, guest)?;
-    numa::numa(&input, &mut draft)?;
-    write(domain, maximum, &draft.domain)
+    let guest = plugged_in(maximum, cpu, &pinned);
+    pinning::pin(&input, &mut pinned, cpu, guest)?;
+    numa::numa(&input, &mut pinned)?;
+    write(domain, maximum, &pinned)
 }
 
 /// All vCPUs that the guest can have.
