@@ -104,13 +104,16 @@ impl<'a> Probe<'a> {
         let Some((last, parent)) = path.split_last() else {
             return Keys::new();
         };
-        let Some(taken) = take(at(&mut self.vmi, parent), last) else {
-            return Keys::new();
-        };
-        let result = self.convert();
-        if let Some(parent) = at(&mut self.vmi, parent) {
-            put_back(parent, last, taken);
+        let whole = self.vmi.clone();
+        match (at(&mut self.vmi, parent), last) {
+            (Some(Value::Object(members)), Segment::Key(key)) => drop(members.remove(key)),
+            (Some(Value::Array(items)), Segment::Index(index)) if *index < items.len() => {
+                drop(items.remove(*index));
+            }
+            _ => return Keys::new(),
         }
+        let result = self.convert();
+        self.vmi = whole;
         match result {
             Some(Ok(keys)) => keys,
             Some(Err(refusal)) => {
@@ -128,23 +131,23 @@ impl<'a> Probe<'a> {
     /// field that only repeats a default, or that cannot be missing. The first other value counts
     /// with which the VMI is not refused.
     fn changed(&mut self, path: &[Segment]) -> Keys<'a> {
-        let Some(field) = at(&mut self.vmi, path) else {
+        let Some(before) = at(&mut self.vmi, path).cloned() else {
             return Keys::new();
         };
-        for other in others(field, path) {
-            let Some(field) = at(&mut self.vmi, path) else {
-                break;
-            };
-            let before = std::mem::replace(field, other);
-            let result = self.convert();
-            if let Some(field) = at(&mut self.vmi, path) {
-                *field = before;
-            }
-            if let Some(Ok(keys)) = result {
-                return keys;
-            }
+        let others = others(&before, path).into_iter();
+        let mut changed = others.filter_map(|other| {
+            self.set(path, other);
+            self.convert()?.ok()
+        });
+        let found = changed.next().unwrap_or_default();
+        self.set(path, before);
+        found
+    }
+
+    fn set(&mut self, path: &[Segment], value: Value) {
+        if let Some(field) = at(&mut self.vmi, path) {
+            *field = value;
         }
-        Keys::new()
     }
 
     /// Facts that differ now; `None` when this is not a VMI any more.
@@ -172,53 +175,23 @@ fn segments(value: Option<&mut Value>) -> Vec<Segment> {
     }
 }
 
-fn take(parent: Option<&mut Value>, last: &Segment) -> Option<Value> {
-    match (parent?, last) {
-        (Value::Object(members), Segment::Key(key)) => members.remove(key),
-        (Value::Array(items), Segment::Index(index)) => {
-            (*index < items.len()).then(|| items.remove(*index))
-        }
-        _ => None,
-    }
-}
-
-fn put_back(parent: &mut Value, last: &Segment, value: Value) {
-    match (parent, last) {
-        (Value::Object(members), Segment::Key(key)) => {
-            members.insert(key.clone(), value);
-        }
-        (Value::Array(items), Segment::Index(index)) => {
-            items.insert((*index).min(items.len()), value)
-        }
-        _ => {}
-    }
-}
-
 /// Values of the same kind that mean something else.
 fn others(value: &Value, path: &[Segment]) -> Vec<Value> {
     match value {
         Value::Bool(on) => vec![json!(!on)],
-        Value::Number(number) => number
-            .as_i64()
-            .map(|number| other_numbers(number).map(Value::from))
-            .into_iter()
-            .flatten()
-            .collect(),
+        Value::Number(number) => {
+            let others = number.as_i64().map(other_numbers).into_iter().flatten();
+            others.map(Value::from).collect()
+        }
         Value::String(text) => other_texts(text).into_iter().map(Value::String).collect(),
         // A disk cannot be without its volume, but it can have another one.
         Value::Object(volume) if is_volume(path) => {
-            let mut other = serde_json::Map::new();
-            other.insert(
-                "name".to_owned(),
-                volume.get("name").cloned().unwrap_or_default(),
-            );
             let source = if volume.contains_key("emptyDisk") {
                 "configMap"
             } else {
                 "emptyDisk"
             };
-            other.insert(source.to_owned(), json!({}));
-            vec![Value::Object(other)]
+            vec![json!({"name": volume.get("name"), source: {}})]
         }
         _ => Vec::new(),
     }
@@ -281,27 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_was_taken_is_put_back_in_its_place() {
-        let mut value = json!({"a": [1, 2, 3]});
-        let path = [Segment::Key("a".to_owned())];
-        let taken = take(at(&mut value, &path), &Segment::Index(1));
-        assert_eq!(value, json!({"a": [1, 3]}));
-        put_back(
-            at(&mut value, &path)
-                .into_iter()
-                .next()
-                .unwrap_or(&mut Value::Null),
-            &Segment::Index(1),
-            taken.unwrap_or_default(),
-        );
-        assert_eq!(value, json!({"a": [1, 2, 3]}));
-        assert_eq!(
-            written(&[
-                Segment::Key("spec".into()),
-                Segment::Key("volumes".into()),
-                Segment::Index(2)
-            ]),
-            "spec.volumes[2]"
-        );
+    fn paths_are_written_as_in_messages() {
+        let segments = ["spec", "volumes"].map(|key| Segment::Key(key.to_owned()));
+        let path = [&segments[..], &[Segment::Index(2)]].concat();
+        assert_eq!(written(&path), "spec.volumes[2]");
     }
 }
