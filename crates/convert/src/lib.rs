@@ -47,7 +47,7 @@ pub mod plan;
 pub mod premigration;
 mod qemu_command;
 #[cfg(test)]
-mod refusals;
+mod refusal_tests;
 mod sysinfo;
 
 pub use arch::Arch;
