@@ -3,7 +3,6 @@
 
 use super::{ConvertError, CpuTopology, DomainSpec, Input};
 use domain::cpu::{Cpu, CpuFeature, Vcpu, Vcpus, VcpusVcpu};
-use domain::{self};
 
 /// Model, features and topology of the guest's CPUs.
 pub(super) fn cpu(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
@@ -108,6 +107,24 @@ pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u32>) -> String {
         list.push_str(&cpu.to_string());
     }
     list
+}
+
+/// Most numbers in a list such as `0-63,128`; a longer one is damaged.
+const MAX_LIST: usize = 50_000;
+
+/// A list of numbers and ranges, `0-3,8`.
+#[must_use]
+pub fn parse_list(text: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for item in text.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if (last as usize).saturating_sub(first as usize) + numbers.len() > MAX_LIST {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
 }
 
 #[cfg(test)]

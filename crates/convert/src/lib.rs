@@ -52,6 +52,7 @@ mod sysinfo;
 
 pub use arch::Arch;
 pub use context::Context;
+pub use cpu::parse_list;
 pub use devices::VSOCK_NS_MODE;
 pub use error::{BlockSizeError, ConvertError, DiskModeError, Reason};
 pub use host_devices::IOMMUFD_GROUP;

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{LauncherFlags, PodError};
-
-/// More CPUs than any kernel has: a longer list is a mistake.
-const MOST_CPUS: usize = 50_000;
+use convert::parse_list;
 
 /// Where the machine's own files are; tests have a machine of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,11 +74,10 @@ impl Machine {
             let path = self.path(file);
             match std::fs::read_to_string(&path) {
                 Ok(text) => {
-                    return parse_cpus(text.lines().next().unwrap_or_default()).ok_or_else(|| {
-                        PodError::InvalidFile {
-                            path,
-                            reason: format!("{text:?} is not a list of CPUs such as 0-3,8"),
-                        }
+                    let list = text.lines().next().unwrap_or_default().trim();
+                    return parse_list(list).ok_or_else(|| {
+                        let reason = format!("{text:?} is not a list of CPUs such as 0-3,8");
+                        PodError::InvalidFile { path, reason }
                     });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
@@ -96,25 +93,6 @@ impl Machine {
             .filter_map(|cpu| u32::try_from(cpu).ok())
             .collect())
     }
-}
-
-/// A list of CPUs as in cpuset(7): `0-3,8`.
-pub(super) fn parse_cpus(list: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for item in list.trim().split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if usize::try_from(last)
-            .ok()?
-            .saturating_sub(usize::try_from(first).ok()?)
-            + cpus.len()
-            > MOST_CPUS
-        {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 #[cfg(test)]
@@ -153,7 +131,7 @@ mod tests {
     #[test]
     fn nonsense_in_a_cpu_list_is_refused() {
         for list in ["", "1,", "a", "3-", "0-4000000000"] {
-            assert_eq!(parse_cpus(list), None, "{list:?}");
+            assert_eq!(parse_list(list), None, "{list:?}");
         }
         let (_dir, bad) = machine(&[("sys/fs/cgroup/cpuset.cpus.effective", "x\n")]);
         assert!(

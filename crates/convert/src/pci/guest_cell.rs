@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::host::{Host, HostError, parse_list};
+use super::host::{Host, HostError};
+use crate::cpu::parse_list;
 use domain::cpu::{NumaCell, NumaTune};
 use domain::{DomainSpec, PciAddress};
 

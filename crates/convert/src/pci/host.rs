@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::Context;
+use crate::cpu::parse_list;
 
-/// Most numbers in a list such as `0-63,128`; a longer one is damaged.
-const MAX_LIST: usize = 50_000;
 /// Most links that a path leads through, as in Linux.
 const MAX_LINKS: usize = 40;
 
@@ -180,24 +179,6 @@ fn components(path: &str) -> Vec<String> {
         .rev()
         .map(String::from)
         .collect()
-}
-
-/// A list of numbers and ranges, `0-3,8`.
-#[must_use]
-pub fn parse_list(text: &str) -> Option<Vec<u32>> {
-    let mut numbers = Vec::new();
-    for item in text.split(',') {
-        let mut bounds = item.split('-');
-        let first: u32 = bounds.next()?.parse().ok()?;
-        let last = bounds
-            .next()
-            .map_or(Some(first), |last| last.parse().ok())?;
-        if (last as usize).saturating_sub(first as usize) + numbers.len() > MAX_LIST {
-            return None;
-        }
-        numbers.extend(first..=last);
-    }
-    Some(numbers)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 use api::vmi::Vmi;
 use domain::DomainSpec;
 
-use crate::Input;
 use crate::context::Context;
 use crate::error::ConvertError;
+use crate::{Input, parse_list};
 
 /// The wanted CPUs of the running domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub fn cpus(vmi: &Vmi, context: &Context, wanted: &DomainSpec) -> Result<Cpus, C
     }
     let tune = wanted.cputune.as_ref();
     let pins = tune.map_or(&[][..], |tune| &tune.vcpu_pins);
-    let list = |text: &str| cpu_list(text);
+    let list = |text: &str| parse_list(text).unwrap_or_default();
     Ok(Cpus {
         count,
         vcpu_pins: pins
@@ -44,15 +44,6 @@ pub fn cpus(vmi: &Vmi, context: &Context, wanted: &DomainSpec) -> Result<Cpus, C
             .and_then(|tune| tune.emulator_pin.as_ref())
             .map(|pin| list(&pin.cpuset)),
     })
-}
-
-/// The CPUs of a list such as `0-3,8`, as the conversion writes it.
-fn cpu_list(text: &str) -> Vec<u32> {
-    let range = |item: &str| {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
-    };
-    text.split(',').filter_map(range).flatten().collect()
 }
 
 #[cfg(test)]

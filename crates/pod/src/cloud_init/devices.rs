@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::machine::{Machine, parse_cpus};
+use super::super::machine::Machine;
 use super::data::DeviceData;
 use api::vmi::Vmi;
+use convert::parse_list;
 use domain::DomainSpec;
 use domain::address::{Address, AddressType};
 use domain::host_devices::HostDevice;
@@ -128,7 +129,7 @@ fn affinity(
     if is_mapped {
         return Some((node, Vec::new()));
     }
-    let cpus = parse_cpus(&read(&format!("/sys/bus/node/devices/node{node}/cpulist"))?)?;
+    let cpus = parse_list(read(&format!("/sys/bus/node/devices/node{node}/cpulist"))?.trim())?;
     let pins = &domain.cputune.as_ref()?.vcpu_pins;
     let on_cpu = |cpu: &u32| {
         pins.iter()
