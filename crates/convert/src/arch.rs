@@ -1,15 +1,6 @@
 //! Everything in which amd64, arm64 and s390x differ, as data. Rules that depend on the
 //! architecture read it here, and nowhere else.
 
-/// Where an emulated keyboard or tablet comes from when the guest has a display.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DefaultInputs {
-    /// Bus of a tablet that is added when the VMI asks for none.
-    pub tablet: Option<&'static str>,
-    /// Bus of a keyboard that is always added.
-    pub keyboard: Option<&'static str>,
-}
-
 /// When the guest gets a USB host controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usb {
@@ -51,8 +42,10 @@ pub struct Arch {
     pub scsi_controller: &'static str,
     /// When there is a USB controller.
     pub usb: Usb,
-    /// Input devices of a guest with a display.
-    pub inputs: DefaultInputs,
+    /// Bus of a tablet that a guest with a display gets when the VMI asks for none.
+    pub tablet: Option<&'static str>,
+    /// Bus of a keyboard that a guest with a display always gets.
+    pub keyboard: Option<&'static str>,
     /// Display of a guest that names none.
     pub video: &'static str,
     /// Video memory of that display in KiB.
@@ -89,10 +82,8 @@ pub static AMD64: Arch = Arch {
     virtio_transitional: true,
     scsi_controller: "",
     usb: Usb::WhenUsed,
-    inputs: DefaultInputs {
-        tablet: None,
-        keyboard: None,
-    },
+    tablet: None,
+    keyboard: None,
     video: "vga",
     video_memory: Some(16384),
     bochs: true,
@@ -116,10 +107,8 @@ pub static ARM64: Arch = Arch {
     virtio_transitional: true,
     scsi_controller: "",
     usb: Usb::Always,
-    inputs: DefaultInputs {
-        tablet: Some("usb"),
-        keyboard: Some("usb"),
-    },
+    tablet: Some("usb"),
+    keyboard: Some("usb"),
     video: "virtio",
     video_memory: None,
     bochs: false,
@@ -144,10 +133,8 @@ pub static S390X: Arch = Arch {
     virtio_transitional: false,
     scsi_controller: "virtio-scsi",
     usb: Usb::Never,
-    inputs: DefaultInputs {
-        tablet: None,
-        keyboard: Some("virtio"),
-    },
+    tablet: None,
+    keyboard: Some("virtio"),
     video: "virtio",
     video_memory: None,
     bochs: false,

@@ -3,6 +3,7 @@
 
 use super::arch::Watchdog as WatchdogModel;
 use super::{ConvertError, DomainSpec, Input};
+use crate::error::refuse;
 use domain::YesNo;
 use domain::alias::Alias;
 use domain::devices::{
@@ -110,9 +111,10 @@ pub(super) fn sound(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), Co
             "" | "ich9" => "ich9",
             "ac97" => "ac97",
             other => {
-                let reason =
-                    format!("unsupported sound card model {other:?}; supported are ich9, ac97");
-                return Err(ConvertError::new("spec.domain.devices.sound.model", reason));
+                refuse!(
+                    "spec.domain.devices.sound.model",
+                    "unsupported sound card model {other:?}; supported are ich9, ac97"
+                );
             }
         };
         let card = SoundCard {
@@ -132,10 +134,7 @@ pub(super) fn watchdog(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(),
     };
     let (model, action) = match input.arch.watchdog {
         WatchdogModel::None => {
-            return Err(ConvertError::new(
-                FIELD,
-                format!("{} has no watchdog; remove it", input.arch.name),
-            ));
+            refuse!(FIELD, "{} has no watchdog; remove it", input.arch.name);
         }
         WatchdogModel::I6300Esb => (
             "i6300esb",
@@ -147,11 +146,12 @@ pub(super) fn watchdog(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(),
         ),
     };
     let Some(action) = action else {
-        let reason = format!(
+        refuse!(
+            FIELD,
             "the watchdog {:?} is of a kind that {} does not have; supported is {model}",
-            watchdog.name, input.arch.name
+            watchdog.name,
+            input.arch.name
         );
-        return Err(ConvertError::new(FIELD, reason));
     };
     domain.devices.watchdogs.push(Watchdog {
         model: String::from(model),

@@ -2,7 +2,6 @@
 //! VMI leaves out depend on whether the files and devices can be opened with `O_DIRECT`.
 
 use super::context::DiskModes;
-use super::error::DiskModeError;
 use super::{ConvertError, DomainSpec, Input};
 use domain::disks::{CacheMode, Disk, DiskDevice, IoMode};
 
@@ -50,28 +49,22 @@ fn resolve_all(
     index: impl Fn(&str) -> String,
 ) -> Result<(), ConvertError> {
     for disk in &mut domain.devices.disks {
-        resolve(disk, modes).map_err(|error| {
+        resolve_cache(disk, modes).map_err(|error| {
             let name = disk.alias.as_ref().map_or("?", |alias| &alias.name);
             let index = index(name);
             ConvertError::new(format!("spec.domain.devices.disks[{index}].cache"), error)
         })?;
+        resolve_io(disk, modes);
     }
     Ok(())
 }
 
-/// Resolves the modes of one disk.
-fn resolve(disk: &mut Disk, modes: &DiskModes) -> Result<(), DiskModeError> {
-    resolve_cache(disk, modes)?;
-    resolve_io(disk, modes);
-    Ok(())
-}
-
 /// Without a mode: `none` where `O_DIRECT` works, for the backing file too, else `writethrough`.
-fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), DiskModeError> {
+fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
     let Some(path) = disk.source.backend_path() else {
         return match disk.device {
             DiskDevice::CdRom => Ok(()),
-            _ => Err(DiskModeError::NoBackend),
+            _ => Err("cannot be determined: the disk has neither a file nor a device, and only a CD-ROM drive may be empty".to_owned()),
         };
     };
     let cache = disk
@@ -93,8 +86,15 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), DiskModeError
     let resolved = match (without, cache) {
         (None, _) => CacheMode::None,
         (Some(_), CacheMode::Unset) => CacheMode::WriteThrough,
-        (Some(""), _) => return Err(DiskModeError::NoDirectIoBelow),
-        (Some(path), _) => return Err(DiskModeError::NoDirectIo(path.to_owned())),
+        (Some(path), _) => {
+            let what = match path {
+                "" => "the device below the disk's overlay".to_owned(),
+                path => format!("{path:?}"),
+            };
+            return Err(format!(
+                "\"none\" needs direct I/O, which {what} does not support; leave the mode out or use \"writethrough\""
+            ));
+        }
     };
     disk.driver.get_or_insert_default().cache = resolved;
     Ok(())
@@ -146,7 +146,8 @@ mod tests {
     }
 
     fn resolved(mut disk: Disk) -> Option<(CacheMode, IoMode)> {
-        resolve(&mut disk, &modes()).ok()?;
+        resolve_cache(&mut disk, &modes()).ok()?;
+        resolve_io(&mut disk, &modes());
         let driver = disk.driver.unwrap();
         Some((driver.cache, driver.io))
     }

@@ -1,6 +1,7 @@
 //! `<graphics>`, `<video>` and `<input>`.
 
 use super::{ConvertError, DomainSpec, Input};
+use crate::error::refuse;
 use domain::alias::Alias;
 use domain::devices::{Input as InputDevice, InputBus, InputType};
 use domain::display::{Graphics, GraphicsListen, Video, VideoModel};
@@ -69,20 +70,18 @@ pub(super) fn inputs(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), C
             "" | "usb" => (InputBus::Usb, ""),
             "virtio" => (InputBus::Virtio, "virtio"),
             other => {
-                return Err(ConvertError::new(
+                refuse!(
                     field("bus"),
-                    format!("unsupported input bus {other:?}; supported are usb, virtio"),
-                ));
+                    "unsupported input bus {other:?}; supported are usb, virtio"
+                );
             }
         };
         if device.r#type != "tablet" {
-            return Err(ConvertError::new(
+            refuse!(
                 field("type"),
-                format!(
-                    "unsupported input type {:?}; supported is tablet",
-                    device.r#type
-                ),
-            ));
+                "unsupported input type {:?}; supported is tablet",
+                device.r#type
+            );
         }
         inputs.push(InputDevice {
             r#type: InputType::Tablet,
@@ -95,11 +94,10 @@ pub(super) fn inputs(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), C
     if has_display(input) {
         let tablet = input
             .arch
-            .inputs
             .tablet
             .filter(|_| wanted.is_empty())
             .map(|bus| (InputType::Tablet, bus));
-        let keyboard = input.arch.inputs.keyboard;
+        let keyboard = input.arch.keyboard;
         let keyboard = keyboard.map(|bus| (InputType::Keyboard, bus));
         inputs.extend(
             [tablet, keyboard]

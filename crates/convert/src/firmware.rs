@@ -1,6 +1,7 @@
 //! `<os>`: EFI and BIOS, direct kernel boot, ACPI tables, machine type and boot menu.
 
 use super::{ConvertError, DomainSpec, Input};
+use crate::error::refuse;
 use api::vmi::Vmi;
 use api::vmi::firmware::{Acpi, Firmware};
 use domain::YesNo;
@@ -146,10 +147,10 @@ fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
         ),
     ];
     if tables.iter().all(|(.., volume)| volume.is_empty()) {
-        return Err(ConvertError::new(
+        refuse!(
             "spec.domain.firmware.acpi",
-            "has no table; set slicNameRef, msdmNameRef or both",
-        ));
+            "has no table; set slicNameRef, msdmNameRef or both"
+        );
     }
     let mut table = Vec::new();
     for (kind, file, field, name) in tables.into_iter().filter(|(.., volume)| !volume.is_empty()) {
@@ -167,16 +168,13 @@ fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
                 });
             }
             Some(_) => {
-                return Err(ConvertError::new(
+                refuse!(
                     field,
-                    format!("volume {name:?} is not a Secret; ACPI tables come from Secrets only"),
-                ));
+                    "volume {name:?} is not a Secret; ACPI tables come from Secrets only"
+                );
             }
             None => {
-                return Err(ConvertError::new(
-                    field,
-                    format!("there is no volume {name:?} in spec.volumes"),
-                ));
+                refuse!(field, "there is no volume {name:?} in spec.volumes");
             }
         }
     }

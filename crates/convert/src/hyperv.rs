@@ -1,6 +1,7 @@
 //! `<hyperv>`: enlightenments for Windows guests.
 
 use super::ConvertError;
+use crate::error::refuse;
 use api::vmi::features::{self, Features};
 use domain::features::{
     FeatureHyperv, FeatureSpinlocks, FeatureState, FeatureVendorId, SynicTimer, TlbFlush,
@@ -17,10 +18,10 @@ pub(super) fn enlightenments(wanted: &Features) -> Result<Option<FeatureHyperv>,
         return Ok(None);
     };
     let Some(enabled) = passthrough.enabled else {
-        return Err(ConvertError::new(
+        refuse!(
             "spec.domain.features.hypervPassthrough.enabled",
-            "is missing; it must be true or false",
-        ));
+            "is missing; it must be true or false"
+        );
     };
     Ok(enabled.then(|| FeatureHyperv {
         mode: String::from("passthrough"),

@@ -92,13 +92,11 @@ impl<'a> Input<'a> {
             .map_or("", String::as_str)
     }
 
-    /// The VMI has dedicated CPUs.
+    /// The VMI's CPU, if it is a dedicated one.
     #[must_use]
-    pub fn dedicated_cpus(&self) -> bool {
-        self.spec
-            .cpu
-            .as_ref()
-            .is_some_and(|cpu| cpu.dedicated_cpu_placement)
+    pub fn dedicated_cpu(&self) -> Option<&'a Cpu> {
+        let cpu = self.spec.cpu.as_ref();
+        cpu.filter(|cpu| cpu.dedicated_cpu_placement)
     }
 
     /// One queue for each vCPU, for devices with several queues.
@@ -166,9 +164,7 @@ fn cpu_resource(vmi: &Vmi) -> Result<(&'static str, u32), ConvertError> {
         (None, Some(request)) => ("spec.domain.resources.requests.cpu", request),
         (None, None) => return Ok(("", 1)),
     };
-    let cpus = quantity
-        .value()
-        .map_err(|error| ConvertError::new(field, error))?;
+    let cpus = quantity.value().map_err(ConvertError::of(field))?;
     let too_many = |_| {
         ConvertError::new(
             field,

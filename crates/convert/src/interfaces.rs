@@ -2,7 +2,7 @@
 //! devices, see `host_devices`. The bindings slirp and macvtap are ignored: KubeVirt removed them.
 
 use super::passt::{ISTIO_INJECT, port_forward};
-use super::{ConvertError, DomainSpec, Input, Reason};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::interfaces::Interface;
 use domain::address::BootOrder;
 use domain::alias::Alias;
@@ -43,7 +43,7 @@ pub(super) fn interfaces(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(
     Ok(())
 }
 
-fn refusal(index: usize, field: &str, reason: impl Into<Reason>) -> ConvertError {
+fn refusal(index: usize, field: &str, reason: impl std::fmt::Display) -> ConvertError {
     ConvertError::new(
         format!("spec.domain.devices.interfaces[{index}].{field}"),
         reason,

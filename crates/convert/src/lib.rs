@@ -54,13 +54,12 @@ pub use arch::Arch;
 pub use context::Context;
 pub use cpu::parse_list;
 pub use devices::VSOCK_NS_MODE;
-pub use error::{BlockSizeError, ConvertError, DiskModeError, Reason};
+pub use error::ConvertError;
 pub use host_devices::IOMMUFD_GROUP;
 pub use hotplug_ports::{HotplugPorts, HotplugPortsError};
 pub use ignored::{IgnoredParts, ignored_parts};
 pub use input::{CpuTopology, Input};
 pub use iothreads::count::IoThreads;
-pub use pci::{HostError, OutOfBuses};
 
 use api::vmi::Vmi;
 use domain::DomainSpec;

@@ -1,14 +1,15 @@
 //! `<memory>`, `<maxMemory>` and `<memoryBacking>`.
 
 use super::{ConvertError, DomainSpec, Input};
+use crate::error::refuse;
 use api::vmi::{Quantity, QuantityError, Vmi};
 use domain::cpu::{Numa, NumaCell};
 use domain::memory::{
     HugePages, MaxMemory, Memory, MemoryBacking, MemoryBackingAccess, MemoryBackingSource,
 };
 
-const GUEST: &str = "spec.domain.memory.guest";
-const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
+pub(super) const GUEST: &str = "spec.domain.memory.guest";
+pub(super) const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 
 /// `"false"` keeps hugepages from being allocated through memfd; anything else does not.
 const MEMFD: &str = "kubevirt.io/memfd";
@@ -18,27 +19,21 @@ const MEMFD: &str = "kubevirt.io/memfd";
 #[must_use]
 pub fn guest_memory(vmi: &Vmi) -> Option<GuestSize<'_>> {
     let domain = &vmi.spec.domain;
-    let guest = domain
-        .memory
-        .as_ref()
-        .and_then(|memory| memory.guest.as_ref());
-    let sized = |field| move |quantity| GuestSize { field, quantity };
-    guest
-        .map(sized(GUEST))
-        .or_else(|| {
-            domain
-                .resources
-                .requests
-                .get("memory")
-                .map(sized("spec.domain.resources.requests.memory"))
-        })
-        .or_else(|| {
-            domain
-                .resources
-                .limits
-                .get("memory")
-                .map(sized("spec.domain.resources.limits.memory"))
-        })
+    let memory = domain.memory.as_ref();
+    let (requests, limits) = (&domain.resources.requests, &domain.resources.limits);
+    let places = [
+        (GUEST, memory.and_then(|memory| memory.guest.as_ref())),
+        (
+            "spec.domain.resources.requests.memory",
+            requests.get("memory"),
+        ),
+        ("spec.domain.resources.limits.memory", limits.get("memory")),
+    ];
+    let mut found = places.into_iter().filter_map(|(field, quantity)| {
+        let quantity = quantity?;
+        Some(GuestSize { field, quantity })
+    });
+    found.next()
 }
 
 /// A size, and the field of the VMI that has it.
@@ -76,11 +71,11 @@ pub(super) fn memory(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), C
             quantity: max_guest,
         };
         let Some(guest) = memory.and_then(|memory| memory.guest.as_ref()) else {
-            let reason = format!(
+            refuse!(
+                MAX_GUEST,
                 "is {}, but the guest's memory at the start is missing: set {GUEST}",
                 max_guest.quantity.0
             );
-            return Err(ConvertError::new(MAX_GUEST, reason));
         };
         if !max_guest
             .quantity
@@ -117,12 +112,7 @@ pub(super) fn backing(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), 
     if !hugepages && !shared {
         return Ok(());
     }
-    let memfd = shared
-        || vmi
-            .metadata
-            .annotations
-            .get(MEMFD)
-            .is_none_or(|value| value != "false");
+    let memfd = shared || input.annotation(MEMFD) != "false";
     domain.memory_backing = Some(MemoryBacking {
         huge_pages: hugepages.then(HugePages::default),
         access: shared.then(|| MemoryBackingAccess {

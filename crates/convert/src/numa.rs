@@ -1,5 +1,6 @@
 //! `<numa>` and `<numatune>`: the guest gets the host's NUMA cells that its vCPUs run on.
 
+use crate::error::refuse;
 use std::collections::BTreeMap;
 
 use super::cpu::cpu_list;
@@ -16,23 +17,12 @@ const PASSTHROUGH: &str = "spec.domain.cpu.numa.guestMappingPassthrough";
 /// hugepages, spread evenly.
 pub(super) fn numa(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let vmi = input.vmi;
-    let Some(cpu) = vmi
-        .spec
-        .domain
-        .cpu
-        .as_ref()
-        .filter(|cpu| cpu.dedicated_cpu_placement && is_numa_passthrough(cpu))
-    else {
+    let Some(cpu) = input.dedicated_cpu().filter(|cpu| is_numa_passthrough(cpu)) else {
         return Ok(());
     };
-    let Some(cells) = input
-        .ctx
-        .topology
-        .as_ref()
-        .map(|topology| &topology.numa_cells)
-        .filter(|cells| !cells.is_empty())
-    else {
-        return Ok(());
+    let cells = match &input.ctx.topology {
+        Some(topology) if !topology.numa_cells.is_empty() => &topology.numa_cells,
+        _ => return Ok(()),
     };
     let pins = domain
         .cputune
@@ -129,26 +119,19 @@ fn vcpus_by_cell(
 /// Size of a hugepage in bytes.
 fn hugepage_size(vmi: &Vmi) -> Result<u64, ConvertError> {
     const FIELD: &str = "spec.domain.memory.hugepages.pageSize";
-    let Some(hugepages) = vmi
-        .spec
-        .domain
-        .memory
-        .as_ref()
-        .and_then(|memory| memory.hugepages.as_ref())
-    else {
-        return Err(ConvertError::new(
+    let memory = vmi.spec.domain.memory.as_ref();
+    let Some(hugepages) = memory.and_then(|memory| memory.hugepages.as_ref()) else {
+        refuse!(
             PASSTHROUGH,
-            "needs hugepages: set spec.domain.memory.hugepages",
-        ));
+            "needs hugepages: set spec.domain.memory.hugepages"
+        );
     };
     match Quantity(hugepages.page_size.clone()).bytes() {
-        Ok(0) => Err(ConvertError::new(
+        Ok(0) => refuse!(
             FIELD,
-            format!(
-                "is {}; a page must not be empty, use a size such as 2Mi or 1Gi",
-                hugepages.page_size
-            ),
-        )),
+            "is {}; a page must not be empty, use a size such as 2Mi or 1Gi",
+            hugepages.page_size
+        ),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(ConvertError::new(FIELD, error)),
     }
@@ -169,18 +152,16 @@ impl Shares {
         let memory = guest.map_or(Ok(0), |size| size.bytes())?;
         let cells = cells.max(1) as u64;
         if memory / page < cells {
-            return Err(ConvertError::new(
+            refuse!(
                 field,
-                format!(
-                    "{memory} bytes give less than one page of {page} bytes to each of {cells} NUMA cells"
-                ),
-            ));
+                "{memory} bytes give less than one page of {page} bytes to each of {cells} NUMA cells"
+            );
         }
         if !memory.is_multiple_of(page) {
-            return Err(ConvertError::new(
+            refuse!(
                 field,
-                format!("{memory} bytes are not a multiple of the page size, {page} bytes"),
-            ));
+                "{memory} bytes are not a multiple of the page size, {page} bytes"
+            );
         }
         let pages = memory / page;
         Ok(Self {

@@ -6,6 +6,7 @@
 use super::cpu::cpu_list;
 use super::cpu_pool::{CpuPool, Unfitted};
 use super::{ConvertError, CpuTopology, DomainSpec, Input};
+use crate::error::refuse;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use domain::cpu::{CpuEmulatorPin, CpuTune, CpuTuneIoThreadPin, CpuTuneVcpuPin};
@@ -25,8 +26,7 @@ pub(super) fn is_numa_passthrough(cpu: &Cpu) -> bool {
 
 /// Pins vCPUs, IOThreads and the emulator of a VMI with dedicated CPUs.
 pub(super) fn pinning(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
-    let cpu = input.spec.cpu.as_ref();
-    match cpu.filter(|cpu| cpu.dedicated_cpu_placement) {
+    match input.dedicated_cpu() {
         Some(cpu) => pin(input, domain, cpu, enabled_topology(input, cpu)?),
         None => Ok(()),
     }
@@ -42,10 +42,10 @@ pub(super) fn pin(
 ) -> Result<(), ConvertError> {
     let vmi = input.vmi;
     let Some(host) = &input.ctx.topology else {
-        return Err(ConvertError::new(
+        refuse!(
             DEDICATED,
-            "is true, but the topology of the node is not known",
-        ));
+            "is true, but the topology of the node is not known"
+        );
     };
     let mut pool = CpuPool::new(
         host,
@@ -101,10 +101,10 @@ fn enabled_topology(input: &Input<'_>, cpu: &Cpu) -> Result<CpuTopology, Convert
         guest.sockets = guest.sockets.min(cpu.max_sockets);
     }
     if guest.vcpus() == 0 {
-        return Err(ConvertError::new(
+        refuse!(
             "spec.domain.cpu",
-            "asks for dedicated CPUs, but has 0 vCPUs; at least one is needed",
-        ));
+            "asks for dedicated CPUs, but has 0 vCPUs; at least one is needed"
+        );
     }
     Ok(guest)
 }
@@ -146,13 +146,11 @@ fn supplemental_iothreads(
 ) -> Result<Vec<CpuTuneIoThreadPin>, ConvertError> {
     let pin = |iothread| {
         let Some(thread) = pool.take_thread() else {
-            return Err(ConvertError::new(
+            refuse!(
                 "spec.domain.ioThreads.supplementalPoolThreadCount",
-                format!(
-                    "{count} IOThreads need a CPU each; after the vCPUs the pod has {} left",
-                    iothread - 1
-                ),
-            ));
+                "{count} IOThreads need a CPU each; after the vCPUs the pod has {} left",
+                iothread - 1
+            );
         };
         Ok(CpuTuneIoThreadPin {
             iothread,
@@ -173,14 +171,11 @@ fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<String, Conver
         .take(wanted)
         .collect();
     if threads.len() < wanted {
-        let reason = format!(
+        refuse!(
+            "spec.domain.cpu.isolateEmulatorThread",
             "the emulator needs {wanted} dedicated CPU(s); after the vCPUs the pod has {} left",
             threads.len()
         );
-        return Err(ConvertError::new(
-            "spec.domain.cpu.isolateEmulatorThread",
-            reason,
-        ));
     }
     Ok(cpu_list(threads))
 }
@@ -194,10 +189,10 @@ fn shared_iothreads(
     cpus: &[u32],
 ) -> Result<Vec<CpuTuneIoThreadPin>, ConvertError> {
     if threads == 0 {
-        return Err(ConvertError::new(
+        refuse!(
             "spec.domain.ioThreadsPolicy",
-            "asks for IOThreads, but there is no disk to run on one",
-        ));
+            "asks for IOThreads, but there is no disk to run on one"
+        );
     }
     if let Some(emulator) = emulator {
         return Ok(vec![CpuTuneIoThreadPin {

@@ -1,9 +1,8 @@
 //! `<blockio>`: the block sizes that the guest sees: given ones or the volume's.
 
-use super::super::error::BlockSizeError;
-use super::super::{ConvertError, Input};
 use super::Wanted;
 use crate::context::BlockDeviceProbe;
+use crate::{ConvertError, Input};
 use domain::disks::{BlockIo, Disk};
 
 /// Adds the block sizes, and `discardGranularity`, to a disk that has its source.
@@ -45,12 +44,14 @@ pub(super) fn apply(
 }
 
 /// The block sizes of the volume itself.
-fn detect(input: &Input<'_>, disk: &Disk) -> Result<BlockIo, BlockSizeError> {
-    let backend = disk.source.backend().ok_or(BlockSizeError::NoBackend)?;
+fn detect(input: &Input<'_>, disk: &Disk) -> Result<BlockIo, String> {
+    let backend = disk.source.backend();
+    let backend = backend
+        .ok_or("the disk is neither a device nor a file whose block sizes could be matched")?;
     let path = backend.path;
     if !backend.is_block {
         let size = input.ctx.file_block_sizes.get(path);
-        let size = *size.ok_or_else(|| BlockSizeError::NoImage(path.to_owned()))?;
+        let size = *size.ok_or_else(|| format!("the image {path:?} does not exist"))?;
         return Ok(BlockIo {
             logical_block_size: size,
             physical_block_size: size,
@@ -58,8 +59,8 @@ fn detect(input: &Input<'_>, disk: &Disk) -> Result<BlockIo, BlockSizeError> {
         });
     }
     let probe = input.ctx.block_device_probes.get(path);
-    let probe = probe.ok_or_else(|| BlockSizeError::NoDevice(path.to_owned()))?;
-    of_device(probe).ok_or_else(|| BlockSizeError::ZeroSizes(path.to_owned()))
+    let probe = probe.ok_or_else(|| format!("the device {path:?} cannot be opened"))?;
+    of_device(probe).ok_or_else(|| format!("the device {path:?} says that its block sizes are 0"))
 }
 
 /// A size that the device does not know is taken from the other. A discard granularity that is not

@@ -19,7 +19,7 @@ mod target;
 use names::Names;
 
 use super::iothreads::Assignment;
-use super::{ConvertError, DomainSpec, Input, Reason};
+use super::{ConvertError, DomainSpec, Input};
 use api::vmi::disks::Disk as VmiDisk;
 use api::vmi::status::VolumeStatus;
 use domain::disks::ErrorPolicy;
@@ -33,7 +33,7 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// A refusal of one of the disk's fields.
-    fn refuse(&self, member: &str, reason: impl Into<Reason>) -> ConvertError {
+    fn refuse(&self, member: &str, reason: impl std::fmt::Display) -> ConvertError {
         let field = format!("spec.domain.devices.disks[{}].{member}", self.index);
         ConvertError::new(field, reason)
     }

@@ -2,6 +2,7 @@
 
 use super::super::{ConvertError, Input};
 use super::Wanted;
+use crate::error::refuse;
 use api::vmi::volumes::Volume;
 use domain::disks::{
     BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, DiscardMode, Disk, DiskDriver,
@@ -105,14 +106,12 @@ fn permanent(
     } else if volume.downward_metrics.is_some() {
         downward_metrics(input, disk);
     } else {
-        return Err(ConvertError::new(
+        refuse!(
             format!("spec.volumes[{at}]"),
-            format!(
-                "the volume {name:?} cannot be a disk; allowed are containerDisk, cloudInitNoCloud, cloudInitConfigDrive, sysprep, \
+            "the volume {name:?} cannot be a disk; allowed are containerDisk, cloudInitNoCloud, cloudInitConfigDrive, sysprep, \
                  hostDisk, persistentVolumeClaim, dataVolume, ephemeral, emptyDisk, configMap, secret, downwardAPI, serviceAccount \
                  and downwardMetrics"
-            ),
-        ));
+        );
     }
     Ok(())
 }
@@ -130,12 +129,10 @@ fn hotplugged(
     } else if volume.data_volume.is_some() {
         is_block(&ctx.is_block_dv, name)
     } else {
-        return Err(ConvertError::new(
+        refuse!(
             format!("spec.volumes[{at}]"),
-            format!(
-                "the volume {name:?} cannot be hotplugged; allowed are persistentVolumeClaim and dataVolume"
-            ),
-        ));
+            "the volume {name:?} cannot be hotplugged; allowed are persistentVolumeClaim and dataVolume"
+        );
     };
     let claim = if block {
         Claim::Device {
@@ -260,13 +257,11 @@ fn container_disk(
     disk: &mut Disk,
 ) -> Result<(), ConvertError> {
     let Some(info) = input.ctx.disks_info.get(&volume.name) else {
-        return Err(ConvertError::new(
+        refuse!(
             format!("spec.volumes[{at}].containerDisk"),
-            format!(
-                "the image of volume {:?} has not been inspected; its container may not have started",
-                volume.name
-            ),
-        ));
+            "the image of volume {:?} has not been inspected; its container may not have started",
+            volume.name
+        );
     };
     overlay(
         input,

@@ -1,6 +1,7 @@
 //! How many threads for disk I/O there are.
 
 use crate::ConvertError;
+use crate::error::refuse;
 use api::vmi::disks::Disk;
 use api::vmi::{Quantity, Vmi};
 
@@ -63,28 +64,22 @@ pub(crate) fn count(vmi: &Vmi) -> Result<Option<IoThreads>, ConvertError> {
 fn pool_size(vmi: &Vmi) -> Result<u32, ConvertError> {
     const FIELD: &str = "spec.domain.ioThreads.supplementalPoolThreadCount";
     let disks = vmi.spec.domain.devices.disks.len();
-    let size = vmi
-        .spec
-        .domain
-        .io_threads
-        .as_ref()
-        .and_then(|threads| threads.supplemental_pool_thread_count);
+    let threads = vmi.spec.domain.io_threads.as_ref();
+    let size = threads.and_then(|threads| threads.supplemental_pool_thread_count);
     match size {
         Some(size @ 0..=MAX_POOL) if size as usize * disks <= MAX_POOL_ENTRIES => Ok(size),
-        Some(size @ 0..=MAX_POOL) => Err(ConvertError::new(
+        Some(size @ 0..=MAX_POOL) => refuse!(
             FIELD,
-            format!(
-                "{size} threads for each of {disks} disks are too many; at most {MAX_POOL_ENTRIES} are allowed in all"
-            ),
-        )),
-        Some(size) => Err(ConvertError::new(
+            "{size} threads for each of {disks} disks are too many; at most {MAX_POOL_ENTRIES} are allowed in all"
+        ),
+        Some(size) => refuse!(
             FIELD,
-            format!("{size} threads are too many; at most {MAX_POOL} are allowed"),
-        )),
-        None => Err(ConvertError::new(
+            "{size} threads are too many; at most {MAX_POOL} are allowed"
+        ),
+        None => refuse!(
             FIELD,
-            "must be set, the policy supplementalPool needs the number of threads in the pool",
-        )),
+            "must be set, the policy supplementalPool needs the number of threads in the pool"
+        ),
     }
 }
 
@@ -104,9 +99,9 @@ fn limit(vmi: &Vmi) -> Result<i64, ConvertError> {
         }
         Some("auto") => {
             let cpus = |quantity: &Quantity, list: &str| {
-                quantity.value().map_err(|error| {
-                    ConvertError::new(format!("spec.domain.resources.{list}.cpu"), error)
-                })
+                quantity.value().map_err(ConvertError::of(format!(
+                    "spec.domain.resources.{list}.cpu"
+                )))
             };
             let cpus = match (
                 spec.resources.requests.get("cpu"),

@@ -34,9 +34,7 @@ pub fn data_size_gigabytes(vmi: &Vmi, ephemeral_bytes: u64) -> Result<i64, Conve
 }
 
 fn bytes(field: &'static str, quantity: &Quantity) -> Result<i64, ConvertError> {
-    quantity
-        .value()
-        .map_err(|error| ConvertError::new(field, error))
+    quantity.value().map_err(ConvertError::of(field))
 }
 
 /// The smaller of the claim's capacity and its request.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::grace_host as sysfs;
 use super::host::{Host, HostError};
 use super::{expander, numa, root_complex};
-use crate::{ConvertError, DomainSpec, Input, Reason};
+use crate::{ConvertError, DomainSpec, Input};
 use domain::address::Address;
 use domain::controllers::{Controller, ControllerType, PciHole64};
 use domain::cpu::{NumaCell, NumaCellDistances, NumaCellSibling};
@@ -32,7 +32,7 @@ fn requested(input: &Input<'_>) -> bool {
     !input.ctx.grace_host_device_aliases.is_empty()
 }
 
-fn refuse<T>(reason: impl Into<Reason>) -> Result<T, ConvertError> {
+fn refuse<T>(reason: impl std::fmt::Display) -> Result<T, ConvertError> {
     Err(ConvertError::new(ALIASES, reason))
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn requirements(input: &Input<'_>, _: &mut DomainSpec) -> Result<(), 
             "must be true for Grace GPUs: the launcher needs an IOMMU descriptor",
         ),
         (
-            input.dedicated_cpus(),
+            input.dedicated_cpu().is_some(),
             "spec.domain.cpu.dedicatedCpuPlacement",
             "must be true for Grace GPUs",
         ),
@@ -390,8 +390,7 @@ fn place(
             placement.iommu = Some(smmu());
         }
     }
-    expander::place(&mut domain.devices, &placements)
-        .map_err(|error| ConvertError::new(ALIASES, error))
+    expander::place(&mut domain.devices, &placements).map_err(ConvertError::of(ALIASES))
 }
 
 /// The root of the PCI buses, made if there is none.

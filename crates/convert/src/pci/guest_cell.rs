@@ -2,29 +2,12 @@
 //! node, else the one with a vCPU that runs there.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
-use super::host::{Host, HostError};
+use super::host::Host;
 use crate::cpu::parse_list;
 use domain::cpu::{NumaCell, NumaTune};
 use domain::{DomainSpec, PciAddress};
-
-/// Why a host device belongs to no guest NUMA cell.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GuestCellError {
-    /// The domain has no NUMA topology.
-    #[error("the guest has no NUMA cells")]
-    NoCells,
-    /// sysfs lacks something about the device or its node, or it cannot be understood.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The device's `numa_node` is -1.
-    #[error("the node does not say on which of its NUMA nodes it is")]
-    NoHostNode,
-    /// Nothing of the guest is on the device's host node.
-    #[error("no guest NUMA cell has memory or vCPUs on host NUMA node {0}")]
-    NoCellOnNode(u32),
-}
 
 /// The ways from a host node to a guest cell.
 #[derive(Debug)]
@@ -86,16 +69,20 @@ impl GuestCells {
     ///
     /// # Errors
     /// When nothing of the guest is on the device's host node, or that node is not known.
-    pub fn of_device(&self, host: Host<'_>, device: PciAddress) -> Result<u32, GuestCellError> {
+    pub fn of_device(&self, host: Host<'_>, device: PciAddress) -> Result<u32, Box<dyn Error>> {
         let node = host.number(&format!("/sys/bus/pci/devices/{device}/numa_node"))?;
-        let node = u32::try_from(node).map_err(|_| GuestCellError::NoHostNode)?;
+        let node = u32::try_from(node)
+            .map_err(|_| "the node does not say on which of its NUMA nodes it is")?;
         if let Some(&cell) = self.by_memory.get(&node) {
             return Ok(cell);
         }
         let cpus = host.list(&format!("/sys/bus/node/devices/node{node}/cpulist"))?;
-        cpus.iter()
-            .find_map(|cpu| self.cells.get(self.vcpus.get(cpu)?).copied())
-            .ok_or(GuestCellError::NoCellOnNode(node))
+        let cell = cpus
+            .iter()
+            .find_map(|cpu| self.cells.get(self.vcpus.get(cpu)?).copied());
+        cell.ok_or_else(|| {
+            format!("no guest NUMA cell has memory or vCPUs on host NUMA node {node}").into()
+        })
     }
 }
 
@@ -142,7 +129,7 @@ mod tests {
     const PINNED: &str = "<vcpupin vcpu='0' cpuset='4'/><vcpupin vcpu='1' cpuset='8'/>";
     const CELLS: &str = "<cell id='0' cpus='0'/><cell id='1' cpus='1'/>";
 
-    fn cell(mem_nodes: &str, node: &str) -> Result<u32, GuestCellError> {
+    fn cell(mem_nodes: &str, node: &str) -> Result<u32, String> {
         let domain = DomainSpec::from_xml(&format!(
             "<domain><cputune>{PINNED}</cputune><numatune>{mem_nodes}</numatune><cpu><numa>{CELLS}</numa></cpu></domain>"
         ));
@@ -158,6 +145,7 @@ mod tests {
         GuestCells::of(&domain.unwrap())
             .unwrap()
             .of_device(Host::new(&ctx), "0000:81:00.0".parse().unwrap())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -179,11 +167,9 @@ mod tests {
 
     #[test]
     fn a_device_without_a_node_has_no_cell() {
-        assert_eq!(cell("", "-1"), Err(GuestCellError::NoHostNode));
-        let missing = "/sys/bus/node/devices/node0/cpulist".to_owned();
-        assert_eq!(
-            cell("", "0"),
-            Err(GuestCellError::Host(HostError::Missing(missing)))
-        );
+        let unknown = "the node does not say on which of its NUMA nodes it is";
+        assert_eq!(cell("", "-1"), Err(unknown.to_owned()));
+        let missing = "/sys/bus/node/devices/node0/cpulist does not exist on the node";
+        assert_eq!(cell("", "0"), Err(missing.to_owned()));
     }
 }

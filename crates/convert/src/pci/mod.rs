@@ -19,9 +19,7 @@ mod numa;
 mod root_complex;
 mod slots;
 
-pub use expander::OutOfBuses;
 pub(super) use grace::{grace, requirements as grace_requirements};
-pub use host::HostError;
 pub(super) use numa::numa;
 pub(super) use root_complex::{ANNOTATION as ROOT_COMPLEX_ANNOTATION, root_complex};
 pub(super) use slots::pci_addresses;

@@ -1,9 +1,10 @@
 //! Host devices next to the guest NUMA cell that stands for their host node.
 
+use crate::error::refuse;
 use std::collections::BTreeMap;
 
 use super::expander::{self, Placement};
-use super::guest_cell::{GuestCellError, GuestCells};
+use super::guest_cell::GuestCells;
 use super::host::Host;
 use crate::pinning::is_numa_passthrough;
 use crate::{ConvertError, DomainSpec, Input};
@@ -15,12 +16,7 @@ use domain::host_devices::HostDeviceType;
 /// NUMA cells are the host's is refused if one of them has no place; any other is left as it is.
 pub(crate) fn numa(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let ctx = input.ctx;
-    let Some(cpu) = input
-        .spec
-        .cpu
-        .as_ref()
-        .filter(|cpu| cpu.dedicated_cpu_placement)
-    else {
+    let Some(cpu) = input.dedicated_cpu() else {
         return Ok(());
     };
     let grace = !ctx.grace_host_device_aliases.is_empty();
@@ -36,14 +32,11 @@ pub(crate) fn numa(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), Con
         }
     }
     if is_numa_passthrough(cpu) {
-        let reason = format!(
+        refuse!(
+            "spec.domain.cpu.numa.guestMappingPassthrough",
             "host devices cannot be placed next to their NUMA cells: {}",
             problems.join("; ")
         );
-        return Err(ConvertError::new(
-            "spec.domain.cpu.numa.guestMappingPassthrough",
-            reason,
-        ));
     }
     Ok(())
 }
@@ -80,7 +73,7 @@ pub fn placements(
     for (address, device) in devices {
         let found = known.get(&address).copied().map_or_else(
             || {
-                let cells = cells.as_ref().ok_or(GuestCellError::NoCells)?;
+                let cells = cells.as_ref().ok_or("the guest has no NUMA cells")?;
                 cells.of_device(host, address)
             },
             Ok,

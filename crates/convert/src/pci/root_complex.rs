@@ -1,6 +1,7 @@
 //! All PCI devices directly on the root complex, so that the guest sees no bridges.
 
 use super::slots::pci_addresses;
+use crate::error::refuse;
 use crate::{ConvertError, DomainSpec, Input};
 use domain::PciAddress;
 
@@ -29,12 +30,10 @@ pub(crate) fn root_complex(input: &Input<'_>, domain: &mut DomainSpec) -> Result
         }
         let Some(slot) = slots.next() else {
             let free = usize::from(SLOTS) - RESERVED.len();
-            return Err(ConvertError::new(
+            refuse!(
                 format!("metadata.annotations[{ANNOTATION}]"),
-                format!(
-                    "is \"true\", but the VMI has more PCI devices than the root complex has free slots, {free}"
-                ),
-            ));
+                "is \"true\", but the VMI has more PCI devices than the root complex has free slots, {free}"
+            );
         };
         let placed = PciAddress {
             domain: 0,

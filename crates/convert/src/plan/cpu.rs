@@ -1,6 +1,7 @@
 //! CPU hotplug: how many vCPUs a running domain gets (`virDomainSetVcpusFlags`), and the pins of
 //! its dedicated CPUs.
 
+use crate::error::refuse;
 use api::vmi::Vmi;
 use domain::DomainSpec;
 
@@ -26,10 +27,7 @@ pub struct Cpus {
 pub fn cpus(vmi: &Vmi, context: &Context, wanted: &DomainSpec) -> Result<Cpus, ConvertError> {
     let count = Input::new(vmi, context)?.cpu_topology.vcpus();
     if count == 0 {
-        return Err(ConvertError::new(
-            "spec.domain.cpu",
-            "has 0 vCPUs; at least one is needed",
-        ));
+        refuse!("spec.domain.cpu", "has 0 vCPUs; at least one is needed");
     }
     let tune = wanted.cputune.as_ref();
     let pins = tune.map_or(&[][..], |tune| &tune.vcpu_pins);

@@ -3,14 +3,14 @@
 //!
 //! libvirt: [memory devices](https://libvirt.org/formatdomain.html#memory-devices)
 
+use crate::error::refuse;
 use api::vmi::{Quantity, Vmi};
 use domain::DomainSpec;
 use domain::memory::{Memory, MemoryDevice, MemoryTarget};
 
 use crate::ConvertError;
+use crate::memory::{GUEST, MAX_GUEST};
 
-const GUEST: &str = "spec.domain.memory.guest";
-const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 const GUEST_AT_BOOT: &str = "status.memory.guestAtBoot";
 
 /// The unit of plugging (`<block>`): QEMU's advice, the size of a transparent huge page.
@@ -69,17 +69,16 @@ impl Wanted {
             status.and_then(|status| status.guest_at_boot.as_ref()),
         )?;
         let huge_pages = memory.and_then(|memory| memory.hugepages.as_ref());
-        let below = |field, what: &str| {
-            ConvertError::new(field, format!("is less than the {at_boot} bytes of {what}"))
+        let above_boot = |field, size: u64| {
+            let reason = format!(
+                "is less than the {at_boot} bytes of status.memory.guestAtBoot, below which a running guest cannot go"
+            );
+            size.checked_sub(at_boot)
+                .ok_or_else(|| ConvertError::new(field, reason))
         };
-        let at_boot_of = "status.memory.guestAtBoot, below which a running guest cannot go";
         Ok(Self {
-            size: max_guest
-                .checked_sub(at_boot)
-                .ok_or_else(|| below(MAX_GUEST, at_boot_of))?,
-            requested: guest
-                .checked_sub(at_boot)
-                .ok_or_else(|| below(GUEST, at_boot_of))?,
+            size: above_boot(MAX_GUEST, max_guest)?,
+            requested: above_boot(GUEST, guest)?,
             block: if huge_pages.is_some_and(|pages| pages.page_size == "1Gi") {
                 LARGE_BLOCK_BYTES
             } else {
@@ -106,14 +105,12 @@ impl Wanted {
 // D-memory-1 (docs/differences.md).
 fn size(field: &'static str, quantity: Option<&Quantity>) -> Result<u64, ConvertError> {
     let Some(quantity) = quantity else {
-        return Err(ConvertError::new(
+        refuse!(
             field,
-            "is missing; without it the memory of a running guest cannot be changed",
-        ));
+            "is missing; without it the memory of a running guest cannot be changed"
+        );
     };
-    quantity
-        .bytes()
-        .map_err(|error| ConvertError::new(field, error))
+    quantity.bytes().map_err(ConvertError::of(field))
 }
 
 fn bytes(value: u64) -> Memory {
