@@ -14,7 +14,7 @@ use dhcproto::v4::{
 
 use crate::network::error::NetworkError;
 use crate::network::mac::MacAddress;
-use crate::network::reply::{Answer, Ignored, Responder};
+use crate::network::reply::{Answer, Ignored};
 use crate::network::request::DhcpOptions;
 use crate::network::resolv_conf::longest;
 use crate::network::search_domains::{domain_octets, valid_search_domains};
@@ -147,12 +147,6 @@ impl Server {
         encoder.write_slice(&self.options)?;
         bytes.resize(bytes.len().max(MIN_MESSAGE), 0);
         Ok(bytes)
-    }
-}
-
-impl Responder for Server {
-    fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<Answer, Ignored> {
-        self.answer(packet, from)
     }
 }
 

@@ -10,7 +10,7 @@ use dhcproto::v6::{
 };
 
 use crate::network::mac::MacAddress;
-use crate::network::reply::{Answer, Ignored, Responder};
+use crate::network::reply::{Answer, Ignored};
 
 /// UDP port of DHCPv6 servers.
 pub const SERVER_PORT: u16 = 547;
@@ -120,12 +120,6 @@ impl Server {
             DhcpOption::DomainNameServers(self.config.nameservers.clone()).encode(&mut encoder)?;
         }
         Ok(bytes)
-    }
-}
-
-impl Responder for Server {
-    fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<Answer, Ignored> {
-        self.answer(packet, from)
     }
 }
 

@@ -27,9 +27,3 @@ pub enum Ignored {
     #[error("it has no valid client identifier")]
     NoClientId,
 }
-
-/// Answers the packets of one guest. It does no I/O.
-pub(crate) trait Responder: Send + 'static {
-    /// The answer to `packet`, which came from `from`, or why there is none.
-    fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<Answer, Ignored>;
-}

@@ -1,11 +1,12 @@
 //! The task of a DHCP server.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use crate::network::rate::{LogLimit, Pace};
-use crate::network::reply::Responder;
+use crate::network::reply::{Answer, Ignored};
 use crate::network::udp::BridgeSocket;
 
 /// Longest packet that is read; longer ones get no answer. Messages of clients fit into one
@@ -16,7 +17,11 @@ const RECEIVE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Answers packets until the task is aborted.
 // D-net-9 (docs/differences.md).
-pub(crate) async fn serve(bridge: String, socket: BridgeSocket, responder: impl Responder) {
+pub(crate) async fn serve(
+    bridge: String,
+    socket: BridgeSocket,
+    answer: impl Fn(&[u8], SocketAddr) -> Result<Answer, Ignored> + Send,
+) {
     let (mut pace, mut log) = (Pace::new(), LogLimit::new());
     let mut buffer = [0; MAX_PACKET];
     loop {
@@ -32,8 +37,8 @@ pub(crate) async fn serve(bridge: String, socket: BridgeSocket, responder: impl 
                 continue;
             }
         };
-        let answer = responder.answer(buffer.get(..length).unwrap_or_default(), from);
-        let sent = answer.map(|answer| (answer.kind, socket.send(&answer.bytes, answer.to)));
+        let answered = answer(buffer.get(..length).unwrap_or_default(), from);
+        let sent = answered.map(|answer| (answer.kind, socket.send(&answer.bytes, answer.to)));
         let Some(suppressed) = log.allow() else {
             continue;
         };

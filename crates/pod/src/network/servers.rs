@@ -118,7 +118,9 @@ fn start(
     if let Some(config) = &config.v4 {
         let server = dhcp4::Server::new(config)?;
         let socket = BridgeSocket::v4(name, bridge.index, dhcp4::SERVER_PORT)?;
-        tasks.spawn(serve(name.clone(), socket, server));
+        tasks.spawn(serve(name.clone(), socket, move |packet, from| {
+            server.answer(packet, from)
+        }));
         tracing::info!(bridge = name, address = %config.client, mtu = config.mtu, "DHCP server started");
     }
     if let Some(config) = &config.v6 {
@@ -130,7 +132,9 @@ fn start(
         })?;
         let server = dhcp6::Server::new(config.clone(), mac);
         let socket = BridgeSocket::v6(name, bridge.index, dhcp6::SERVER_PORT, dhcp6::SERVERS)?;
-        tasks.spawn(serve(name.clone(), socket, server));
+        tasks.spawn(serve(name.clone(), socket, move |packet, from| {
+            server.answer(packet, from)
+        }));
         tracing::info!(bridge = name, address = %config.client, "DHCPv6 server started");
     }
     Ok(tasks)
