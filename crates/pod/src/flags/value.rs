@@ -160,57 +160,34 @@ fn duration(text: &str) -> Result<Duration, BadValue> {
     if rest.is_empty() {
         return Err(WRONG);
     }
-    let mut total: u128 = 0;
+    let mut total = 0.0;
     while !rest.is_empty() {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
         let (unit, after) = split(after, |c| !c.is_ascii_digit() && c != '.');
-        total = total
-            .checked_add(nanoseconds(number, unit).ok_or(WRONG)?)
-            .ok_or(WRONG)?;
+        total += number.parse::<f64>().map_err(|_| WRONG)? * seconds(unit).ok_or(WRONG)?;
         rest = after;
     }
-    u64::try_from(total)
-        .map(Duration::from_nanos)
-        .map_err(|_| WRONG)
+    let total = Duration::try_from_secs_f64(total).map_err(|_| WRONG)?;
+    let is_known_to_go = i64::try_from(total.as_nanos()).is_ok();
+    is_known_to_go.then_some(total).ok_or(WRONG)
 }
 
-/// Up to the first character that is not `kind`, and the rest.
+/// The longest start of which every character is of a kind, and the rest.
 fn split(text: &str, kind: impl Fn(char) -> bool) -> (&str, &str) {
-    text.find(|c| !kind(c))
-        .and_then(|end| text.split_at_checked(end))
-        .unwrap_or((text, ""))
+    let rest = text.trim_start_matches(kind);
+    text.split_at(text.len() - rest.len())
 }
 
-fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
-    let unit: u128 = match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
+fn seconds(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "ns" => 1e-9,
+        "us" | "µs" | "μs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
         _ => return None,
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
-    let whole: u128 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
-    // More digits than these are below a nanosecond of any unit that makes sense here.
-    let fraction = fraction.get(..fraction.len().min(15))?;
-    let part: u128 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().ok()?
-    };
-    let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    whole
-        .checked_mul(unit)?
-        .checked_add(part.checked_mul(unit)? / scale)
+    })
 }
 
 #[cfg(test)]
