@@ -75,7 +75,7 @@ fn of_flags(machine: &Machine, cfg: &LauncherFlags, vmi: &Vmi) -> Result<Context
             host.into()
         },
         host_architecture: host.into(),
-        hypervisor_name: cfg.hypervisor.as_str().into(),
+        hypervisor_name: cfg.hypervisor.clone(),
         hypervisor_device_available: machine.hypervisor_device_available(cfg),
         allow_emulation: cfg.allow_emulation || cfg.force_emulation,
         allow_cross_arch_emulation: is_foreign,
@@ -110,21 +110,13 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.smbios = options.virtual_machine_sm_bios.as_ref().map(smbios);
     ctx.topology = options.topology.as_ref().map(topology);
     ctx.mem_balloon_stats_period = options.mem_balloon_stats_period.into();
-    ctx.volumes_discard_ignore = options
-        .preallocated_volumes
-        .iter()
-        .map(String::from)
-        .collect();
+    ctx.volumes_discard_ignore = options.preallocated_volumes.clone();
     ctx.domain_attachment_by_interface_name = options
         .interface_domain_attachment
-        .iter()
-        .map(|(name, attachment)| (name.into(), attachment.into()))
+        .clone()
+        .into_iter()
         .collect();
-    ctx.grace_host_device_aliases = options
-        .grace_host_device_aliases
-        .iter()
-        .map(String::from)
-        .collect();
+    ctx.grace_host_device_aliases = options.grace_host_device_aliases.clone();
     ctx.free_page_reporting = !cluster.free_page_reporting_disabled && reports_free_pages(vmi);
     ctx.serial_console_log = vmi
         .spec
@@ -160,11 +152,11 @@ fn reports_free_pages(vmi: &Vmi) -> bool {
 
 fn smbios(system: &wire::SmBios) -> Smbios {
     Smbios {
-        manufacturer: system.manufacturer.as_str().into(),
-        product: system.product.as_str().into(),
-        version: system.version.as_str().into(),
-        sku: system.sku.as_str().into(),
-        family: system.family.as_str().into(),
+        manufacturer: system.manufacturer.clone(),
+        product: system.product.clone(),
+        version: system.version.clone(),
+        sku: system.sku.clone(),
+        family: system.family.clone(),
     }
 }
 
@@ -177,14 +169,14 @@ fn topology(topology: &wire::Topology) -> Topology {
 fn cell(cell: &wire::Cell) -> NumaCell {
     let pages = |page: &wire::Pages| CellPages {
         count: page.count,
-        unit: page.unit.as_str().into(),
+        unit: page.unit.clone(),
         size: page.size,
     };
     NumaCell {
         id: cell.id,
         memory: cell.memory.as_ref().map(|memory| CellMemory {
             amount: memory.amount,
-            unit: memory.unit.as_str().into(),
+            unit: memory.unit.clone(),
         }),
         pages: cell.pages.iter().map(pages).collect(),
         distances: cell
