@@ -1,14 +1,13 @@
 //! Access credentials that reach the guest by its agent: keys and passwords in the pod's secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::PathBuf;
 
 use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::access_credentials::{AccessCredential, AccessCredentialSecretSource};
 
-use super::safe_path::{Dir, Found, checked_name};
+use super::safe_path::{Dir, checked_name};
 use super::{LauncherFlags, PodError};
 
 /// Kubernetes has no larger secrets.
@@ -112,7 +111,7 @@ fn place(secret: &AccessCredentialSecretSource) -> Result<String, PodError> {
 }
 
 /// The files of a secret by name, as text.
-fn read_secret(
+pub(super) fn read_secret(
     config: &LauncherFlags,
     secret: &AccessCredentialSecretSource,
 ) -> Result<BTreeMap<String, String>, PodError> {
@@ -124,22 +123,16 @@ fn read_secret(
             continue;
         }
         match dir.find_within(&name) {
-            Ok(file) => drop(files.insert(name, read(&file)?)),
+            Ok(file) => {
+                let text = file.content(MAX_SECRET_BYTES)?;
+                files.insert(name, String::from_utf8_lossy(&text).into_owned());
+            }
             // A directory has neither keys nor a password.
             Err(PodError::Hostile { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(files)
-}
-
-fn read(file: &Found) -> Result<String, PodError> {
-    let mut data = Vec::new();
-    file.read()?
-        .take(MAX_SECRET_BYTES)
-        .read_to_end(&mut data)
-        .map_err(PodError::io("read", file.path()))?;
-    Ok(String::from_utf8_lossy(&data).into_owned())
 }
 
 #[cfg(test)]

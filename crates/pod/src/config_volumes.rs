@@ -1,8 +1,9 @@
 //! ISO images of ConfigMaps, Secrets, `downwardAPI` fields, the `serviceAccount` and sysprep.
 
+use super::error::unusable;
 use super::iso::{self, Tree};
 use super::safe_path::{Dir, optional};
-use super::{LauncherFlags, PodError, VolumeError, staged};
+use super::{LauncherFlags, PodError, staged};
 use api::pod_paths;
 use api::vmi::volumes::Volume;
 
@@ -105,16 +106,16 @@ impl<'v> ConfigVolume<'v> {
     fn files(&self, cfg: &LauncherFlags) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
         let dir = optional(Dir::of_pod(&cfg.root, &self.source))?.ok_or_else(|| {
             let dir = cfg.root.path(&self.source);
-            PodError::from(VolumeError::NotMounted { dir })
+            let dir = dir.display();
+            unusable!("{dir} is not there; is the volume mounted in this pod?")
         })?;
         let names = dir.entries()?;
         let is_answer = |name: &String| ANSWER_FILES.contains(&name.to_ascii_lowercase().as_str());
         if self.is_sysprep && !names.iter().any(is_answer) {
-            return Err(VolumeError::NoAnswerFile {
-                names: ANSWER_FILES,
-                dir: dir.path().into(),
-            }
-            .into());
+            let ([one, other], dir) = (ANSWER_FILES, dir.path().display());
+            return Err(unusable!(
+                "Sysprep drive should contain {one} or {other} but neither were found in {dir}"
+            ));
         }
         Ok(names
             .into_iter()

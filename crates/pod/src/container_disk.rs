@@ -2,8 +2,9 @@
 //! `<container-disk-dir>/disk_<i>.img`; with `--image-volume` the whole image is mounted read-only
 //! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher finds the disk in it.
 
+use super::error::unusable;
 use super::safe_path::{Dir, Found, optional};
-use super::{LauncherFlags, PodError, VolumeError};
+use super::{LauncherFlags, PodError};
 use api::pod_paths::{self, PodPaths};
 use api::vmi::firmware::KernelBootContainer;
 use api::vmi::volumes::ContainerDiskSource;
@@ -20,11 +21,11 @@ pub(super) fn image(
     let name = pod_paths::container_disk(index);
     let dir = Dir::of_pod(&cfg.root, &cfg.container_disk_dir)?;
     optional(dir.find(&name))?.ok_or_else(|| {
-        let error = VolumeError::NoContainerDisk {
-            image: source.image.to_string(),
-            path: dir.path().join(name),
-        };
-        error.into()
+        let (image, path) = (&source.image, dir.path().join(name));
+        unusable!(
+            "no image of the container disk {image:?} at {}; has virt-handler mounted it?",
+            path.display()
+        )
     })
 }
 
@@ -35,11 +36,11 @@ fn in_image_volume(
 ) -> Result<Found, PodError> {
     let place = PodPaths::default().image_volume(index);
     let not_there = |what: &str| {
-        PodError::from(VolumeError::NoDiskInImage {
-            what: what.to_owned(),
-            image: source.image.to_string(),
-            mount: cfg.root.path(&place),
-        })
+        let (image, mount) = (&source.image, cfg.root.path(&place));
+        unusable!(
+            "no {what} in the container disk {image:?}, mounted at {}; put the disk's image there, or name it in the VMI (containerDisk.path)",
+            mount.display()
+        )
     };
     let mount = optional(Dir::of_pod(&cfg.root, &place))?.ok_or_else(|| not_there("mount"))?;
     if !source.path.is_empty() {
@@ -56,11 +57,11 @@ fn in_image_volume(
     match default.entries()?.as_slice() {
         [name] => mount.find_within(&format!("{}/{name}", pod_paths::CONTAINER_DISK_IMAGE_DIR)),
         [] => Err(not_there("file below /disk")),
-        names => Err(VolumeError::SeveralDisksInImage {
-            image: source.image.to_string(),
-            files: names.to_vec(),
-        }
-        .into()),
+        names => Err(unusable!(
+            "the container disk {:?} has several files in /disk ({}); one is allowed, or name it in the VMI (containerDisk.path)",
+            source.image,
+            names.join(", ")
+        )),
     }
 }
 
@@ -80,11 +81,10 @@ pub(super) fn boot_artifact(
         false => dir.find(tail),
     });
     optional(found)?.ok_or_else(|| {
-        let error = VolumeError::NoBootArtifact {
-            artifact: artifact.to_owned(),
-            image: container.image.to_string(),
-            dir: cfg.root.path(&place),
-        };
-        error.into()
+        let (image, dir) = (&container.image, cfg.root.path(&place));
+        unusable!(
+            "no {artifact:?} of the kernel boot container {image:?} below {}; is the path in the VMI right?",
+            dir.display()
+        )
     })
 }

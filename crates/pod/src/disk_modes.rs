@@ -104,10 +104,7 @@ fn directory_supports_direct_io(cfg: &LauncherFlags, path: &str) -> Result<bool,
     let parent = Path::new(path)
         .parent()
         .and_then(|parent| cfg.root.strip(parent));
-    let parent = parent.ok_or_else(|| PodError::InvalidFile {
-        path: path.into(),
-        reason: "it is not below the pod's root".to_owned(),
-    })?;
+    let parent = parent.ok_or_else(|| PodError::invalid(path, "it is not below the pod's root"))?;
     let dir = Dir::of_pod(&cfg.root, &parent.to_string_lossy())?;
     let name = format!(".direct-io-{}", std::process::id());
     let flags = OFlags::RDONLY

@@ -8,10 +8,7 @@ use super::{LauncherFlags, PodError};
 /// Finds a file that the domain names. Its directory is one of the pod's; its name must not be a
 /// link. Only for image volumes the launcher itself has put a link there.
 pub(super) fn find(cfg: &LauncherFlags, path: &str) -> Result<Found, PodError> {
-    let refuse = || PodError::InvalidFile {
-        path: path.into(),
-        reason: "it is not below the pod's root".to_owned(),
-    };
+    let refuse = || PodError::invalid(path, "it is not below the pod's root");
     let in_pod = cfg.root.strip(Path::new(path)).ok_or_else(refuse)?;
     let (Some(dir), Some(name)) = (in_pod.parent(), in_pod.file_name()) else {
         return Err(refuse());

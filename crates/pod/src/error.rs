@@ -5,11 +5,6 @@ use std::path::{Path, PathBuf};
 
 use os::command::CommandError;
 
-use super::cloud_init::CloudInitError;
-use super::firmware_error::FirmwareError;
-use super::host_devices::HostDeviceError;
-use super::volume_error::VolumeError;
-
 /// What failed, on which file or volume, why, and what to do. The message never repeats its
 /// source: print the chain.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +27,6 @@ pub enum PodError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Where a claim's device belongs is something else.
-    #[error("{} is a file, and only a block device may be there; is the claim's volumeMode Block?", .0.display())]
-    NotABlockDevice(PathBuf),
     /// An image, or another file of the pod, is of a kind that is refused.
     #[error("{}: {reason}", path.display())]
     InvalidFile {
@@ -54,18 +46,10 @@ pub enum PodError {
         what: &'static str,
         name: String,
     },
-    /// A volume cannot be used.
-    #[error(transparent)]
-    Unusable(#[from] VolumeError),
-    /// There is no cloud-init data.
-    #[error(transparent)]
-    CloudInit(#[from] CloudInitError),
-    /// A host device cannot be used.
-    #[error(transparent)]
-    HostDevice(#[from] HostDeviceError),
-    /// There is no firmware for the VMI.
-    #[error(transparent)]
-    Firmware(#[from] FirmwareError),
+    /// A volume, a host device, cloud-init data or the firmware cannot be used: which, why, and what
+    /// to do.
+    #[error("{0}")]
+    Unusable(String),
     /// What a disk needs is not there; the text names the disk and its volume.
     #[error("disk {disk:?}: {reason}")]
     Absent {
@@ -84,6 +68,12 @@ pub enum PodError {
     },
 }
 
+/// What cannot be used, and why, as [`format!`] takes it.
+macro_rules! unusable {
+    ($($text:tt)+) => { $crate::PodError::Unusable(format!($($text)+)) };
+}
+pub(crate) use unusable;
+
 impl PodError {
     /// Turns the system's error into ours: `map_err(PodError::io("open", &path))`.
     pub(super) fn io<E: Into<io::Error>>(
@@ -94,6 +84,14 @@ impl PodError {
             action,
             path: path.as_ref().to_path_buf(),
             source: e.into(),
+        }
+    }
+
+    /// A file of the pod is refused.
+    pub(super) fn invalid(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
+        Self::InvalidFile {
+            path: path.into(),
+            reason: reason.to_string(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::firmware_error::{FirmwareError, MissingFirmware};
+use super::error::unusable;
 use super::{LauncherFlags, PodError};
 use api::vmi::Vmi;
 use convert::context::EfiConfiguration;
@@ -178,26 +178,25 @@ fn missing(
     confidential: Confidential,
     candidates: Candidates,
 ) -> PodError {
-    let source = if candidates.is_empty() {
-        MissingFirmware::NoCombination
+    let why = if candidates.is_empty() {
+        "no known firmware supports this combination; change the VMI's boot loader or launch security".to_owned()
     } else {
         let name = |(code, vars): &(&str, &str)| match *vars {
             "" => (*code).to_owned(),
             vars => format!("{code} with {vars}"),
         };
-        MissingFirmware::NotInstalled {
-            dir: cfg.ovmf_path.clone(),
-            files: candidates.iter().map(name).collect(),
-        }
+        let files: Vec<String> = candidates.iter().map(name).collect();
+        let files = files.join(", ");
+        format!(
+            "{:?} has none of: {files}; install them or set --ovmf-path",
+            cfg.ovmf_path
+        )
     };
-    let error = FirmwareError {
-        secure_boot: secure,
-        sev: confidential == Confidential::Sev,
-        snp: confidential == Confidential::Snp,
-        tdx: confidential == Confidential::Tdx,
-        source,
-    };
-    error.into()
+    let [sev, snp, tdx] =
+        [Confidential::Sev, Confidential::Snp, Confidential::Tdx].map(|it| it == confidential);
+    unusable!(
+        "EFI OVMF roms missing for booting in EFI mode with SecureBoot={secure}, SEV/SEV-ES={sev}, SEV-SNP={snp}, TDX={tdx}: {why}"
+    )
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 
 use std::os::fd::AsFd;
 
+use super::error::unusable;
 use super::safe_path::{Dir, optional};
 use super::staged::Staged;
-use super::{LauncherFlags, PodError, VolumeError, volumes};
+use super::{LauncherFlags, PodError, overlay, volumes};
 use api::pod_paths;
 use api::vmi::volumes::HostDisk;
 
@@ -53,24 +54,15 @@ pub(super) fn prepare(cfg: &LauncherFlags, volume: &str, disk: &HostDisk) -> Res
 fn file_name(disk: &HostDisk) -> Result<&str, PodError> {
     let name = pod_paths::file_name(&disk.path);
     if matches!(name, "" | "." | "..") || name.contains('\0') {
-        let path = disk.path.to_string();
-        return Err(VolumeError::HostDiskPath { path }.into());
+        let path = &disk.path;
+        return Err(unusable!("hostDisk.path: {path:?} does not name a file"));
     }
     Ok(name)
 }
 
 /// Creates a sparse disk image of the wanted size, if the file system has enough space.
 fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
-    let field = "hostDisk.capacity";
-    let capacity = disk
-        .capacity
-        .value()
-        .map_err(|source| VolumeError::Capacity { field, source })?;
-    let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
-    if size == 0 {
-        let capacity = disk.capacity.0.to_string();
-        return Err(VolumeError::TooSmall { field, capacity }.into());
-    }
+    let size = overlay::disk_size("hostDisk.capacity", &disk.capacity)?;
     let fs =
         rustix::fs::fstatvfs(dir.as_fd()).map_err(PodError::io("find the space of", dir.path()))?;
     let available = fs.f_bavail.saturating_mul(fs.f_frsize);
@@ -78,12 +70,11 @@ fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
     if size / 100 * (100 - TOLERATED_PERCENT) > available {
         // Not in the error: its text stays the same as long as nothing is freed.
         tracing::warn!(path = %disk.path, available, "No space for a host disk");
-        return Err(VolumeError::NoSpace {
-            dir: dir.path().into(),
-            path: disk.path.to_string(),
-            needed: size,
-        }
-        .into());
+        return Err(unusable!(
+            "hostDisk.capacity: {} does not have the {size} bytes that {:?} needs; free some space or ask for less",
+            dir.path().display(),
+            disk.path
+        ));
     }
     let size = size.min(available / MIB * MIB);
     let staged = Staged::new(dir, name)?;

@@ -1,6 +1,6 @@
 //! Ignition: first-boot configuration from an annotation, which QEMU gives to the guest (fw_cfg).
 
-use super::safe_path::{Dir, checked_name};
+use super::safe_path::{Dir, vmi_dir};
 use super::{LauncherFlags, PodError, staged};
 use api::pod_paths::IGNITION_FILE;
 use api::vmi::Vmi;
@@ -17,15 +17,7 @@ pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     else {
         return Ok(());
     };
-    let name = checked_name("the VMI's name", &metadata.name)?;
-    let namespace = if metadata.namespace.is_empty() {
-        ""
-    } else {
-        checked_name("the VMI's namespace", &metadata.namespace)?
-    };
-    let dir = Dir::of_pod_made(
-        &cfg.root,
-        &format!("{}/{namespace}/{name}", cfg.ignition_dir()),
-    )?;
+    let dir = vmi_dir(&cfg.ignition_dir(), metadata)?;
+    let dir = Dir::of_pod_made(&cfg.root, &dir)?;
     staged::write(&dir, IGNITION_FILE, data.as_bytes(), 0o644)
 }

@@ -49,10 +49,8 @@ pub(super) fn inspect(found: &Found) -> Result<DiskInfo, PodError> {
     let head = read_up_to(&file, &mut head).map_err(PodError::io("read", found.path()))?;
     let actual_size = allocated(found);
     if head.starts_with(QCOW2) {
-        let info = qcow2(&file, head).map_err(|error| PodError::InvalidFile {
-            path: found.path().into(),
-            reason: error.to_string(),
-        })?;
+        let info = qcow2(&file, head)
+            .map_err(|error| PodError::invalid(found.path(), error.to_string()))?;
         return Ok(DiskInfo {
             actual_size,
             ..info
@@ -63,10 +61,7 @@ pub(super) fn inspect(found: &Found) -> Result<DiskInfo, PodError> {
             .is_some_and(|rest| rest.starts_with(signature))
     }) {
         let reason = format!("its format is {format}; convert it to qcow2 or raw");
-        return Err(PodError::InvalidFile {
-            path: found.path().into(),
-            reason,
-        });
+        return Err(PodError::invalid(found.path(), reason));
     }
     let virtual_size = size(found, &file)?.next_multiple_of(SECTOR);
     Ok(DiskInfo {
@@ -118,10 +113,7 @@ pub(super) fn must_stand_alone(path: &Path, info: &DiskInfo) -> Result<(), PodEr
         "it has the backing file {:?}; an image must have all of its data itself (qemu-img rebase -b \"\")",
         info.backing_file
     );
-    Err(PodError::InvalidFile {
-        path: path.into(),
-        reason,
-    })
+    Err(PodError::invalid(path, reason))
 }
 
 /// Bytes that a file takes up: `st_blocks` counts 512 bytes, whatever the file system's block size

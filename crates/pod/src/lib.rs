@@ -26,7 +26,6 @@ mod disk_source;
 mod downward_metrics;
 mod error;
 pub mod firmware;
-mod firmware_error;
 pub mod flags;
 mod growth;
 mod host_devices;
@@ -53,12 +52,10 @@ mod sysfs;
 mod tests;
 mod tpm;
 mod tracking;
-mod volume_error;
 mod volumes;
 
 pub use access_credentials::{AccessCredentials, access_credential_dirs, access_credentials};
 pub use backup_dir::BackupDir;
-pub use cloud_init::CloudInitError;
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, ExampleCloudInit, NoCloudMetadata,
     cloud_init, device_metadata, example_cloud_init, example_cloud_init_image, write_cloud_init,
@@ -68,10 +65,9 @@ pub use collect::{collect_context, of_options, of_vmi};
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;
-pub use firmware_error::{FirmwareError, MissingFirmware};
 pub use flags::LauncherFlags;
 pub use growth::max_size;
-pub use host_devices::{ClaimError, HostDeviceError, hotplug_devices};
+pub use host_devices::hotplug_devices;
 pub use image::virtual_size;
 pub use iommufd::receive_iommufd;
 pub use migration_target::{
@@ -81,5 +77,4 @@ pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
 pub use tpm::sync_tpm_state;
 pub use tracking::{track, untrack_unplugged};
-pub use volume_error::VolumeError;
 pub use volumes::ContainerDisks;

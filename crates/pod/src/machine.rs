@@ -77,7 +77,7 @@ impl Machine {
                     let list = text.lines().next().unwrap_or_default().trim();
                     return parse_list(list).ok_or_else(|| {
                         let reason = format!("{text:?} is not a list of CPUs such as 0-3,8");
-                        PodError::InvalidFile { path, reason }
+                        PodError::invalid(path, reason)
                     });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}

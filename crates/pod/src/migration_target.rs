@@ -2,11 +2,12 @@
 
 use rustix::fs::OFlags;
 
+use super::error::unusable;
 use super::machine::Machine;
 use super::ownership::give_to_qemu;
 use super::safe_path::{Dir, optional};
 use super::volumes::ContainerDisks;
-use super::{LauncherFlags, PodError, VolumeError, collect, host_devices, tracking};
+use super::{LauncherFlags, PodError, collect, host_devices, tracking};
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
@@ -102,11 +103,8 @@ pub fn check_hotplugged_volumes(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), Po
     if names.len() == expected && ready == expected {
         return Ok(());
     }
-    Err(VolumeError::HotpluggedNotReady {
-        dir: dir.path().into(),
-        found: names.len(),
-        ready,
-        expected,
-    }
-    .into())
+    let (dir, found) = (dir.path().display(), names.len());
+    Err(unusable!(
+        "{dir} has {found} hotplugged volumes, {ready} of them ready; the VMI has {expected}"
+    ))
 }

@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::error::unusable;
 use super::safe_path::{Dir, Found, optional};
 use super::staged::Staged;
-use super::{LauncherFlags, PodError, VolumeError, container_disk, image, qemu_img, volumes};
+use super::{LauncherFlags, PodError, container_disk, image, qemu_img, volumes};
 use api::pod_paths;
+use api::vmi::Quantity;
 use api::vmi::volumes::{ContainerDiskSource, EmptyDiskSource};
 use convert::context::DiskInfo;
 
@@ -52,16 +54,7 @@ pub(super) fn empty(
     volume: &str,
     source: &EmptyDiskSource,
 ) -> Result<(), PodError> {
-    let field = "emptyDisk.capacity";
-    let capacity = source
-        .capacity
-        .value()
-        .map_err(|source| VolumeError::Capacity { field, source })?;
-    let size = u64::try_from(capacity).unwrap_or_default() / MIB * MIB;
-    if size == 0 {
-        let capacity = source.capacity.0.to_string();
-        return Err(VolumeError::TooSmall { field, capacity }.into());
-    }
+    let size = disk_size("emptyDisk.capacity", &source.capacity)?;
     let dir = Dir::of_pod_made(&cfg.root, pod_paths::EMPTY_DISK_DIR)?;
     let name = format!("{volume}.qcow2");
     if let Some((kept, info)) = kept(cfg, &dir, &name)? {
@@ -69,6 +62,19 @@ pub(super) fn empty(
     }
     let missing = Missing { dir, name };
     missing.make(|path| qemu_img::create(path, size))
+}
+
+/// The capacity of a disk that is to be made, in bytes: whole MiB.
+pub(super) fn disk_size(field: &str, capacity: &Quantity) -> Result<u64, PodError> {
+    let bytes = capacity.value();
+    let bytes = bytes.map_err(|error| unusable!("{field}: {error}"))?;
+    match u64::try_from(bytes).unwrap_or_default() / MIB * MIB {
+        0 => Err(unusable!(
+            "{field}: {:?} is less than 1Mi, the smallest disk",
+            capacity.0
+        )),
+        size => Ok(size),
+    }
 }
 
 /// An image that is still to be made.

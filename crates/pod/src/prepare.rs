@@ -2,9 +2,10 @@
 
 use super::cloud_init::{CloudInitData, write_cloud_init, write_empty_cloud_init};
 use super::config_volumes::ConfigVolume;
+use super::error::unusable;
 use super::{
-    LauncherFlags, PodError, VolumeError, downward_metrics, growth, host_disk, ignition,
-    kernel_boot, overlay, volumes,
+    LauncherFlags, PodError, downward_metrics, growth, host_disk, ignition, kernel_boot, overlay,
+    volumes,
 };
 use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
@@ -126,7 +127,8 @@ fn image_size(vmi: &Vmi, volume: &str) -> Result<u64, PodError> {
     status
         .and_then(|status| u64::try_from(status.size).ok())
         .ok_or_else(|| {
-            let volume = volume.to_owned();
-            VolumeError::NoSizeInStatus { volume }.into()
+            unusable!(
+                "failed to find the status of volume {volume}: status.volumeStatus must say how large the source's image is"
+            )
         })
 }

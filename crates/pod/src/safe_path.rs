@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
@@ -18,6 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{PodError, Root};
+use api::vmi::ObjectMeta;
 
 /// A directory that nothing opened through it can leave.
 #[derive(Debug)]
@@ -329,6 +330,14 @@ impl Found {
         self.open(OFlags::RDONLY)
     }
 
+    /// Its content, and no more than the first `limit` bytes of it.
+    pub fn content(&self, limit: u64) -> Result<Vec<u8>, PodError> {
+        let mut data = Vec::new();
+        let read = self.read()?.take(limit).read_to_end(&mut data);
+        read.map_err(PodError::io("read", &self.path))?;
+        Ok(data)
+    }
+
     fn by_descriptor(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
@@ -360,6 +369,16 @@ pub(super) fn checked_name<'n>(what: &'static str, name: &'n str) -> Result<&'n 
         return Err(PodError::FileName { what, name });
     }
     Ok(name)
+}
+
+/// Where the VMI's own files are below `dir`.
+pub(super) fn vmi_dir(dir: &str, metadata: &ObjectMeta) -> Result<String, PodError> {
+    let name = checked_name("the VMI's name", &metadata.name)?;
+    let namespace = match metadata.namespace.as_str() {
+        "" => "",
+        namespace => checked_name("the VMI's namespace", namespace)?,
+    };
+    Ok(format!("{dir}/{namespace}/{name}"))
 }
 
 /// The error's file does not exist: `Ok(None)`.

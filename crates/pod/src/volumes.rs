@@ -104,7 +104,8 @@ pub(super) fn claim(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError
     match optional(device(cfg, volume)) {
         Ok(Some(found)) if found.is_block() => return Ok(found),
         Ok(Some(found)) => {
-            return Err(PodError::NotABlockDevice(found.path().into()));
+            let reason = "it is a file, and only a block device may be there; is the claim's volumeMode Block?";
+            return Err(PodError::invalid(found.path(), reason));
         }
         Ok(None) => {}
         Err(e) => return Err(e),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
+use super::super::error::unusable;
 use super::super::iso::{self, Tree};
-use super::super::safe_path::{Dir, checked_name};
+use super::super::safe_path::{Dir, vmi_dir};
 use super::super::{LauncherFlags, PodError, staged};
-use super::CloudInitError;
 use super::data::{CloudInitData, DataSource};
 use super::read::fill_in_metadata;
 use api::pod_paths::{CONFIG_DRIVE_IMAGE, NO_CLOUD_IMAGE};
@@ -67,7 +67,9 @@ pub fn write_cloud_init(
 
 fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<PathBuf, PodError> {
     if data.user_data.is_empty() && data.network_data.is_empty() {
-        return Err(CloudInitError::NoData.into());
+        return Err(unusable!(
+            "UserData or NetworkData is required for cloud-init data source"
+        ));
     }
     let layout = layout(data.data_source);
     let dir = domain_dir(cfg, vmi)?;
@@ -91,17 +93,7 @@ pub fn write_empty_cloud_init(
 }
 
 fn domain_dir(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Dir, PodError> {
-    let metadata = &vmi.metadata;
-    let name = checked_name("the VMI's name", &metadata.name)?;
-    let namespace = if metadata.namespace.is_empty() {
-        ""
-    } else {
-        checked_name("the VMI's namespace", &metadata.namespace)?
-    };
-    Dir::of_pod_made(
-        &cfg.root,
-        &format!("{}/{namespace}/{name}", cfg.cloud_init_dir()),
-    )
+    Dir::of_pod_made(&cfg.root, &vmi_dir(&cfg.cloud_init_dir(), &vmi.metadata)?)
 }
 
 fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
@@ -122,7 +114,7 @@ fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
             serde_json::to_vec(&metadata)
         }
     };
-    text.map_err(|error| CloudInitError::Metadata(error).into())
+    text.map_err(|error| unusable!("cloud-init metadata cannot be written as JSON: {error}"))
 }
 
 /// The files of the image while it is made. They may hold secrets: they are the launcher's own, and

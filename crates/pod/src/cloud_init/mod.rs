@@ -3,14 +3,12 @@
 
 mod data;
 mod devices;
-mod error;
 mod example;
 mod image;
 mod read;
 
 pub use data::{CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, NoCloudMetadata};
 pub use devices::device_metadata;
-pub use error::CloudInitError;
 pub use example::{ExampleCloudInit, example_cloud_init, example_cloud_init_image};
 pub use image::{write_cloud_init, write_empty_cloud_init};
 pub use read::cloud_init;

@@ -1,14 +1,14 @@
 //! Reading cloud-init data from the VMI and the secrets that it refers to.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{DecodeError, Engine, alphabet};
 
-use super::super::safe_path::{Dir, Found, checked_name, optional};
+use super::super::access_credentials::read_secret;
+use super::super::error::unusable;
+use super::super::safe_path::{Dir, optional};
 use super::super::{LauncherFlags, PodError};
-use super::CloudInitError;
 use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
 use api::pod_paths;
 use api::vmi::Vmi;
@@ -116,7 +116,9 @@ fn read(
         (Err(e), _) | (_, Err(e)) => return Err(e),
     };
     if user_data.is_empty() && network_data.is_empty() {
-        return Err(CloudInitError::NoSource.into());
+        return Err(unusable!(
+            "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"
+        ));
     }
     let mut data = CloudInitData {
         data_source: source.kind,
@@ -219,7 +221,7 @@ fn given_data(cfg: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<Da
     let field = given.what;
     decode_base64(given.base64)
         .map(Data)
-        .map_err(|source| CloudInitError::Base64 { field, source }.into())
+        .map_err(|error| unusable!("{field}: it is not Base64: {error}"))
 }
 
 /// The secret's key, mounted at `secret/<volume>/`.
@@ -234,7 +236,7 @@ fn secret_data(
     for key in given.keys {
         let Some(dir) = &dir else { break };
         match optional(dir.find_within(key)) {
-            Ok(Some(file)) => return read_all(&file).map(Data),
+            Ok(Some(file)) => return file.content(LARGEST).map(Data),
             // Both keys are mounts of the pod: of the one that the secret lacks, the kubelet makes
             // an empty directory.
             Ok(None) | Err(PodError::Hostile { .. }) => {}
@@ -281,39 +283,13 @@ fn ssh_keys(
         else {
             continue;
         };
-        let place = format!(
-            "{}/{}-access-cred",
-            pod_paths::SECRET_DIR,
-            checked_name("secret", &secret.secret_name)?
-        );
-        let dir = Dir::of_pod(&cfg.root, &place)?;
-        // The kubelet keeps versions of a secret in hidden directories.
-        for name in dir
-            .entries()?
-            .into_iter()
-            .filter(|name| !name.starts_with(".."))
-        {
-            let key = match dir.find_within(&name) {
-                Ok(file) => String::from_utf8_lossy(&read_all(&file)?).into_owned(),
-                // A directory is not a key.
-                Err(PodError::Hostile { .. }) => continue,
-                Err(e) => return Err(e),
-            };
+        for key in read_secret(cfg, secret)?.into_values() {
             if !key.is_empty() {
                 keys.insert(keys.len().to_string(), key);
             }
         }
     }
     Ok(keys)
-}
-
-fn read_all(file: &Found) -> Result<Vec<u8>, PodError> {
-    let mut data = Vec::new();
-    file.read()?
-        .take(LARGEST)
-        .read_to_end(&mut data)
-        .map_err(PodError::io("read", file.path()))?;
-    Ok(data)
 }
 
 /// Decodes Base64 as Go does: with padding, line breaks are ignored, and bits behind the last byte

@@ -2,16 +2,18 @@
 //! 5304).
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use serde::Deserialize;
 
+use super::super::error::unusable;
 use super::super::safe_path::{Dir, Found, checked_name};
 use super::super::{PodError, Root};
-use super::error::{ClaimError, HostDeviceError, MDEV, PCI};
 use api::pod_paths;
 use api::vmi::Vmi;
 
+/// Attributes of a claimed device: its PCI address, and its mediated device's UUID.
+const PCI: &str = "resource.kubernetes.io/pciBusID";
+const MDEV: &str = "mdevUUID";
 const VERSION: &str = "metadata.resource.k8s.io/v1alpha1";
 /// Limit of the metadata in bytes.
 const MAX_METADATA_BYTES: u64 = 4 << 20;
@@ -61,23 +63,19 @@ pub(super) fn find(
     claim: &str,
     request: &str,
 ) -> Result<Claimed, PodError> {
-    let refuse = |source| {
-        PodError::from(HostDeviceError::Claim {
-            device: device.to_owned(),
-            claim: claim.to_owned(),
-            request: request.to_owned(),
-            source,
-        })
-    };
+    let refuse =
+        |why: String| unusable!("device {device:?}: claim {claim:?}, request {request:?}: {why}");
     if claim.is_empty() || request.is_empty() {
-        return Err(refuse(ClaimError::NoName));
+        return Err(refuse(
+            "claimName and requestName are both needed".to_owned(),
+        ));
     }
     let reference = vmi
         .spec
         .resource_claims
         .iter()
         .find(|reference| reference.name == claim)
-        .ok_or_else(|| refuse(ClaimError::NoClaim))?;
+        .ok_or_else(|| refuse("spec.resourceClaims has no such claim".to_owned()))?;
     let (kind, name) = match reference
         .resource_claim_name
         .as_ref()
@@ -100,18 +98,26 @@ pub(super) fn find(
         .collect();
     let [file] = files.as_slice() else {
         let count = files.len();
-        return Err(refuse(ClaimError::MetadataFiles { dir: place, count }));
+        return Err(refuse(format!(
+            "{place} has {count} files named *-metadata.json; exactly one driver can serve a request"
+        )));
     };
     let metadata = read(&dir.find_within(file)?)?;
     let Some(asked) = metadata.requests.iter().find(|asked| asked.name == request) else {
-        let names = metadata.requests.iter();
-        return Err(refuse(ClaimError::NoRequest {
-            file: format!("{place}/{file}"),
-            requests: names.map(|request| request.name.to_string()).collect(),
-        }));
+        let names = metadata
+            .requests
+            .iter()
+            .map(|request| request.name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        return Err(refuse(format!(
+            "{place}/{file} does not list this request; it lists {names}"
+        )));
     };
     let [found] = asked.devices.as_slice() else {
-        return Err(refuse(ClaimError::Devices(asked.devices.len())));
+        return Err(refuse(format!(
+            "the request has {} devices; exactly one is supported",
+            asked.devices.len()
+        )));
     };
     let attribute = |name: &str| {
         found
@@ -124,22 +130,19 @@ pub(super) fn find(
     attribute(MDEV)
         .map(Claimed::Mdev)
         .or_else(|| attribute(PCI).map(Claimed::Pci))
-        .ok_or_else(|| refuse(ClaimError::NoAttribute))
+        .ok_or_else(|| {
+            refuse(format!(
+                "the device has neither the attribute {MDEV} nor {PCI}"
+            ))
+        })
 }
 
 /// The first document of a known version: a driver writes the same data once for each version.
 fn read(file: &Found) -> Result<Metadata, PodError> {
-    let bad = |reason: String| PodError::InvalidFile {
-        path: file.path().into(),
-        reason,
-    };
-    let mut text = String::new();
-    file.read()?
-        .take(MAX_METADATA_BYTES)
-        .read_to_string(&mut text)
-        .map_err(PodError::io("read", file.path()))?;
+    let bad = |reason: String| PodError::invalid(file.path(), reason);
+    let text = file.content(MAX_METADATA_BYTES)?;
     let mut others = Vec::new();
-    for document in serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>() {
+    for document in serde_json::Deserializer::from_slice(&text).into_iter::<serde_json::Value>() {
         let document = document.map_err(|e| bad(format!("no device attributes: {e}")))?;
         match document
             .get("apiVersion")

@@ -1,8 +1,8 @@
 //! `devices.hostDevices`.
 
+use super::super::error::unusable;
 use super::super::machine::Machine;
 use super::super::{PodError, Root};
-use super::HostDeviceError;
 use super::claims::Claimed;
 use super::pool::Pool;
 use super::{all_there, mdev, pci};
@@ -89,11 +89,9 @@ fn usb(name: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
         .split_once(':')
         .filter(|(_, device)| !device.contains(':'))
     else {
-        return Err(HostDeviceError::UsbAddress {
-            device: name.to_owned(),
-            address: address.to_owned(),
-        }
-        .into());
+        return Err(unusable!(
+            "device {name:?}: {address:?} is not a USB address such as 1:4 (bus and device)"
+        ));
     };
     Ok(HostDeviceSpec {
         r#type: String::from("usb"),

@@ -2,14 +2,12 @@
 //! network plugins (SR-IOV), or by resource claims.
 
 mod claims;
-mod error;
 mod generic;
 mod gpu;
 mod pool;
 mod sriov;
 
-pub use error::{ClaimError, HostDeviceError};
-
+use super::error::unusable;
 use super::machine::Machine;
 use super::{LauncherFlags, PodError, Root};
 use api::vmi::Vmi;
@@ -50,7 +48,10 @@ pub(super) fn collect_migratable_gpu(
         return Ok(());
     }
     if gpus.len() > 1 {
-        return Err(HostDeviceError::SeveralMigratingGpus { count: gpus.len() }.into());
+        return Err(unusable!(
+            "vGPU live migration currently only supports a single vGPU, found {}",
+            gpus.len()
+        ));
     }
     ctx.gpu_host_devices = gpus;
     Ok(())
@@ -85,30 +86,24 @@ fn mdev(alias: &str, uuid: &str, model: &'static str) -> HostDeviceSpec {
 /// libvirt's address for `0000:3b:10.0`.
 fn pci_address(device: &str, address: &str) -> Result<AddressSpec, PodError> {
     let parsed = address.parse::<PciAddress>();
-    parsed.map(AddressSpec::from).map_err(|source| {
-        let device = device.to_owned();
-        HostDeviceError::PciAddress { device, source }.into()
-    })
+    let parsed = parsed.map_err(|error| unusable!("device {device:?}: {error}"))?;
+    Ok(parsed.into())
 }
 
 /// Refuses a VMI whose pod has not enough host devices or GPUs (fewer than requested), or too many.
-fn all_there(
-    kind: &'static str,
-    wanted: &[&str],
-    found: &[HostDeviceSpec],
-) -> Result<(), PodError> {
+fn all_there(kind: &str, wanted: &[&str], found: &[HostDeviceSpec]) -> Result<(), PodError> {
     if wanted.is_empty() || wanted.len() == found.len() {
         return Ok(());
     }
-    Err(HostDeviceError::Count {
-        kind,
-        wanted: wanted.iter().map(|name| (*name).to_owned()).collect(),
-        given: found
-            .iter()
-            .map(|device| device.alias.to_string())
-            .collect(),
-    }
-    .into())
+    let given: Vec<&str> = found.iter().map(|device| device.alias.as_str()).collect();
+    Err(unusable!(
+        "the VMI has {} {kind} ({}), but the pod was given {} ({}); does the node have enough of this resource, \
+         and did its device plugin set the resource's variable?",
+        wanted.len(),
+        wanted.join(", "),
+        given.len(),
+        given.join(", ")
+    ))
 }
 
 #[cfg(test)]

@@ -2,15 +2,14 @@
 //! pod's file `network-info`, or in a resource claim (DRA).
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::super::error::unusable;
 use super::super::safe_path::{Dir, optional};
 use super::super::{PodError, Root};
-use super::HostDeviceError;
 use super::claims::Claimed;
 use super::{pci, pci_address};
 use api::pod_paths;
@@ -40,11 +39,10 @@ pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, Pod
         match super::claims::find(root, vmi, &interface.name, claim, request)? {
             Claimed::Pci(address) => found.push(device(interface, &address)?),
             Claimed::Mdev(_) => {
-                return Err(HostDeviceError::SriovClaim {
-                    interface: interface.name.to_string(),
-                    claim: claim.to_owned(),
-                }
-                .into());
+                return Err(unusable!(
+                    "interface {:?}: claim {claim:?} does not have a PCI device",
+                    interface.name
+                ));
             }
         }
     }
@@ -63,10 +61,10 @@ pub(super) fn on_multus(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, P
     let found = interfaces.map(|interface| {
         let address = addresses.remove(interface.name.as_str()).ok_or_else(|| {
             let (dir, name) = pod_paths::NETWORK_INFO;
-            HostDeviceError::NoSriovAddress {
-                interface: interface.name.to_string(),
-                file: format!("{dir}/{name}"),
-            }
+            unusable!(
+                "interface {:?}: {dir}/{name} does not have a PCI address for its network; has the SR-IOV plugin published device information?",
+                interface.name
+            )
         })?;
         device(interface, &address)
     });
@@ -140,10 +138,8 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<String, String>, PodErro
         .path(pod_paths::NETWORK_INFO.0)
         .join(pod_paths::NETWORK_INFO.1);
     let text = read_when_filled(root)?;
-    let info: NetworkInfo = serde_json::from_str(&text).map_err(|e| PodError::InvalidFile {
-        path: shown.clone(),
-        reason: format!("no network information: {e}"),
-    })?;
+    let info: NetworkInfo = serde_json::from_slice(&text)
+        .map_err(|e| PodError::invalid(shown.clone(), format!("no network information: {e}")))?;
     let addresses: BTreeMap<String, String> = info
         .interfaces
         .into_iter()
@@ -152,38 +148,27 @@ fn addresses_by_network(root: &Root) -> Result<BTreeMap<String, String>, PodErro
         .collect();
     if addresses.is_empty() {
         let reason = "it names no PCI address of any SR-IOV network; is the pod on the networks that the VMI asks for?".to_owned();
-        return Err(PodError::InvalidFile {
-            path: shown,
-            reason,
-        });
+        return Err(PodError::invalid(shown, reason));
     }
     Ok(addresses)
 }
 
-fn read_when_filled(root: &Root) -> Result<String, PodError> {
+fn read_when_filled(root: &Root) -> Result<Vec<u8>, PodError> {
     let (dir, name) = pod_paths::NETWORK_INFO;
     let give_up = os::time::deadline(MAP_FILE_TIMEOUT).into_std();
     loop {
         let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));
-        let mut text = String::new();
-        if let Some(file) = optional(file)? {
-            file.read()?
-                .take(LARGEST)
-                .read_to_string(&mut text)
-                .map_err(PodError::io("read", file.path()))?;
-        } else {
+        let Some(file) = optional(file)? else {
             // Not mounted at all: it will not come either.
-            return Ok("{}".to_owned());
-        }
+            return Ok(b"{}".to_vec());
+        };
+        let text = file.content(LARGEST)?;
         if !text.is_empty() {
             return Ok(text);
         }
         if Instant::now() >= give_up {
             let reason = "still empty after a second; the cluster fills it with the pod's networks, try again".to_owned();
-            return Err(PodError::InvalidFile {
-                path: root.path(dir).join(name),
-                reason,
-            });
+            return Err(PodError::invalid(root.path(dir).join(name), reason));
         }
         // The kubelet replaces the file's directory by a link: nothing that a watch of the file
         // would see.
