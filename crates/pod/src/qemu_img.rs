@@ -1,5 +1,6 @@
 //! Running `qemu-img`.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ pub(super) fn check(
             "QEMU reads it as {} with {} bytes, but it has {} bytes as {}; it was changed while being inspected, or has a crafted header",
             info.format, info.virtual_size, inspected.virtual_size, inspected.format
         );
-        return Err(refused(found.path(), reason));
+        return Err(PodError::invalid(found.path(), reason));
     }
     Ok(())
 }
@@ -65,16 +66,9 @@ pub(super) fn check_tracking(cfg: &LauncherFlags, found: &Found) -> Result<(), P
             "it has the backing file {:?}, and an overlay that tracks changes has none",
             info.backing_file
         );
-        return Err(refused(found.path(), reason));
+        return Err(PodError::invalid(found.path(), reason));
     }
     Ok(())
-}
-
-fn refused(path: &Path, reason: String) -> PodError {
-    PodError::InvalidFile {
-        path: path.into(),
-        reason,
-    }
 }
 
 /// What QEMU reads in an image, under the limits that a hostile one needs (`--disk-memory-limit`).
@@ -90,7 +84,7 @@ fn info(cfg: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodErr
     let output = run(QEMU_IMG, arguments, &[], Some(found.read()?), limits)
         .map_err(|error| failed_info(error, found.path(), format))?;
     serde_json::from_slice(&output)
-        .map_err(|e| refused(found.path(), format!("qemu-img info gave no answer: {e}")))
+        .map_err(|e| PodError::invalid(found.path(), format!("qemu-img info gave no answer: {e}")))
 }
 
 /// What it means that `qemu-img info` fails.
@@ -101,7 +95,7 @@ fn failed_info(error: CommandError, path: &Path, format: &str) -> PodError {
                 "it cannot be inspected: {stderr}; the pod has as many processes as it may have \
                  (pids.max), or too little memory"
             );
-            return refused(path, reason);
+            return PodError::invalid(path, reason);
         }
         CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
             stderr.replace("/dev/stdin", "the image")
@@ -111,10 +105,23 @@ fn failed_info(error: CommandError, path: &Path, format: &str) -> PodError {
         CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
         other => other.to_string(),
     };
-    refused(
+    PodError::invalid(
         path,
         format!("QEMU cannot use it as {format}: {why}; copy or build the image again"),
     )
+}
+
+/// Runs `qemu-img` on files of the launcher's own.
+fn own(words: &[&[&str]], input: Option<File>) -> Result<(), PodError> {
+    run(QEMU_IMG, words.concat(), &[], input, OWN)?;
+    Ok(())
+}
+
+/// Makes a qcow2 image at `path`.
+fn create_with(options: &[&str], path: &Path, size: u64) -> Result<(), PodError> {
+    let (path, size) = (file_name(path)?, size.to_string());
+    let create = ["create", "-q", "-f", "qcow2"];
+    own(&[&create, options, &[path, &size]], None)
 }
 
 /// Makes a qcow2 overlay at `path` over `backing`, which is not opened: its size is given.
@@ -124,48 +131,13 @@ pub(super) fn create_overlay(
     backing_format: &str,
     size: u64,
 ) -> Result<(), PodError> {
-    let (path, backing, size) = (file_name(path)?, file_name(backing)?, size.to_string());
-    run(
-        QEMU_IMG,
-        [
-            "create",
-            "-q",
-            "-u",
-            "-f",
-            "qcow2",
-            "-b",
-            &backing,
-            "-F",
-            backing_format,
-            &path,
-            &size,
-        ],
-        &[],
-        None,
-        OWN,
-    )
-    .map(drop)
-    .map_err(PodError::from)
+    let backing = file_name(backing)?;
+    create_with(&["-u", "-b", backing, "-F", backing_format], path, size)
 }
 
 /// Makes an empty qcow2 image.
 pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
-    run(
-        QEMU_IMG,
-        [
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            &file_name(path)?,
-            &size.to_string(),
-        ],
-        &[],
-        None,
-        OWN,
-    )
-    .map(drop)
-    .map_err(PodError::from)
+    create_with(&[], path, size)
 }
 
 /// Cluster size of overlays for tracking, as in KubeVirt v1.10: a disk of more than 10 GiB has a
@@ -181,38 +153,18 @@ pub(super) fn create_tracking(
     data: &Path,
     size: u64,
 ) -> Result<(), PodError> {
-    let path = file_name(path)?;
     // In a list of options a comma is written twice.
     let data_file = |data: &Path| {
         Ok::<_, PodError>(format!("data_file={}", file_name(data)?.replace(',', ",,")))
     };
     let stand_in = data_file(stand_in)?;
     let options = format!("{stand_in},data_file_raw=on,cluster_size={TRACKING_CLUSTER}");
-    run(
-        QEMU_IMG,
-        [
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            "-o",
-            &options,
-            &path,
-            &size.to_string(),
-        ],
-        &[],
+    create_with(&["-o", &options], path, size)?;
+    let (path, data) = (file_name(path)?, data_file(data)?);
+    own(
+        &[&["amend", "-q", "-f", "qcow2", "-o"], &[&data, path]],
         None,
-        OWN,
-    )?;
-    run(
-        QEMU_IMG,
-        ["amend", "-q", "-f", "qcow2", "-o", &data_file(data)?, &path],
-        &[],
-        None,
-        OWN,
     )
-    .map(drop)
-    .map_err(PodError::from)
 }
 
 /// Grows an image. Preallocated ones stay so.
@@ -223,38 +175,17 @@ pub(super) fn grow_raw(found: &Found, size: u64, preallocate: bool) -> Result<()
     } else {
         "--preallocation=off"
     };
-    run(
-        QEMU_IMG,
-        [
-            "resize",
-            "-q",
-            "-f",
-            "raw",
-            preallocation,
-            "/dev/stdin",
-            &size.to_string(),
-        ],
-        &[],
-        Some(file),
-        OWN,
-    )
-    .map(drop)
-    .map_err(PodError::from)
+    let resize = ["resize", "-q", "-f", "raw", preallocation];
+    own(&[&resize, &["/dev/stdin", &size.to_string()]], Some(file))
 }
 
 /// A path as `qemu-img` takes it: one that could be read as a protocol is not ours.
-fn file_name(path: &Path) -> Result<String, PodError> {
-    let refuse = |reason: &str| PodError::InvalidFile {
-        path: path.into(),
-        reason: reason.to_owned(),
-    };
-    let text = path
-        .to_str()
-        .ok_or_else(|| refuse("the path is not UTF-8"))?;
-    if !path.is_absolute() {
-        return Err(refuse("the path is not absolute"));
+fn file_name(path: &Path) -> Result<&str, PodError> {
+    match path.to_str() {
+        Some(text) if path.is_absolute() => Ok(text),
+        Some(_) => Err(PodError::invalid(path, "the path is not absolute")),
+        None => Err(PodError::invalid(path, "the path is not UTF-8")),
     }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]
