@@ -29,7 +29,7 @@ impl Preview for Service {
         };
         let plan: Result<_, CallError> = async {
             let request = self.door.sync_request(request).await?;
-            Ok(self.launcher.dry_run.plan(request).await?)
+            Ok(self.launcher.syncs.plan(request).await?)
         }
         .await;
         let answer = match plan {

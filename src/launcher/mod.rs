@@ -51,7 +51,7 @@ mod vm;
 mod warnings;
 mod wiring;
 
-pub use apply::error::{DeviceFailure, DeviceFailures, DiskFailure, InterfaceFailure};
+pub use apply::error::{DeviceFailure, DeviceFailures, DiskError};
 pub use attestation::{LaunchSecret, SevError};
 pub use backup::error::BackupError;
 pub use config::LauncherConfig;

@@ -11,11 +11,11 @@ use super::error::LauncherError;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::context::{DiskModes, HostDeviceSpec};
-use convert::{self, Context};
+use convert::{self, Context, ConvertError};
 use domain::DomainSpec;
 use domain::disks::Disk;
 use os::lock::lock;
-use pod::AccessCredentials;
+use pod::{AccessCredentials, PodError};
 
 /// Reads the pod, converts, prepares. All calls block.
 pub(super) trait PodBackend: Send + Sync + 'static {
@@ -72,14 +72,14 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     ) -> Result<(), LauncherError>;
 
     /// Makes the overlay that tracks the disk's changes, if the disk wants one and it is missing.
-    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError>;
+    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError>;
 
     /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain uses.
     fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
 
     /// Resolves cache and I/O modes of the domain's disks by how their files can be opened. Returns
     /// the modes.
-    fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError>;
+    fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, ConvertError>;
 
     /// Whether the disk's source exists and can be opened.
     fn is_ready(&self, disk: &Disk) -> bool;
@@ -252,8 +252,8 @@ impl PodBackend for Pod {
         Ok(())
     }
 
-    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), LauncherError> {
-        Ok(pod::track(&self.config, vmi, disk)?)
+    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+        pod::track(&self.config, vmi, disk)
     }
 
     fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError> {
@@ -264,7 +264,7 @@ impl PodBackend for Pod {
         )?)
     }
 
-    fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
+    fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, ConvertError> {
         let modes = pod::disk_modes(&self.config, domain);
         convert::disk_modes::resolve_disk_modes(domain, &modes)?;
         Ok(modes)

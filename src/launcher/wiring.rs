@@ -33,7 +33,6 @@ use super::requests::kill::Killer;
 use super::start::{LastStart, Start};
 use super::statistics::Statistics;
 use super::sync::Syncs;
-use super::sync::dry_run::DryRun;
 use super::timeline::Timeline;
 use super::vm::events::EventInbox;
 use super::vm::metadata::Metadata;
@@ -52,7 +51,6 @@ pub struct Launcher {
     pub reads: DomainReads,
     /// Changes the domain to match a VMI.
     pub syncs: Arc<Syncs>,
-    pub dry_run: DryRun,
     pub requests: Requests,
     pub killer: Arc<Killer>,
     /// CPUs that are plugged in and out.
@@ -124,7 +122,6 @@ impl Launcher {
         let killer = Arc::new(killer);
         Arc::new(Self {
             reads: DomainReads::new(libvirt.clone(), vm.clone()),
-            dry_run: DryRun::new(vm.clone(), pod.clone(), syncs.clone()),
             syncs,
             requests: Requests::new(
                 libvirt.clone(),
@@ -374,7 +371,6 @@ impl Handles {
         Syncs::new(
             self.libvirt.clone(),
             self.vm.clone(),
-            self.pod.clone(),
             guest.clone(),
             start,
             apply,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::pod_paths::HOTPLUG_DISK_DIR;
-use convert::plan;
+use convert::plan::{self, SyncPlan};
 use domain::DomainSpec;
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -22,8 +22,11 @@ pub fn tests() -> Vec<Trial> {
 
 fn check(case: &Case) -> Result<Differences, String> {
     let domain = |side| DomainSpec::from_xml(case.text(side)).map_err(|e| format!("{side}: {e}"));
-    let plan = plan::disks(&domain("live")?, &domain("wanted")?, HOTPLUG_DISK_DIR);
-    let got = plan::to_json(&plan, &Default::default());
+    let plan = SyncPlan {
+        disks: plan::disks(&domain("live")?, &domain("wanted")?, HOTPLUG_DISK_DIR),
+        ..SyncPlan::default()
+    };
+    let got = plan.to_json();
     let mut found = Vec::new();
     for kind in ["detach", "attach", "update"] {
         let (want, got) = (by_target(&case.value[kind])?, by_target(&got[kind])?);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use api::vmi::Vmi;
-use convert::plan::{self, InterfacePlan};
+use convert::plan::{self, InterfaceChange, PlanStep, SyncPlan, Verb};
 use domain::DomainSpec;
 use libtest_mimic::Trial;
 
@@ -22,11 +22,11 @@ fn check(directory: &Path) -> Differences {
     let (live, wanted) = (domain("live.xml"), domain("wanted.xml"));
     let vmi: Vmi =
         serde_json::from_str(&read("vmi.json")).unwrap_or_else(|e| panic!("vmi.json: {e}"));
-    let plan = plan::interfaces(&live, &wanted, &vmi);
+    let plan = plan(&live, &wanted, &vmi);
     let mut found = golden::compare(&directory.join("plan.txt"), &text(&plan));
     found.extend(apply(live, &wanted, &vmi, &plan));
     let name = golden::file_name(directory);
-    let begins = match (plan.is_empty(), plan.deferred.is_empty()) {
+    let begins = match (plan.is_empty(), plan.interfaces.deferred.is_empty()) {
         (true, true) => name.starts_with("nothing-"),
         (true, false) => name.starts_with("kept-"),
         (false, _) => !name.starts_with("nothing-") && !name.starts_with("kept-"),
@@ -37,15 +37,29 @@ fn check(directory: &Path) -> Differences {
     found
 }
 
+fn plan(live: &DomainSpec, wanted: &DomainSpec, vmi: &Vmi) -> SyncPlan {
+    SyncPlan {
+        interfaces: plan::interfaces(live, wanted, vmi),
+        ..SyncPlan::default()
+    }
+}
+
+fn interface_steps(plan: &SyncPlan) -> impl Iterator<Item = (Verb, &InterfaceChange)> {
+    plan.steps().map(|step| match step {
+        PlanStep::Interface(verb, change) => (verb, change),
+        _ => panic!("{step:?}"),
+    })
+}
+
 /// The plan for a reader: each step with its reason and its document.
-fn text(plan: &InterfacePlan) -> String {
+fn text(plan: &SyncPlan) -> String {
     let mut out = String::new();
-    for (verb, change) in plan.steps() {
+    for (verb, change) in interface_steps(plan) {
         let (name, why) = (change.why.name(), &change.why);
         let document = change.interface.to_xml();
         let _ = writeln!(out, "{verb} {name}: {why}\n{document}");
     }
-    for why in &plan.deferred {
+    for why in &plan.interfaces.deferred {
         let _ = writeln!(out, "keep {}: {why}", why.name());
     }
     if out.is_empty() {
@@ -57,26 +71,21 @@ fn text(plan: &InterfacePlan) -> String {
 
 /// Does what the plan says, step by step: each has to be possible when its turn comes, and in the
 /// end there is nothing left to do.
-fn apply(
-    mut live: DomainSpec,
-    wanted: &DomainSpec,
-    vmi: &Vmi,
-    plan: &InterfacePlan,
-) -> Differences {
+fn apply(mut live: DomainSpec, wanted: &DomainSpec, vmi: &Vmi, plan: &SyncPlan) -> Differences {
     let mut found = Vec::new();
-    for (verb, change) in plan.steps() {
+    for (verb, change) in interface_steps(plan) {
         let (interface, interfaces) = (&change.interface, &mut live.devices.interfaces);
         let there = interfaces
             .iter()
             .position(|other| other.alias == interface.alias);
         match (verb, there) {
-            ("attach", None) => interfaces.push(interface.clone()),
-            ("detach", Some(at)) => drop(interfaces.remove(at)),
-            ("update", Some(at)) => interfaces[at] = interface.clone(),
+            (Verb::Attach, None) => interfaces.push(interface.clone()),
+            (Verb::Detach, Some(at)) => drop(interfaces.remove(at)),
+            (Verb::Update, Some(at)) => interfaces[at] = interface.clone(),
             _ => found.push(format!("{verb} {}: not possible", change.why.name())),
         }
     }
-    let again = plan::interfaces(&live, wanted, vmi);
+    let again = self::plan(&live, wanted, vmi);
     if !again.is_empty() {
         found.push(format!("done, there is more to do:\n{}", text(&again)));
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use api::pod_paths::HOTPLUG_DISK_DIR;
-use convert::plan::{self, DiskPlan};
+use convert::plan::{self, Change, PlanStep, SyncPlan, Verb};
 use domain::DomainSpec;
 use domain::disks::Disk;
 use libtest_mimic::Trial;
@@ -23,7 +23,7 @@ fn check(directory: &Path) -> Differences {
             .unwrap_or_else(|e| panic!("{file}: {e}"))
     };
     let (live, wanted) = (domain("live.xml"), domain("wanted.xml"));
-    let plan = plan::disks(&live, &wanted, HOTPLUG_DISK_DIR);
+    let plan = plan(&live, &wanted);
     let mut found = golden::compare(&directory.join("plan.txt"), &text(&plan));
     found.extend(apply(live, &wanted, &plan));
     let name = golden::file_name(directory);
@@ -33,10 +33,24 @@ fn check(directory: &Path) -> Differences {
     found
 }
 
+fn plan(live: &DomainSpec, wanted: &DomainSpec) -> SyncPlan {
+    SyncPlan {
+        disks: plan::disks(live, wanted, HOTPLUG_DISK_DIR),
+        ..SyncPlan::default()
+    }
+}
+
+fn disk_steps(plan: &SyncPlan) -> impl Iterator<Item = (Verb, &Change)> {
+    plan.steps().map(|step| match step {
+        PlanStep::Disk(verb, change) => (verb, change),
+        _ => panic!("{step:?}"),
+    })
+}
+
 /// The plan for a reader: each step with its reason and its document.
-fn text(plan: &DiskPlan) -> String {
+fn text(plan: &SyncPlan) -> String {
     let mut out = String::new();
-    for (verb, change) in plan.steps() {
+    for (verb, change) in disk_steps(plan) {
         let _ = writeln!(
             out,
             "{verb} {}: {}\n{}",
@@ -45,7 +59,7 @@ fn text(plan: &DiskPlan) -> String {
             change.disk.to_xml()
         );
     }
-    for change in &plan.deferred {
+    for change in &plan.disks.deferred {
         let _ = writeln!(out, "keep {}: {}", change.disk.target.device, change.why);
     }
     if out.is_empty() {
@@ -57,16 +71,16 @@ fn text(plan: &DiskPlan) -> String {
 
 /// Does what the plan says, step by step: each has to be possible when its turn comes, and in the
 /// end there is nothing left to do.
-fn apply(mut live: DomainSpec, wanted: &DomainSpec, plan: &DiskPlan) -> Differences {
+fn apply(mut live: DomainSpec, wanted: &DomainSpec, plan: &SyncPlan) -> Differences {
     let mut found = Vec::new();
-    for (verb, change) in plan.steps() {
+    for (verb, change) in disk_steps(plan) {
         let (disk, disks) = (&change.disk, &mut live.devices.disks);
         let there = disks
             .iter()
             .position(|other| other.target.device == disk.target.device);
         match (verb, there) {
-            ("detach", Some(at)) => drop(disks.remove(at)),
-            ("attach", None) => {
+            (Verb::Detach, Some(at)) => drop(disks.remove(at)),
+            (Verb::Attach, None) => {
                 if let Some(other) = disks.iter().find(|other| clashes(other, disk)) {
                     found.push(format!(
                         "attach {}: its volume is still at {}",
@@ -75,14 +89,14 @@ fn apply(mut live: DomainSpec, wanted: &DomainSpec, plan: &DiskPlan) -> Differen
                 }
                 disks.push(disk.clone());
             }
-            ("update", Some(at)) => disks[at] = disk.clone(),
+            (Verb::Update, Some(at)) => disks[at] = disk.clone(),
             _ => found.push(format!(
                 "{verb} {}: not possible when its turn comes",
                 disk.target.device
             )),
         }
     }
-    let again = plan::disks(&live, wanted, HOTPLUG_DISK_DIR);
+    let again = self::plan(&live, wanted);
     if !again.is_empty() {
         found.push(format!("done, there is more to do:\n{}", text(&again)));
     }

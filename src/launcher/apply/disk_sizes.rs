@@ -1,46 +1,28 @@
 //! Resizes the disks on PersistentVolumeClaims that have grown (`virDomainBlockResize`).
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::launcher::pod_backend::PodBackend;
 use api::vmi::Vmi;
-use convert::plan::{DiskSize, NewSize, Resize};
+use convert::plan::{self, DiskSize, Resize};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
-/// Sizes of the live disks on claims, by target device. If a size is unknown, the disk is left out,
-/// the reason is logged, and the next sync tries again.
-pub(in crate::launcher) fn sizes(
+/// The `live` disks that grow with their claims. If a size is unknown, the disk is left out, the
+/// reason is logged, and the next sync tries again.
+pub(super) fn resizes(
     domain: &libvirt::Domain,
     pod: &dyn PodBackend,
     vmi: &Vmi,
     live: &DomainSpec,
     wanted: &DomainSpec,
-) -> BTreeMap<String, DiskSize> {
-    let with_claim = vmi
-        .status
-        .volume_status
-        .iter()
-        .filter(|status| status.persistent_volume_claim_info.is_some());
-    let claims: BTreeSet<&String> = with_claim.map(|status| &status.name).collect();
-    let targets: BTreeSet<&String> = live
-        .devices
-        .disks
-        .iter()
-        .map(|disk| &disk.target.device)
-        .collect();
-    let of = |disk: &Disk| {
-        let (name, target) = (&disk.alias.as_ref()?.name, &disk.target.device);
-        let is_candidate =
-            claims.contains(name) && targets.contains(target) && disk.source.backend().is_some();
-        let size = if is_candidate {
-            size(domain, pod, disk)
-        } else {
-            None
-        };
-        size.map(|size| (target.clone(), size))
+) -> Vec<Resize> {
+    let has_claim = |name: &String| {
+        let mut volumes = vmi.status.volume_status.iter();
+        volumes.any(|it| it.name == *name && it.persistent_volume_claim_info.is_some())
     };
-    wanted.devices.disks.iter().filter_map(of).collect()
+    plan::resizes(live, wanted, |disk| {
+        let is_on_claim = has_claim(&disk.alias.as_ref()?.name) && disk.source.backend().is_some();
+        is_on_claim.then(|| size(domain, pod, disk))?
+    })
 }
 
 // D-next-5 (docs/differences.md).
@@ -62,20 +44,18 @@ fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<D
     })
 }
 
-/// Resizes the disks in QEMU; the guest sees the new size at once. A failure is logged but does not
+/// Resizes a disk in QEMU; the guest sees the new size at once. A failure is logged but does not
 /// fail the sync: the guest keeps the old size.
-pub(in crate::launcher) fn resize(domain: &libvirt::ChangeableDomain, resizes: &[Resize]) {
-    for Resize { change, to } in resizes {
-        let target = change.disk.target.device.as_str();
-        let resized = match to {
-            NewSize::Bytes(bytes) => domain.block_resize(target, *bytes),
-            NewSize::Device => domain.block_resize_to_capacity(target),
-        };
-        match resized {
-            Ok(()) => tracing::info!(target_device = target, why = %change.why, "Resized disk"),
-            Err(error) => {
-                tracing::error!(target_device = target, why = %change.why, reason = %error, "Could not resize disk")
-            }
+pub(super) fn resize(domain: &libvirt::ChangeableDomain, Resize { change, bytes }: &Resize) {
+    let target = change.disk.target.device.as_str();
+    let resized = match bytes {
+        Some(bytes) => domain.block_resize(target, *bytes),
+        None => domain.block_resize_to_capacity(target),
+    };
+    match resized {
+        Ok(()) => tracing::info!(target_device = target, why = %change.why, "Resized disk"),
+        Err(error) => {
+            tracing::error!(target_device = target, why = %change.why, reason = %error, "Could not resize disk")
         }
     }
 }

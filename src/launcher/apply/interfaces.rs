@@ -1,84 +1,45 @@
-//! Carries out a plan for the network interfaces. An interface that fails does not stop the others.
-//!
-//! ```text
-//!  plan ──► end DHCP servers of interfaces that are gone ──► network phase 2 ──► attach ──► detach ──► update
-//! ```
+//! Changes the network interfaces of the running domain. Before one is plugged in, network phase 2
+//! makes its tap device; the DHCP servers of those that are gone end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use super::detach::{DetachRequests, attach, detach};
-use super::error::{DeviceFailure, InterfaceFailure};
-use crate::launcher::error::LauncherError;
-use crate::launcher::libvirt_domain::blocking;
+use super::error::DeviceFailure;
 use crate::launcher::pod_network::{PodNetwork, complete_interface};
-use crate::launcher::vm::Vm;
 use api::vmi::Vmi;
 use convert::Context;
-use convert::plan::{InterfaceChange, InterfacePlan, InterfaceWhy};
+use convert::plan::{InterfaceChange, InterfacePlan, InterfaceWhy, Verb};
 use domain::DomainSpec;
 use domain::alias::Alias;
-use domain::interfaces::Interface;
-use pod::network::{NetworkError, Scope};
+use pod::network::Scope;
 
-pub(super) struct Interfaces<'a> {
-    pub domain: &'a libvirt::ChangeableDomain,
-    pub vm: &'a Vm,
-    pub network: &'a PodNetwork,
-    pub detach_requests: &'a Arc<Mutex<DetachRequests>>,
-}
-
-impl Interfaces<'_> {
-    /// Attaches, detaches and updates the `live` domain's interfaces. Returns the failures.
-    ///
-    /// # Errors
-    /// The thread that changes the interfaces panicked.
-    // D-net-12, D-net-13 (docs/differences.md).
-    pub async fn change(
-        &self,
-        vmi: &Vmi,
-        context: &Context,
-        live: &DomainSpec,
-        mut plan: InterfacePlan,
-    ) -> Result<Vec<DeviceFailure>, LauncherError> {
-        let mut failures = log_deferred(&plan.deferred);
-        let stays = |name: &str| has_interface(live, &plan, name);
-        self.network.retain_servers(stays).await;
-        if plan.is_empty() {
-            return Ok(failures);
-        }
-        let attach = std::mem::take(&mut plan.attach);
-        for change in attach {
-            match self.prepare_interface(vmi, context, change).await {
-                Ok(change) => plan.attach.push(change),
-                Err(error) => failures.push(DeviceFailure::Network(error)),
+/// Network phase 2 of the interfaces to plug into the `live` domain. Returns the failures; the
+/// interfaces that have failed are no longer in the plan.
+// D-net-12, D-net-13 (docs/differences.md).
+pub(super) async fn prepare(
+    network: &PodNetwork,
+    vmi: &Vmi,
+    context: &Context,
+    live: &DomainSpec,
+    plan: &mut InterfacePlan,
+) -> Vec<DeviceFailure> {
+    let mut failures = log_deferred(&plan.deferred);
+    let stays = |name: &str| has_interface(live, plan, name);
+    network.retain_servers(stays).await;
+    for mut change in std::mem::take(&mut plan.attach) {
+        let scope = Scope::Network(change.why.name());
+        match network.taps(vmi, context, scope).await {
+            Ok(taps) => {
+                // The list is empty for an interface without a tap, such as passt.
+                for tap in taps {
+                    complete_interface(&mut change.interface, tap);
+                }
+                plan.attach.push(change);
             }
+            Err(error) => failures.push(DeviceFailure::Network(error)),
         }
-        let (domain, requests) = (self.domain.clone(), self.detach_requests.clone());
-        let apply = move || Ok(apply(&domain, &plan, &requests));
-        failures.extend(blocking("changing the domain's interfaces", apply).await?);
-        // Not every change makes libvirt send an event.
-        self.vm.refresh();
-        Ok(failures)
     }
-
-    /// Network phase 2 of an interface to plug in.
-    async fn prepare_interface(
-        &self,
-        vmi: &Vmi,
-        context: &Context,
-        mut change: InterfaceChange,
-    ) -> Result<InterfaceChange, NetworkError> {
-        let name = change.why.name();
-        let taps = self
-            .network
-            .taps(vmi, context, Scope::Network(name))
-            .await?;
-        // The list is empty for an interface without a tap, such as passt.
-        for tap in taps {
-            complete_interface(&mut change.interface, tap);
-        }
-        Ok(change)
-    }
+    failures
 }
 
 /// Logs deferred changes. Returns those that a later sync could not make either.
@@ -101,48 +62,25 @@ fn has_interface(live: &DomainSpec, plan: &InterfacePlan, name: &str) -> bool {
         || plan.attach.iter().any(|change| change.why.name() == name)
 }
 
-fn apply(
+/// Makes one change (a link's by `virDomainUpdateDeviceFlags`).
+pub(super) fn change(
     domain: &libvirt::ChangeableDomain,
-    plan: &InterfacePlan,
-    requests: &Mutex<DetachRequests>,
-) -> Vec<DeviceFailure> {
-    let alias = |change: &InterfaceChange| Alias::user(change.why.name()).qualified();
-    let attached = plan.attach.iter().filter_map(|change| {
-        let alias = alias(change);
-        run("attach", change, |xml| {
-            attach(domain, &alias, xml, requests)
-        })
-    });
-    let detached = plan.detach.iter().filter_map(|change| {
-        let alias = alias(change);
-        run("detach", change, |xml| detach(domain, alias, xml, requests))
-    });
-    let updated = (plan.update.iter())
-        .filter_map(|change| run("update", change, |xml| domain.update_device(xml)));
-    attached.chain(detached).chain(updated).collect()
-}
-
-/// Makes one change (a link's by `virDomainUpdateDeviceFlags`). Returns the failure, if any.
-fn run(
-    verb: &'static str,
+    verb: Verb,
     InterfaceChange { interface, why }: &InterfaceChange,
-    change: impl FnOnce(&str) -> Result<(), libvirt::Error>,
-) -> Option<DeviceFailure> {
-    let name = why.name();
-    tracing::info!(interface = name, target_device = tap(interface), verb, %why, "Changing network interface");
-    let refusal = change(&interface.to_xml()).err()?;
-    let name = name.to_owned();
-    Some(
-        InterfaceFailure {
-            name,
-            verb,
-            refusal,
-        }
-        .into(),
-    )
-}
-
-fn tap(interface: &Interface) -> &str {
-    let target = interface.target.as_ref();
-    target.map_or("", |target| &target.device)
+    requests: &Mutex<DetachRequests>,
+) -> Result<(), DeviceFailure> {
+    let (name, target) = (why.name(), interface.target.as_ref());
+    let target_device = target.map_or("", |target| &target.device);
+    tracing::info!(interface = name, target_device, %verb, %why, "Changing network interface");
+    let (alias, xml) = (Alias::user(name).qualified(), interface.to_xml());
+    let changed = match verb {
+        Verb::Attach => attach(domain, &alias, &xml, requests),
+        Verb::Detach => detach(domain, alias, &xml, requests),
+        Verb::Update => domain.update_device(&xml),
+    };
+    changed.map_err(|refusal| DeviceFailure::Interface {
+        name: name.to_owned(),
+        action: verb.to_string(),
+        refusal,
+    })
 }

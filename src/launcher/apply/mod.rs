@@ -1,10 +1,15 @@
-//! Changes the running domain to match its VMI: disks first, then network interfaces.
+//! Changes the running domain to match its VMI.
+//!
+//! ```text
+//!  live XML, VMI ──► plan ──► network phase 2 ──► its steps, one after the other
+//!                      └────► dry run
+//! ```
 
 pub(super) mod cpus;
 pub(super) mod detach;
 mod disk_names;
-pub(super) mod disk_sizes;
-pub(super) mod disks;
+mod disk_sizes;
+mod disks;
 pub(super) mod error;
 pub(super) mod host_devices;
 mod interfaces;
@@ -19,12 +24,13 @@ use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
 use super::vm::Vm;
 use detach::DetachRequests;
-use error::{DeviceFailure, DiskFailure};
-use interfaces::Interfaces;
+use disk_names::with_live_targets;
+use error::DeviceFailure;
 
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
-use convert::{Context, plan};
+use convert::Context;
+use convert::plan::{self, DomainStep, PlanStep, SyncPlan, Verb};
 use domain::DomainSpec;
 use libvirt::{ChangeableDomain, XmlKind};
 use os::failpoints;
@@ -36,78 +42,156 @@ pub(super) struct Apply {
     pub detach_requests: Arc<Mutex<DetachRequests>>,
 }
 
-/// The result of changing the disks.
-struct ChangedDisks {
-    failures: Vec<DiskFailure>,
-    /// The domain as libvirt now reports it.
-    live: DomainSpec,
-    interfaces: plan::InterfacePlan,
+/// A plan, and what it was made of.
+pub(super) struct Planned {
+    pub plan: SyncPlan,
+    pub live: DomainSpec,
+    wanted: DomainSpec,
     /// The input of the conversion.
-    context: Context,
+    pub context: Context,
 }
 
 impl Apply {
-    /// Changes the running domain to match the VMI. Returns the devices that could not be changed.
+    /// Plans a sync of the running domain, which is paused if `resume`. Blocks.
     ///
     /// # Errors
-    /// A step before the changes failed, or a change panicked.
+    /// The VMI cannot be converted, or libvirt's error.
+    pub fn plan(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+        domain: &libvirt::Domain,
+        resume: bool,
+    ) -> Result<Planned, LauncherError> {
+        let live = read_spec(domain, XmlKind::Live)?;
+        let mut planned = self.plan_devices(vmi, options, live)?;
+        let (live, wanted) = (&planned.live, &planned.wanted);
+        planned.plan.resizes = disk_sizes::resizes(domain, &*self.pod, vmi, live, wanted);
+        let grace_period = self.vm.metadata().changed_grace_period(vmi);
+        let grace_period =
+            grace_period.map(|(before, after)| DomainStep::GracePeriod { before, after });
+        let resume = resume.then_some(DomainStep::Resume);
+        planned.plan.domain = resume.into_iter().chain(grace_period).collect();
+        Ok(planned)
+    }
+
+    /// Plans the changes of devices that libvirt need not be asked for. Blocks.
+    ///
+    /// # Errors
+    /// The VMI cannot be converted.
+    pub fn plan_devices(
+        &self,
+        vmi: &Vmi,
+        options: &VirtualMachineOptions,
+        live: DomainSpec,
+    ) -> Result<Planned, LauncherError> {
+        let (wanted, context) = self.pod.wanted(&with_live_targets(vmi, &live), options)?;
+        let disks = plan::disks(&live, &wanted, context.paths().hotplug_disk_dir);
+        let plan = SyncPlan {
+            disks: disks.defer_unready(|disk| self.pod.is_ready(disk)),
+            interfaces: plan::interfaces(&live, &wanted, vmi),
+            ..SyncPlan::default()
+        };
+        Ok(Planned {
+            plan,
+            live,
+            wanted,
+            context,
+        })
+    }
+
+    /// Changes the running domain to match the VMI; resumes it first if `resume`. Returns the
+    /// devices that could not be changed.
+    ///
+    /// # Errors
+    /// There is no plan, the guest cannot be resumed, or a change panicked.
     pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
         domain: ChangeableDomain,
+        resume: bool,
     ) -> Result<Vec<DeviceFailure>, LauncherError> {
         let (this, vmi, options) = (self.clone(), request.vmi.clone(), request.options.clone());
-        let with_disks = domain.clone();
-        let change = move || this.change_disks(&with_disks, &vmi, &options);
-        let changed = blocking("changing the domain's disks", change).await?;
-        let mut failures: Vec<DeviceFailure> =
-            changed.failures.into_iter().map(Into::into).collect();
-        self.network.adopt(&request.vmi, &changed.context).await;
-        let plan = changed.interfaces;
-        let interfaces = Interfaces {
-            domain: &domain,
-            vm: &self.vm,
-            network: &self.network,
-            detach_requests: &self.detach_requests,
-        };
-        let changed = interfaces.change(&request.vmi, &changed.context, &changed.live, plan);
-        failures.extend(changed.await?);
+        let planned_domain = domain.clone();
+        let plan = move || this.plan(&vmi, &options, &planned_domain, resume);
+        let mut planned = blocking("planning the domain's changes", plan).await?;
+        let (vmi, context) = (request.vmi.clone(), &planned.context);
+        self.network.adopt(&vmi, context).await;
+        let (live, interfaces) = (&planned.live, &mut planned.plan.interfaces);
+        let prepared = interfaces::prepare(&self.network, &vmi, context, live, interfaces);
+        let mut failures = prepared.await;
+        let this = self.clone();
+        let change = move || this.carry_out(&domain, &vmi, planned);
+        failures.extend(blocking("changing the domain's devices", change).await?);
         Ok(failures)
     }
 
-    /// Hotplugs and unplugs disks, changes media, then resizes disks with volumes that have grown.
-    fn change_disks(
+    /// Takes the plan's steps. A device that fails does not stop the others, but nothing is attached
+    /// at the target of a disk that could not be detached. Returns the failures.
+    fn carry_out(
         &self,
         domain: &ChangeableDomain,
         vmi: &Vmi,
-        options: &VirtualMachineOptions,
-    ) -> Result<ChangedDisks, LauncherError> {
-        let pod = &*self.pod;
-        let mut live = read_spec(domain, XmlKind::Live)?;
-        let (plan, wanted, context) = disks::plan(pod, vmi, options, &live)?;
-        for plan::Change { disk, why } in &plan.deferred {
+        Planned {
+            plan,
+            mut live,
+            wanted,
+            ..
+        }: Planned,
+    ) -> Result<Vec<DeviceFailure>, LauncherError> {
+        let (pod, requests) = (&*self.pod, &self.detach_requests);
+        for plan::Change { disk, why } in &plan.disks.deferred {
             let target = &disk.target.device;
             tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
         }
-        let mut failures = Vec::new();
         if !plan.is_empty() {
             failpoints::hit("sync.planned");
-            failures = disks::apply(domain, pod, vmi, plan, &self.detach_requests)?;
+        }
+        let mut failures = Vec::new();
+        for step in plan.steps() {
+            let done = match step {
+                PlanStep::Domain(DomainStep::Resume) => {
+                    domain.resume()?;
+                    tracing::info!("Domain unpaused.");
+                    Ok(())
+                }
+                // The metadata follow each VMI, whether their grace period changes or not.
+                PlanStep::Domain(DomainStep::Start | DomainStep::GracePeriod { .. }) => Ok(()),
+                PlanStep::Disk(Verb::Attach, change) if has_failed(&failures, change) => Ok(()),
+                PlanStep::Disk(verb, change) => {
+                    disks::change(domain, pod, vmi, verb, change, requests)
+                }
+                PlanStep::Resize(resize) => {
+                    disk_sizes::resize(domain, resize);
+                    Ok(())
+                }
+                PlanStep::Interface(verb, change) => {
+                    interfaces::change(domain, verb, change, requests)
+                }
+            };
+            failures.extend(done.err());
+        }
+        if !plan.is_empty() {
             // Not every change makes libvirt send an event.
             self.vm.refresh();
             live = read_spec(domain, XmlKind::Live)?;
+        }
+        // Only now libvirt tells how large the guest sees a new disk.
+        if !plan.disks.attach.is_empty() {
+            for resize in disk_sizes::resizes(domain, pod, vmi, &live, &wanted) {
+                disk_sizes::resize(domain, &resize);
+            }
         }
         // An overlay stays until the guest has released its disk. A leftover costs only its file.
         if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
             tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
         }
-        let sizes = disk_sizes::sizes(domain, pod, vmi, &live, &wanted);
-        disk_sizes::resize(domain, &plan::resizes(&live, &wanted, &sizes));
-        Ok(ChangedDisks {
-            failures,
-            interfaces: plan::interfaces(&live, &wanted, vmi),
-            live,
-            context,
-        })
+        Ok(failures)
     }
+}
+
+/// Whether the disk that had the target before could not be detached.
+fn has_failed(failures: &[DeviceFailure], change: &plan::Change) -> bool {
+    let of_target = |failure: &DeviceFailure| matches!(failure, DeviceFailure::Disk { target, .. } if *target == change.disk.target.device);
+    failures.iter().any(of_target)
 }

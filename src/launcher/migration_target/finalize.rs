@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::launcher::admit;
-use crate::launcher::apply::error::{DeviceFailures, InterfaceFailure};
+use crate::launcher::apply::error::{DeviceFailure, DeviceFailures};
 use crate::launcher::error::LauncherError;
 use crate::launcher::guest_agent::clock::GuestClock;
 use crate::launcher::libvirt_domain::LibvirtDomain;
@@ -112,18 +112,17 @@ fn refresh(
 fn set_link(
     domain: &ChangeableDomain,
     name: &str,
-    verb: &'static str,
+    action: &str,
     interface: &Element,
 ) -> Result<(), LauncherError> {
     let changed = domain.update_device(&interface.to_xml());
     changed.map_err(|refusal| {
-        let name = name.to_owned();
-        let failure = InterfaceFailure {
-            name,
-            verb,
+        let failure = DeviceFailure::Interface {
+            name: name.to_owned(),
+            action: action.to_owned(),
             refusal,
         };
-        DeviceFailures(vec![failure.into()]).into()
+        DeviceFailures(vec![failure]).into()
     })
 }
 

@@ -1,7 +1,7 @@
 //! A sync: changes the domain to match the VMI.
 
 pub(super) mod decide;
-pub(super) mod dry_run;
+mod dry_run;
 mod queue;
 
 use std::sync::{Arc, OnceLock};
@@ -11,20 +11,16 @@ use prost::bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::apply::Apply;
-use super::apply::disks;
 use super::apply::error::DeviceFailures;
 use super::error::LauncherError;
 use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::metrics::Metrics;
-use super::pod_backend::PodBackend;
 use super::start::Start;
 use super::sync_request::SyncRequest;
 use super::vm::{Admission, Permit, Phase, Refusal, Request, Vm};
-use api::proto::cmd::v1::VirtualMachineOptions;
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
-use convert::plan;
 use decide::{Facts, Step, VmiPhase, decide};
 use libvirt::{ChangeableDomain, Connection, Domain, DomainState};
 use os::failpoints;
@@ -36,7 +32,6 @@ const LEFTOVER_RETRY_DELAY: Duration = Duration::from_millis(100);
 pub struct Syncs {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
-    pod: Arc<dyn PodBackend>,
     guest: Arc<GuestAgent>,
     start: Arc<Start>,
     apply: Arc<Apply>,
@@ -50,7 +45,6 @@ impl Syncs {
     pub(super) fn new(
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
-        pod: Arc<dyn PodBackend>,
         guest: Arc<GuestAgent>,
         start: Arc<Start>,
         apply: Arc<Apply>,
@@ -59,7 +53,6 @@ impl Syncs {
         Arc::new(Self {
             libvirt,
             vm,
-            pod,
             guest,
             start,
             apply,
@@ -193,16 +186,6 @@ impl Syncs {
         self.libvirt.read_in_any_time(what, look_up).await
     }
 
-    /// The VMI that the domain was started with, if known.
-    pub(super) fn started_vmi(&self) -> Option<&Bytes> {
-        self.started_vmi.get()
-    }
-
-    /// The options of the last sync; the defaults before the first.
-    pub(super) fn last_options(&self) -> Arc<VirtualMachineOptions> {
-        self.queue.last_options()
-    }
-
     /// The VMI and the options of the last sync, as sent; empty before the first.
     #[must_use]
     pub fn last_sync(&self) -> LastSyncResponse {
@@ -210,10 +193,7 @@ impl Syncs {
     }
 
     /// Returns the step that the VMI needs, and the domain.
-    pub(super) async fn next_step(
-        &self,
-        vmi: &Vmi,
-    ) -> Result<(Step, Option<Domain>), LauncherError> {
+    async fn next_step(&self, vmi: &Vmi) -> Result<(Step, Option<Domain>), LauncherError> {
         let (domain, state) = self.look_up().await?.unzip();
         let phase = self.vm.snapshot().phase;
         let facts = Facts {
@@ -237,14 +217,10 @@ impl Syncs {
         match self.next_step_after_start(&request.vmi).await? {
             (Step::Create, _) => self.start(request, None).await,
             (Step::Recreate, leftover) => self.start(request, leftover).await,
-            (Step::Resume, Some(domain)) => {
-                let domain = domain.changeable(permit);
-                let resumed = domain.clone();
-                blocking("resuming the domain", move || Ok(resumed.resume()?)).await?;
-                tracing::info!("Domain unpaused.");
-                self.apply(request, domain).await
+            (step @ (Step::Resume | Step::Apply), Some(domain)) => {
+                let resume = step == Step::Resume;
+                self.apply(request, domain.changeable(permit), resume).await
             }
-            (Step::Apply, Some(domain)) => self.apply(request, domain.changeable(permit)).await,
             (Step::Nothing, domain) => {
                 if domain.is_some() && self.vm.mark_ended() {
                     self.vm.refresh();
@@ -272,8 +248,9 @@ impl Syncs {
         &self,
         request: &SyncRequest,
         domain: ChangeableDomain,
+        resume: bool,
     ) -> Result<(), LauncherError> {
-        let failures = self.apply.run(request, domain).await?;
+        let failures = self.apply.run(request, domain, resume).await?;
         self.vm
             .change_metadata(|metadata| metadata.follow(&request.vmi));
         self.started_vmi.get_or_init(|| request.vmi_json.clone());
@@ -284,22 +261,17 @@ impl Syncs {
         }
     }
 
-    /// Succeeds if the leaving domain matches the VMI. virt-handler may send a VMI that it read
-    /// before the migration began, and would report a refusal as an event of the VMI.
+    /// Succeeds if the leaving domain matches the VMI, whose claims may have grown: its disks grow
+    /// when it has arrived. virt-handler may send a VMI that it read before the migration began, and
+    /// would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         let document = self.vm.snapshot().document.ok_or(Refusal::Migrating)?;
-        let (pod, vmi, options) = (
-            self.pod.clone(),
-            request.vmi.clone(),
-            request.options.clone(),
-        );
-        let is_unchanged = blocking("comparing the domain with its VMI", move || {
-            let live = &document.spec;
-            let (disks, wanted, _) = disks::plan(&*pod, &vmi, &options, live)?;
-            Ok(disks.is_empty() && plan::interfaces(live, &wanted, &vmi).is_empty())
-        });
-        if !is_unchanged.await? {
+        let apply = self.apply.clone();
+        let (vmi, options) = (request.vmi.clone(), request.options.clone());
+        let plan = move || apply.plan_devices(&vmi, &options, document.spec.clone());
+        let planned = blocking("comparing the domain with its VMI", plan).await?;
+        if !planned.plan.is_empty() {
             return Err(Refusal::Migrating.into());
         }
         self.vm

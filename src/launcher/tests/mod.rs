@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::*;
 use crate::notify::Notifier;
 use crate::notify::tests::Handler;
+use ::pod::PodError;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
@@ -127,13 +128,13 @@ impl pod_backend::PodBackend for FakePod {
     fn open_for_migration(&self, _: &Vmi) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), LauncherError> {
+    fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), PodError> {
         Ok(())
     }
     fn remove_unused_overlays(&self, _: &Vmi, _: &DomainSpec) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, LauncherError> {
+    fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, ConvertError> {
         Ok(DiskModes::default())
     }
     fn is_ready(&self, _: &Disk) -> bool {

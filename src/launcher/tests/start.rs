@@ -107,7 +107,7 @@ fn a_plan_changes_nothing() {
     play(|| async {
         let test = TestLauncher::begin();
         let steps = async |vmi: Value| {
-            let plan = test.launcher.dry_run.plan(request(&vmi)).await?;
+            let plan = test.launcher.syncs.plan(request(&vmi)).await?;
             Ok(serde_json::from_str::<Value>(&plan).unwrap()["steps"].take())
         };
         assert_eq!(steps(vmi()).await.unwrap()[0]["verb"], "start");

@@ -32,15 +32,12 @@ pub fn cpus(vmi: &Vmi, context: &Context, wanted: &DomainSpec) -> Result<Cpus, C
     let tune = wanted.cputune.as_ref();
     let pins = tune.map_or(&[][..], |tune| &tune.vcpu_pins);
     let list = |text: &str| parse_list(text).unwrap_or_default();
+    let vcpu_pins = pins.iter().map(|pin| (pin.vcpu, list(&pin.cpuset)));
+    let emulator_pin = tune.and_then(|tune| tune.emulator_pin.as_ref());
     Ok(Cpus {
         count,
-        vcpu_pins: pins
-            .iter()
-            .map(|pin| (pin.vcpu, list(&pin.cpuset)))
-            .collect(),
-        emulator_pin: tune
-            .and_then(|tune| tune.emulator_pin.as_ref())
-            .map(|pin| list(&pin.cpuset)),
+        vcpu_pins: vcpu_pins.collect(),
+        emulator_pin: emulator_pin.map(|pin| list(&pin.cpuset)),
     })
 }
 

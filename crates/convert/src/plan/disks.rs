@@ -48,10 +48,7 @@ pub fn disks(live: &DomainSpec, wanted: &DomainSpec, hotplug_dir: &str) -> DiskP
     for old in live {
         let new = wanted_at.get(old.target.device.as_str()).copied();
         if let Some(why) = detach(dir, old, new, wanted) {
-            plan.detach.push(Change {
-                disk: old.clone(),
-                why,
-            });
+            plan.detach.push(Change::new(old, why));
         } else if let Some(change) = update(dir, old, new) {
             plan.update.push(change);
         }
@@ -59,14 +56,8 @@ pub fn disks(live: &DomainSpec, wanted: &DomainSpec, hotplug_dir: &str) -> DiskP
     for new in wanted {
         let old = live_at.get(new.target.device.as_str()).copied();
         match attach(dir, old, new, live) {
-            Some(why @ Why::Occupied { .. }) => plan.deferred.push(Change {
-                disk: new.clone(),
-                why,
-            }),
-            Some(why) => plan.attach.push(Change {
-                disk: new.clone(),
-                why,
-            }),
+            Some(why @ Why::Occupied { .. }) => plan.deferred.push(Change::new(new, why)),
+            Some(why) => plan.attach.push(Change::new(new, why)),
             None => {}
         }
     }

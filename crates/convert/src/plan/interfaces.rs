@@ -128,26 +128,6 @@ impl fmt::Display for InterfaceWhy {
     }
 }
 
-impl InterfacePlan {
-    /// Whether nothing is to be changed now.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.steps().next().is_none()
-    }
-
-    /// The changes in the order in which they are to be made, each with its verb.
-    pub fn steps(&self) -> impl Iterator<Item = (&'static str, &InterfaceChange)> {
-        let lists = [
-            ("attach", &self.attach),
-            ("detach", &self.detach),
-            ("update", &self.update),
-        ];
-        lists
-            .into_iter()
-            .flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change)))
-    }
-}
-
 /// The steps that make the interfaces of the `live` domain the VMI's; `wanted` is the VMI's
 /// conversion.
 #[must_use]
@@ -161,17 +141,16 @@ pub fn interfaces(live: &DomainSpec, wanted: &DomainSpec, vmi: &Vmi) -> Interfac
     };
     for network in &vmi.spec.networks {
         let interface = interface(vmi, &network.name);
-        match interface.and_then(|interface| attach(live, wanted, vmi, interface)) {
-            Some(Ok(change)) => plan.attach.push(change),
+        match interface.map(|interface| attach(live, wanted, vmi, interface)) {
+            Some(Ok(change)) => plan.attach.extend(change),
             Some(Err(why)) => plan.deferred.push(why),
             None => {}
         }
     }
     for interface in absent(vmi) {
         match detach(live, vmi, interface) {
-            Some(Ok(change)) => plan.detach.push(change),
-            Some(Err(why)) => plan.deferred.push(why),
-            None => {}
+            Ok(change) => plan.detach.extend(change),
+            Err(why) => plan.deferred.push(why),
         }
     }
     plan
@@ -183,10 +162,8 @@ pub fn link_updates(live: &DomainSpec, wanted: &DomainSpec) -> Vec<InterfaceChan
     let update = |wanted: &Interface| {
         let name = name(wanted)?;
         let live = find(live, name).filter(|live| live.link_state != wanted.link_state)?;
-        let state = match &wanted.link_state {
-            Some(link) => link.state.clone(),
-            None => "up".into(),
-        };
+        let link = wanted.link_state.as_ref();
+        let state = link.map_or_else(|| "up".into(), |link| link.state.clone());
         Some(InterfaceChange {
             interface: Interface {
                 link_state: wanted.link_state.clone(),
@@ -198,12 +175,8 @@ pub fn link_updates(live: &DomainSpec, wanted: &DomainSpec) -> Vec<InterfaceChan
             },
         })
     };
-    wanted
-        .devices
-        .interfaces
-        .iter()
-        .filter_map(update)
-        .collect()
+    let wanted = wanted.devices.interfaces.iter();
+    wanted.filter_map(update).collect()
 }
 
 /// An interface that the live domain lacks, or why it still has to lack it.
@@ -213,23 +186,21 @@ fn attach(
     wanted: &DomainSpec,
     vmi: &Vmi,
     interface: &VmiInterface,
-) -> Option<Result<InterfaceChange, InterfaceWhy>> {
-    let name = &interface.name;
+) -> Result<Option<InterfaceChange>, InterfaceWhy> {
+    let name = interface.name.clone();
     // SR-IOV interfaces are host devices, which have a call of their own.
-    if interface.state == ABSENT || interface.sriov.is_some() || find(live, name).is_some() {
-        return None;
+    if interface.state == ABSENT || interface.sriov.is_some() || find(live, &name).is_some() {
+        return Ok(None);
     }
-    let wanted = find(wanted, name).cloned();
-    if !is_attached_to_pod(vmi, name) {
-        return wanted.map(|_| Err(InterfaceWhy::NotAttached { name: name.clone() }));
+    match find(wanted, &name).cloned() {
+        None if !is_attached_to_pod(vmi, &name) => Ok(None),
+        Some(_) if !is_attached_to_pod(vmi, &name) => Err(InterfaceWhy::NotAttached { name }),
+        None => Err(InterfaceWhy::NoDevice { name }),
+        Some(interface) => Ok(Some(InterfaceChange {
+            interface,
+            why: InterfaceWhy::New { name },
+        })),
     }
-    let Some(interface) = wanted else {
-        return Some(Err(InterfaceWhy::NoDevice { name: name.clone() }));
-    };
-    Some(Ok(InterfaceChange {
-        interface,
-        why: InterfaceWhy::New { name: name.clone() },
-    }))
 }
 
 /// A live interface that is to go, or why it cannot.
@@ -237,14 +208,16 @@ fn detach(
     live: &DomainSpec,
     vmi: &Vmi,
     interface: &VmiInterface,
-) -> Option<Result<InterfaceChange, InterfaceWhy>> {
-    let (name, live) = (interface.name.clone(), find(live, &interface.name)?);
-    let device = live.target.as_ref().map(|target| &target.device);
-    if device.is_none_or(|device| *device != hashed_tap(vmi, &name)) {
-        let device = device.cloned();
-        return Some(Err(InterfaceWhy::OtherTap { name, device }));
+) -> Result<Option<InterfaceChange>, InterfaceWhy> {
+    let Some(live) = find(live, &interface.name) else {
+        return Ok(None);
+    };
+    let name = interface.name.clone();
+    let device = live.target.as_ref().map(|target| target.device.clone());
+    if device.as_ref() != Some(&hashed_tap(vmi, &name)) {
+        return Err(InterfaceWhy::OtherTap { name, device });
     }
-    Some(Ok(InterfaceChange {
+    Ok(Some(InterfaceChange {
         interface: live.clone(),
         why: InterfaceWhy::Absent { name },
     }))

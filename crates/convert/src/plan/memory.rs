@@ -58,23 +58,20 @@ struct Wanted {
 impl Wanted {
     fn of(vmi: &Vmi) -> Result<Self, ConvertError> {
         let memory = vmi.spec.domain.memory.as_ref();
-        let guest = size(GUEST, memory.and_then(|memory| memory.guest.as_ref()))?;
-        let max_guest = size(
-            MAX_GUEST,
-            memory.and_then(|memory| memory.max_guest.as_ref()),
-        )?;
+        let guest = size(GUEST, memory.and_then(|it| it.guest.as_ref()))?;
+        let max_guest = size(MAX_GUEST, memory.and_then(|it| it.max_guest.as_ref()))?;
         let status = vmi.status.memory.as_ref();
         let at_boot = size(
             GUEST_AT_BOOT,
-            status.and_then(|status| status.guest_at_boot.as_ref()),
+            status.and_then(|it| it.guest_at_boot.as_ref()),
         )?;
         let huge_pages = memory.and_then(|memory| memory.hugepages.as_ref());
         let above_boot = |field, size: u64| {
-            let reason = format!(
-                "is less than the {at_boot} bytes of status.memory.guestAtBoot, below which a running guest cannot go"
+            let why = format!(
+                "is less than the {at_boot} bytes of {GUEST_AT_BOOT}, below which a running guest cannot go"
             );
             size.checked_sub(at_boot)
-                .ok_or_else(|| ConvertError::new(field, reason))
+                .ok_or_else(|| ConvertError::new(field, why))
         };
         Ok(Self {
             size: above_boot(MAX_GUEST, max_guest)?,

@@ -15,7 +15,10 @@
 //!
 //! Done in that order, a domain that allows each step is in a valid state after every one of them:
 //! a target is free before a disk is attached to it, and a volume has left its old disk before it
-//! appears on another.
+//! appears on another. Both orders are the reference's: an interface takes no other's place, so it
+//! need not wait for one that goes.
+//!
+//! A [`SyncPlan`] has all of it that a sync does; a sync carries it out, and a dry run shows it.
 
 mod cpu;
 mod disks;
@@ -26,9 +29,13 @@ mod resize;
 mod restart;
 mod why;
 
+use std::fmt;
+
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use domain::disks::Disk;
+use domain::interfaces::InterfaceTarget;
 
 pub use cpu::{Cpus, cpus};
 pub use disks::disks;
@@ -38,6 +45,21 @@ pub use memory::{MemoryChange, memory};
 pub use resize::{DiskSize, resizes};
 pub use restart::{Needs, RestartField, restart_fields};
 pub use why::Why;
+
+/// What is done with a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    Detach,
+    Attach,
+    Update,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
 
 /// A disk to act on.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,15 +71,15 @@ pub struct Change {
 }
 
 impl Change {
+    fn new(disk: &Disk, why: Why) -> Self {
+        let disk = disk.clone();
+        Self { disk, why }
+    }
+
     fn not_ready(self) -> Self {
+        let volume = disks::volume(&self.disk);
         let path = self.disk.source.backend_path().unwrap_or_default().into();
-        Self {
-            why: Why::NotReady {
-                volume: disks::volume(&self.disk),
-                path,
-            },
-            ..self
-        }
+        Self::new(&self.disk, Why::NotReady { volume, path })
     }
 }
 
@@ -66,15 +88,8 @@ impl Change {
 pub struct Resize {
     /// The wanted disk, and why it grows.
     pub change: Change,
-    pub to: NewSize,
-}
-
-/// What a disk grows to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewSize {
-    Bytes(u64),
-    /// To whatever its device has.
-    Device,
+    /// How many bytes it grows to; `None` is whatever its device has.
+    pub bytes: Option<u64>,
 }
 
 /// What to do with the disks of a running domain, see [`disks`].
@@ -86,20 +101,12 @@ pub struct DiskPlan {
     pub attach: Vec<Change>,
     /// CD-ROMs with another medium, third; in the order of the live domain.
     pub update: Vec<Change>,
-    /// Disks that grow, last; in the order of the wanted domain. See [`resizes`].
-    pub resize: Vec<Resize>,
     /// Wanted disks that the running domain cannot have now: nothing is done, and the reason is
     /// reported.
     pub deferred: Vec<Change>,
 }
 
 impl DiskPlan {
-    /// Whether the live domain is as it should be.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.steps().next().is_none()
-    }
-
     /// Skips disks and media whose file or device is not ready: missing, or not readable yet. The
     /// disk that has the same volume stays meanwhile: where the volume is may be a wrong guess, made
     /// by a look that failed. The next sync plans them again.
@@ -119,87 +126,139 @@ impl DiskPlan {
         });
         self
     }
+}
 
-    /// The changes in the order in which they are to be made, each with its verb.
-    pub fn steps(&self) -> impl Iterator<Item = (&'static str, &Change)> {
-        let lists = [
-            ("detach", &self.detach),
-            ("attach", &self.attach),
-            ("update", &self.update),
-        ];
-        let resizes = self.resize.iter().map(|resize| ("resize", &resize.change));
-        lists
-            .into_iter()
-            .flat_map(|(verb, changes)| changes.iter().map(move |change| (verb, change)))
-            .chain(resizes)
+/// A change of the domain itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainStep {
+    Start,
+    Resume,
+    /// `spec.terminationGracePeriodSeconds`, in seconds.
+    GracePeriod {
+        before: i64,
+        after: i64,
+    },
+}
+
+/// What a sync does.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SyncPlan {
+    pub domain: Vec<DomainStep>,
+    pub disks: DiskPlan,
+    /// Disks that grow, in the order of the wanted domain; see [`resizes`].
+    pub resizes: Vec<Resize>,
+    pub interfaces: InterfacePlan,
+    /// What needs a restart; `None` if no domain runs, and in a plan that is carried out.
+    pub restart: Option<Vec<RestartField>>,
+}
+
+/// A change that a sync makes.
+#[derive(Debug, Clone, Copy)]
+pub enum PlanStep<'p> {
+    Domain(DomainStep),
+    Disk(Verb, &'p Change),
+    Resize(&'p Resize),
+    Interface(Verb, &'p InterfaceChange),
+}
+
+impl SyncPlan {
+    /// Whether the live domain is as it should be.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps().next().is_none()
+    }
+
+    /// The changes in the order in which they are to be made.
+    pub fn steps(&self) -> impl Iterator<Item = PlanStep<'_>> {
+        let (disks, interfaces) = (&self.disks, &self.interfaces);
+        let disk = |verb| move |change| PlanStep::Disk(verb, change);
+        let interface = |verb| move |change| PlanStep::Interface(verb, change);
+        let domain = self.domain.iter().copied().map(PlanStep::Domain);
+        domain
+            .chain(disks.detach.iter().map(disk(Verb::Detach)))
+            .chain(disks.attach.iter().map(disk(Verb::Attach)))
+            .chain(disks.update.iter().map(disk(Verb::Update)))
+            .chain(self.resizes.iter().map(PlanStep::Resize))
+            .chain(interfaces.attach.iter().map(interface(Verb::Attach)))
+            .chain(interfaces.detach.iter().map(interface(Verb::Detach)))
+            .chain(interfaces.update.iter().map(interface(Verb::Update)))
+    }
+
+    /// The plan for programs: `{"detach":[…],"attach":[…],"update":[…]}`, lists of `<disk>`
+    /// documents; `resize`, a list of targets and sizes; `interfaces`, an object with such lists of
+    /// `<interface>` documents; `steps` and `kept`, what is done in which order and what cannot be
+    /// done, each with its reason; `restart`, if known, the fields that need a restart.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let (disks, interfaces) = (&self.disks, &self.interfaces);
+        let disk = |changes: &[Change]| -> Value {
+            changes.iter().map(|change| change.disk.to_xml()).collect()
+        };
+        let interface = |changes: &[InterfaceChange]| -> Value {
+            changes.iter().map(|it| it.interface.to_xml()).collect()
+        };
+        let deferred = interfaces.deferred.iter();
+        let deferred = deferred.map(|why| interface_json("cannot", None, why));
+        let kept = disks.deferred.iter().map(|it| disk_json("cannot", it));
+        let mut plan = json!({
+            "detach": disk(&disks.detach),
+            "attach": disk(&disks.attach),
+            "update": disk(&disks.update),
+            "resize": self.resizes.iter().map(resize_json).collect::<Value>(),
+            "interfaces": {
+                "attach": interface(&interfaces.attach),
+                "detach": interface(&interfaces.detach),
+                "update": interface(&interfaces.update),
+            },
+            "steps": self.steps().map(step_json).collect::<Value>(),
+            "kept": kept.chain(deferred).collect::<Value>(),
+        });
+        if let (Some(fields), Some(members)) = (&self.restart, plan.as_object_mut()) {
+            members.insert("restart".into(), fields.iter().map(restart_json).collect());
+        }
+        plan
     }
 }
 
-/// The plan for programs: `{"detach":[…],"attach":[…],"update":[…]}`, lists of `<disk>` documents;
-/// `resize`, a list of targets and sizes; `interfaces`, an object with such lists of `<interface>`
-/// documents; `steps` and `kept`, what is done in which order and what cannot be done, each with
-/// its reason.
-#[must_use]
-pub fn to_json(plan: &DiskPlan, interfaces: &InterfacePlan) -> Value {
-    let documents = |changes: &[Change]| {
-        changes
-            .iter()
-            .map(|change| change.disk.to_xml())
-            .collect::<Vec<_>>()
-    };
-    let reason = |(verb, Change { disk, why }): (&str, &Change)| {
-        let volume = disk.alias.as_ref().map(|alias| &alias.name);
-        json!({"verb": verb, "target": disk.target.device, "volume": volume, "why": why.to_string()})
-    };
-    let steps = plan.steps().map(reason);
-    let kept = plan
-        .deferred
-        .iter()
-        .map(|change| reason(("cannot", change)));
-    json!({
-        "detach": documents(&plan.detach),
-        "attach": documents(&plan.attach),
-        "update": documents(&plan.update),
-        "resize": plan.resize.iter().map(resize).collect::<Vec<_>>(),
-        "interfaces": interface_documents(interfaces),
-        "steps": steps.chain(interface_steps(interfaces)).collect::<Vec<_>>(),
-        "kept": kept.chain(deferred_interfaces(interfaces)).collect::<Vec<_>>(),
-    })
+fn step_json(step: PlanStep<'_>) -> Value {
+    match step {
+        PlanStep::Domain(step) => match step {
+            DomainStep::Start => {
+                json!({"verb": "start", "why": "the virtual machine has no running domain yet"})
+            }
+            DomainStep::Resume => {
+                json!({"verb": "resume", "why": "the guest is paused, and nobody has asked for that"})
+            }
+            DomainStep::GracePeriod { before, after } => {
+                let why = format!("spec.terminationGracePeriodSeconds: {before} becomes {after}");
+                json!({"verb": "update", "why": why})
+            }
+        },
+        PlanStep::Disk(verb, change) => disk_json(verb, change),
+        PlanStep::Resize(resize) => disk_json("resize", &resize.change),
+        PlanStep::Interface(verb, InterfaceChange { interface, why }) => {
+            interface_json(verb, interface.target.as_ref(), why)
+        }
+    }
 }
 
-fn interface_documents(plan: &InterfacePlan) -> Value {
-    let documents = |changes: &[InterfaceChange]| {
-        let documents = changes.iter().map(|change| change.interface.to_xml());
-        documents.collect::<Vec<_>>()
-    };
-    json!({
-        "attach": documents(&plan.attach),
-        "detach": documents(&plan.detach),
-        "update": documents(&plan.update),
-    })
+fn disk_json(verb: impl Serialize, Change { disk, why }: &Change) -> Value {
+    let volume = disk.alias.as_ref().map(|alias| &alias.name);
+    json!({"verb": verb, "target": disk.target.device, "volume": volume, "why": why.to_string()})
 }
 
-fn interface_steps(plan: &InterfacePlan) -> impl Iterator<Item = Value> {
-    plan.steps()
-        .map(|(verb, InterfaceChange { interface, why })| {
-            let target = interface.target.as_ref().map(|target| &target.device);
-            json!({"verb": verb, "target": target, "interface": why.name(), "why": why.to_string()})
-        })
+fn interface_json(verb: impl Serialize, at: Option<&InterfaceTarget>, why: &InterfaceWhy) -> Value {
+    let target = at.map(|target| &target.device);
+    json!({"verb": verb, "target": target, "interface": why.name(), "why": why.to_string()})
 }
 
-fn deferred_interfaces(plan: &InterfacePlan) -> impl Iterator<Item = Value> {
-    plan.deferred.iter().map(|why| {
-        json!({"verb": "cannot", "target": null, "interface": why.name(), "why": why.to_string()})
-    })
-}
-
-/// A device is grown as a whole, whatever its size is by then.
-fn resize(Resize { change, to }: &Resize) -> Value {
-    let bytes = match to {
-        NewSize::Bytes(bytes) => Some(bytes),
-        NewSize::Device => None,
-    };
+fn resize_json(Resize { change, bytes }: &Resize) -> Value {
     json!({"target": change.disk.target.device, "bytes": bytes})
+}
+
+fn restart_json(it: &RestartField) -> Value {
+    let (why, needs) = (it.to_string(), it.needs);
+    json!({"field": it.field, "before": it.before, "after": it.after, "needs": needs, "why": why})
 }
 
 #[cfg(test)]
@@ -208,6 +267,18 @@ mod tests {
     use super::*;
     use api::pod_paths::HOTPLUG_DISK_DIR;
     use domain::DomainSpec;
+
+    fn steps(plan: &DiskPlan) -> Vec<(Verb, String)> {
+        let plan = SyncPlan {
+            disks: plan.clone(),
+            ..SyncPlan::default()
+        };
+        let steps = plan.steps().map(|step| match step {
+            PlanStep::Disk(verb, change) => (verb, change.disk.target.device.clone()),
+            _ => unreachable!("{step:?}"),
+        });
+        steps.collect()
+    }
 
     fn plan() -> DiskPlan {
         let disk = |name: &str| {
@@ -229,11 +300,8 @@ mod tests {
     #[test]
     fn what_is_not_there_waits_and_the_rest_goes_on() {
         let plan = plan().defer_unready(|disk| disk.target.device != "sdb");
-        let steps: Vec<_> = plan
-            .steps()
-            .map(|(verb, change)| (verb, change.disk.target.device.as_str()))
-            .collect();
-        assert_eq!(steps, [("detach", "sda"), ("attach", "sdc")]);
+        let expected = [(Verb::Detach, "sda"), (Verb::Attach, "sdc")];
+        assert_eq!(steps(&plan), expected.map(|(verb, at)| (verb, at.into())));
         let why: Vec<_> = plan
             .deferred
             .iter()
@@ -262,9 +330,9 @@ mod tests {
         let device = r#"dev="/var/run/kubevirt/hotplug-disks/a""#;
         for (source, target) in [(file, "sda"), (file, "sdb"), (device, "sdb")] {
             let plan = disks(&live, &disk(source, target), HOTPLUG_DISK_DIR);
-            assert_eq!(plan.steps().count(), 2, "{source} {target}");
+            assert_eq!(steps(&plan).len(), 2, "{source} {target}");
             let plan = plan.defer_unready(|_| false);
-            assert!(plan.is_empty(), "{source} {target}: {plan:?}");
+            assert_eq!(steps(&plan), [], "{source} {target}");
             assert_eq!(plan.deferred.len(), 1);
         }
     }
@@ -280,13 +348,17 @@ mod tests {
         assert_eq!(plan("/hotplug/").attach.len(), 1);
         assert_eq!(plan("/hotplug").attach.len(), 1);
         for other in ["/hot", "/hotplug/a", HOTPLUG_DISK_DIR] {
-            assert!(plan(other).is_empty(), "{other}");
+            assert_eq!(steps(&plan(other)), [], "{other}");
         }
     }
 
     #[test]
     fn programs_get_each_step_with_its_reason() {
-        let json = to_json(&plan(), &InterfacePlan::default());
+        let json = SyncPlan {
+            disks: plan(),
+            ..SyncPlan::default()
+        }
+        .to_json();
         assert_eq!(json["detach"].as_array().unwrap().len(), 1);
         assert_eq!(
             json["steps"][1],
@@ -309,7 +381,11 @@ mod tests {
             deferred: vec![InterfaceWhy::NotAttached { name: "red".into() }],
             ..InterfacePlan::default()
         };
-        let json = to_json(&DiskPlan::default(), &interfaces);
+        let json = SyncPlan {
+            interfaces,
+            ..SyncPlan::default()
+        }
+        .to_json();
         let update = json["interfaces"]["update"][0].as_str().unwrap();
         assert!(update.contains(r#"<link state="down"/>"#), "{update}");
         assert_eq!(

@@ -10,10 +10,8 @@
 //! Nothing ever shrinks. A disk that the guest cannot write, or that holds another volume, is left
 //! as it is.
 
-use std::collections::BTreeMap;
-
 use super::disks::{is_same_volume, volume};
-use super::{Change, NewSize, Resize, Why};
+use super::{Change, Resize, Why};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
@@ -26,24 +24,20 @@ pub struct DiskSize {
     pub available: u64,
 }
 
-/// The disks of the `live` domain to resize, in the order of the `wanted` one. `sizes` has the
-/// disks that may grow, by target: those on claims, and no others.
+/// The disks of the `live` domain to resize, in the order of the `wanted` one. `size` has the sizes
+/// of a disk that may grow: one on a claim, and no other.
 #[must_use]
 pub fn resizes(
     live: &DomainSpec,
     wanted: &DomainSpec,
-    sizes: &BTreeMap<String, DiskSize>,
+    size: impl Fn(&Disk) -> Option<DiskSize>,
 ) -> Vec<Resize> {
-    let live_at = |target: &String| {
-        live.devices
-            .disks
-            .iter()
-            .find(|disk| disk.target.device == *target)
-    };
     let resized = |new: &Disk| {
-        let (old, size) = (live_at(&new.target.device)?, sizes.get(&new.target.device)?);
-        let can_grow = is_same_volume(old, new) && old.read_only.is_none() && size.current > 0;
-        (can_grow && size.available > size.current).then(|| resize(new, *size))
+        let mut live = live.devices.disks.iter();
+        let old = live.find(|disk| disk.target.device == new.target.device)?;
+        let can_grow = is_same_volume(old, new) && old.read_only.is_none();
+        let size = can_grow.then(|| size(new))??;
+        (0 < size.current && size.current < size.available).then(|| resize(new, size))
     };
     wanted.devices.disks.iter().filter_map(resized).collect()
 }
@@ -52,21 +46,14 @@ fn resize(disk: &Disk, DiskSize { current, available }: DiskSize) -> Resize {
     // libvirt takes the device's own size only where QEMU has the device itself open, without an
     // overlay.
     let is_device = !disk.source.dev.is_empty() && disk.source.data_store.is_none();
-    let to = if is_device {
-        NewSize::Device
-    } else {
-        NewSize::Bytes(available)
+    let why = Why::Grown {
+        volume: volume(disk),
+        from: current,
+        to: available,
     };
     Resize {
-        change: Change {
-            disk: disk.clone(),
-            why: Why::Grown {
-                volume: volume(disk),
-                from: current,
-                to: available,
-            },
-        },
-        to,
+        change: Change::new(disk, why),
+        bytes: (!is_device).then_some(available),
     }
 }
 
@@ -83,23 +70,25 @@ mod tests {
     }
 
     /// What becomes of `vda`, which the guest sees with 8 bytes.
-    fn grown(live: &str, wanted: &str, current: u64, available: u64) -> Option<(NewSize, String)> {
-        let sizes = [(String::from("vda"), DiskSize { current, available })].into();
-        let found = resizes(&domain(live), &domain(wanted), &sizes);
+    fn grown(
+        live: &str,
+        wanted: &str,
+        current: u64,
+        available: u64,
+    ) -> Option<(Option<u64>, String)> {
+        let size = |_: &Disk| Some(DiskSize { current, available });
+        let found = resizes(&domain(live), &domain(wanted), size);
         found
             .into_iter()
             .next()
-            .map(|resize| (resize.to, resize.change.why.to_string()))
+            .map(|resize| (resize.bytes, resize.change.why.to_string()))
     }
 
     #[test]
     fn a_file_is_resized_to_what_fits_and_a_device_to_its_whole_size() {
         let why = r#"the claim of volume "data" has grown: 9 bytes instead of 8"#.to_owned();
-        assert_eq!(
-            grown(FILE, FILE, 8, 9),
-            Some((NewSize::Bytes(9), why.clone()))
-        );
-        assert_eq!(grown(DEVICE, DEVICE, 8, 9), Some((NewSize::Device, why)));
+        assert_eq!(grown(FILE, FILE, 8, 9), Some((Some(9), why.clone())));
+        assert_eq!(grown(DEVICE, DEVICE, 8, 9), Some((None, why)));
     }
 
     #[test]
@@ -107,10 +96,7 @@ mod tests {
     fn an_overlay_is_resized_to_the_size_of_its_data() {
         let overlay = r#"<source file="/o.qcow2"><dataStore type="block"><source dev="/dev/a"/></dataStore></source>"#;
         let tracked = DEVICE.replace(r#"<source dev="/dev/a"/>"#, overlay);
-        assert_eq!(
-            grown(&tracked, &tracked, 8, 9).unwrap().0,
-            NewSize::Bytes(9)
-        );
+        assert_eq!(grown(&tracked, &tracked, 8, 9).unwrap().0, Some(9));
     }
 
     #[test]
@@ -124,7 +110,7 @@ mod tests {
     #[test]
     fn a_disk_without_a_claim_or_of_unknown_size_is_not_resized() {
         assert_eq!(grown(FILE, FILE, 0, 9), None);
-        assert!(resizes(&domain(FILE), &domain(FILE), &BTreeMap::new()).is_empty());
+        assert!(resizes(&domain(FILE), &domain(FILE), |_| None).is_empty());
     }
 
     #[test]

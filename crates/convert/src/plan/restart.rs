@@ -27,7 +27,7 @@ use domain::DomainSpec;
 const MAX_CONVERTED_BYTES: usize = 16 << 20;
 
 /// A field that a sync does not bring into the running domain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RestartField {
     /// Its path; items of a list go by their names: `spec.volumes[data]`.
     pub field: String,
@@ -82,13 +82,11 @@ fn is_short(value: &Value) -> bool {
 #[must_use]
 pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec<RestartField> {
     let mut differences = Vec::new();
-    let spec = Path::root("spec");
-    compare(
-        &spec,
-        started.get("spec"),
-        wanted.get("spec"),
-        &mut differences,
+    let (path, [before, after]) = (
+        Path::root("spec"),
+        [started, wanted].map(|it| it.get("spec")),
     );
+    compare(&path, before, after, &mut differences);
     compare_annotations(started, wanted, &mut differences);
     let conversions = MAX_CONVERTED_BYTES.checked_div(wanted.to_string().len());
     let judge = Judge {
@@ -99,10 +97,9 @@ pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec
         domain: convert(wanted, context),
         conversions_left: Cell::new(conversions.unwrap_or_default()),
     };
-    let needs = |difference: &Difference| judge.needs(difference);
     let fields = differences.into_iter().filter_map(|difference| {
         Some(RestartField {
-            needs: needs(&difference)?,
+            needs: judge.needs(&difference)?,
             field: difference.path.to_string(),
             before: difference.before,
             after: difference.after,
@@ -161,8 +158,7 @@ fn compare(
     found: &mut Vec<Difference>,
 ) {
     match (before, after) {
-        (Some(before), Some(after)) if before == after => {}
-        (None, None) => {}
+        (before, after) if before == after => {}
         (Some(Value::Object(before)), Some(Value::Object(after))) => {
             let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for key in keys {
