@@ -93,8 +93,6 @@ impl Start {
         self.timeline().log();
         let (root, uid) = (&self.config.pod.root, &request.vmi.metadata.uid);
         console::watch(root, uid, self.config.timeline.clone());
-        // Not every libvirt driver sends an event of the start.
-        self.vm.refresh();
         // A start's documents are large and no longer needed.
         libvirt::trim();
         Ok(())

@@ -17,9 +17,9 @@ use libvirt::DomainState;
 
 /// The state when a sync starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) struct Facts {
-    /// The domain's state, if libvirt has the domain.
-    pub domain: Option<DomainState>,
+pub(in crate::launcher) struct Facts<D> {
+    /// The domain with its state, if libvirt has it.
+    pub domain: Option<(D, DomainState)>,
     /// This launcher has seen the domain with a QEMU process.
     pub has_run: bool,
     /// The last start has failed.
@@ -53,46 +53,49 @@ impl VmiPhase {
     }
 }
 
+/// What a sync has to do, with the domain for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) enum Step {
+pub(in crate::launcher) enum Step<D> {
     /// Define and start the domain.
     Create,
     /// Undefine a definition that was never started (the launcher or libvirt died), then create.
-    Recreate,
+    Recreate(D),
     /// Wait until libvirt has ended the QEMU of a failed start, then decide again.
     Wait,
     /// Resume the vCPUs, then [`Self::Apply`].
-    Resume,
+    Resume(D),
     /// Change the running domain to match the VMI.
-    Apply,
+    Apply(D),
     /// Do nothing: the VMI's phase does not allow a start.
     Nothing,
+    /// Do nothing: the guest is ending or has ended. virt-handler reads how it ended and deletes the
+    /// domain.
+    Ended,
     /// The domain should exist but does not.
     Lost,
 }
 
-pub(in crate::launcher) fn decide(facts: Facts) -> Step {
+pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> Step<D> {
     let may_start = facts.vmi == VmiPhase::Early && !facts.has_run;
-    match facts.domain {
-        None => match facts.vmi {
+    let Some((domain, state)) = facts.domain else {
+        return match facts.vmi {
             VmiPhase::Final | VmiPhase::Deleting => Step::Nothing,
             _ if may_start => Step::Create,
             _ => Step::Lost,
-        },
-        Some(state) if facts.start_failed && is_left_of_start(state) => Step::Wait,
-        Some(DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended) => {
-            Step::Apply
+        };
+    };
+    match state {
+        state if facts.start_failed && is_left_of_start(state) => Step::Wait,
+        DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended => {
+            Step::Apply(domain)
         }
-        Some(DomainState::Paused(_)) if facts.paused_by_user => Step::Apply,
-        Some(DomainState::Paused(_)) => Step::Resume,
-        Some(DomainState::Shutoff(reason)) if may_start && !has_ended(reason) => Step::Recreate,
-        // The guest is ending or has ended: virt-handler reads how it ended and deletes the domain.
-        Some(
-            DomainState::Shutdown(_)
-            | DomainState::Shutoff(_)
-            | DomainState::Crashed(_)
-            | DomainState::NoState,
-        ) => Step::Nothing,
+        DomainState::Paused(_) if facts.paused_by_user => Step::Apply(domain),
+        DomainState::Paused(_) => Step::Resume(domain),
+        DomainState::Shutoff(reason) if may_start && !has_ended(reason) => Step::Recreate(domain),
+        DomainState::Shutdown(_)
+        | DomainState::Shutoff(_)
+        | DomainState::Crashed(_)
+        | DomainState::NoState => Step::Ended,
     }
 }
 
@@ -101,7 +104,7 @@ mod tests {
     use super::*;
     use libvirt::{PausedReason, RunningReason, ShutoffReason};
 
-    const FRESH: Facts = Facts {
+    const FRESH: Facts<()> = Facts {
         domain: None,
         has_run: false,
         start_failed: false,
@@ -139,12 +142,12 @@ mod tests {
         ] {
             for vmi in [VmiPhase::Early, VmiPhase::Running, VmiPhase::Deleting] {
                 let facts = Facts {
-                    domain: Some(state),
+                    domain: Some(((), state)),
                     has_run: true,
                     vmi,
                     ..FRESH
                 };
-                assert_eq!(decide(facts), Step::Apply, "{facts:?}");
+                assert_eq!(decide(facts), Step::Apply(()), "{facts:?}");
             }
         }
     }
@@ -158,17 +161,17 @@ mod tests {
             PausedReason::StartingUp,
         ] {
             let facts = Facts {
-                domain: Some(DomainState::Paused(reason)),
+                domain: Some(((), DomainState::Paused(reason))),
                 has_run: true,
                 vmi: VmiPhase::Running,
                 ..FRESH
             };
-            assert_eq!(decide(facts), Step::Resume, "{reason:?}");
+            assert_eq!(decide(facts), Step::Resume(()), "{reason:?}");
             let by_user = Facts {
                 paused_by_user: true,
                 ..facts
             };
-            assert_eq!(decide(by_user), Step::Apply, "{reason:?}");
+            assert_eq!(decide(by_user), Step::Apply(()), "{reason:?}");
         }
     }
 
@@ -185,12 +188,12 @@ mod tests {
                     VmiPhase::Deleting,
                 ] {
                     let facts = Facts {
-                        domain: Some(DomainState::from_raw(state, reason)),
+                        domain: Some(((), DomainState::from_raw(state, reason))),
                         has_run: true,
                         vmi,
                         ..FRESH
                     };
-                    assert_eq!(decide(facts), Step::Nothing, "{facts:?}");
+                    assert_eq!(decide(facts), Step::Ended, "{facts:?}");
                 }
             }
         }
@@ -204,7 +207,7 @@ mod tests {
             DomainState::from_raw(shutdown, unknown),
         ] {
             let facts = Facts {
-                domain: Some(state),
+                domain: Some(((), state)),
                 start_failed: true,
                 ..FRESH
             };
@@ -215,7 +218,7 @@ mod tests {
     #[test]
     fn a_definition_that_was_never_started_is_made_anew() {
         let off = |reason| Facts {
-            domain: Some(DomainState::Shutoff(reason)),
+            domain: Some(((), DomainState::Shutoff(reason))),
             ..FRESH
         };
         for reason in [
@@ -223,12 +226,12 @@ mod tests {
             ShutoffReason::Failed,
             ShutoffReason::Daemon,
         ] {
-            assert_eq!(decide(off(reason)), Step::Recreate, "{reason:?}");
+            assert_eq!(decide(off(reason)), Step::Recreate(()), "{reason:?}");
             let deleting = Facts {
                 vmi: VmiPhase::Deleting,
                 ..off(reason)
             };
-            assert_eq!(decide(deleting), Step::Nothing, "{reason:?}");
+            assert_eq!(decide(deleting), Step::Ended, "{reason:?}");
         }
         for reason in [
             ShutoffReason::Shutdown,
@@ -236,7 +239,7 @@ mod tests {
             ShutoffReason::Crashed,
             ShutoffReason::Migrated,
         ] {
-            assert_eq!(decide(off(reason)), Step::Nothing, "{reason:?}");
+            assert_eq!(decide(off(reason)), Step::Ended, "{reason:?}");
         }
     }
 

@@ -26,12 +26,11 @@ impl Syncs {
     async fn plan_of(self: &Arc<Self>, request: SyncRequest) -> Result<String, LauncherError> {
         let mut plan = SyncPlan::default();
         match self.next_step(&request.vmi).await? {
-            (step @ (Step::Resume | Step::Apply), Some(domain)) => {
-                return self.plan_changes(step, domain, request).await;
-            }
-            (Step::Create | Step::Recreate | Step::Wait, _) => plan.domain.push(DomainStep::Start),
-            (Step::Nothing, _) => {}
-            (Step::Lost | Step::Resume | Step::Apply, _) => return Err(LauncherError::Lost),
+            Step::Resume(domain) => return self.plan_changes(domain, true, request).await,
+            Step::Apply(domain) => return self.plan_changes(domain, false, request).await,
+            Step::Create | Step::Recreate(_) | Step::Wait => plan.domain.push(DomainStep::Start),
+            Step::Nothing | Step::Ended => {}
+            Step::Lost => return Err(LauncherError::Lost),
         }
         Ok(plan.to_json().to_string())
     }
@@ -39,15 +38,14 @@ impl Syncs {
     /// Plans the running domain's changes. The work grows with the VMI: it has a blocking thread.
     async fn plan_changes(
         self: &Arc<Self>,
-        step: Step,
         domain: libvirt::Domain,
+        resume: bool,
         request: SyncRequest,
     ) -> Result<String, LauncherError> {
         let (this, vmi) = (self.clone(), request.vmi.clone());
         let plan = move || {
             let options = this.queue.last_options();
-            this.apply
-                .plan(&vmi, &options, &domain, step == Step::Resume)
+            this.apply.plan(&vmi, &options, &domain, resume)
         };
         let planned = blocking("planning", plan).await?;
         let (mut plan, context) = (planned.plan, planned.context);

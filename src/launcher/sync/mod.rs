@@ -156,23 +156,6 @@ impl Syncs {
         }
     }
 
-    /// The step once libvirt has ended the QEMU of a start during which its daemon died. This
-    /// polls: the event may come before the connection.
-    async fn next_step_after_start(
-        &self,
-        vmi: &Vmi,
-    ) -> Result<(Step, Option<Domain>), LauncherError> {
-        let (what, after) = ("ending the QEMU of a failed start", CHANGE_TIMEOUT);
-        let end = os::time::deadline(after);
-        loop {
-            match self.next_step(vmi).await? {
-                (Step::Wait, _) if Instant::now() < end => sleep(LEFTOVER_RETRY_DELAY).await,
-                (Step::Wait, _) => return Err(LauncherError::Slow { what, after }),
-                next => return Ok(next),
-            }
-        }
-    }
-
     /// The domain with its state, if libvirt has it.
     async fn look_up(&self) -> Result<Option<(Domain, DomainState)>, LauncherError> {
         let look_up = |connection: &Connection, name: &str| {
@@ -192,20 +175,19 @@ impl Syncs {
         self.queue.last_sync()
     }
 
-    /// Returns the step that the VMI needs, and the domain.
-    async fn next_step(&self, vmi: &Vmi) -> Result<(Step, Option<Domain>), LauncherError> {
-        let (domain, state) = self.look_up().await?.unzip();
+    /// Returns the step that the VMI needs.
+    async fn next_step(&self, vmi: &Vmi) -> Result<Step<Domain>, LauncherError> {
+        let domain = self.look_up().await?;
         let phase = self.vm.snapshot().phase;
         let facts = Facts {
-            domain: state,
+            domain,
             has_run: phase.has_run(),
             start_failed: phase == Phase::StartFailed,
             paused_by_user: self.vm.is_pause_requested(),
             vmi: VmiPhase::of(vmi),
         };
-        let step = decide(facts);
-        tracing::debug!(?facts, ?step, "Decided what the VMI needs");
-        Ok((step, domain))
+        tracing::debug!(?facts, "Deciding what the VMI needs");
+        Ok(decide(facts))
     }
 
     async fn sync_once(&self, permit: &Permit, request: &SyncRequest) -> Result<(), LauncherError> {
@@ -214,22 +196,30 @@ impl Syncs {
         if self.vm.admit(Request::Sync)? == Admission::IfUnchanged {
             return self.check_unchanged(request).await;
         }
-        match self.next_step_after_start(&request.vmi).await? {
-            (Step::Create, _) => self.start(request, None).await,
-            (Step::Recreate, leftover) => self.start(request, leftover).await,
-            (step @ (Step::Resume | Step::Apply), Some(domain)) => {
-                let resume = step == Step::Resume;
-                self.apply(request, domain.changeable(permit), resume).await
-            }
-            (Step::Nothing, domain) => {
-                if domain.is_some() && self.vm.mark_ended() {
-                    self.vm.refresh();
+        let (what, after) = ("ending the QEMU of a failed start", CHANGE_TIMEOUT);
+        let end = os::time::deadline(after);
+        loop {
+            return match self.next_step(&request.vmi).await? {
+                // This polls: libvirt may end the QEMU before it is connected again.
+                Step::Wait if Instant::now() < end => {
+                    sleep(LEFTOVER_RETRY_DELAY).await;
+                    continue;
                 }
-                let phase = VmiPhase::of(&request.vmi);
-                tracing::info!(?phase, "The VMI's phase does not allow a start");
-                Ok(())
-            }
-            (Step::Lost | Step::Wait | Step::Resume | Step::Apply, _) => Err(LauncherError::Lost),
+                Step::Wait => Err(LauncherError::Slow { what, after }),
+                Step::Create => self.start(request, None).await,
+                Step::Recreate(leftover) => self.start(request, Some(leftover)).await,
+                Step::Resume(domain) => self.apply(request, domain.changeable(permit), true).await,
+                Step::Apply(domain) => self.apply(request, domain.changeable(permit), false).await,
+                step @ (Step::Nothing | Step::Ended) => {
+                    if matches!(step, Step::Ended) {
+                        self.vm.mark_ended();
+                    }
+                    let phase = VmiPhase::of(&request.vmi);
+                    tracing::info!(?phase, "The VMI's phase does not allow a start");
+                    Ok(())
+                }
+                Step::Lost => Err(LauncherError::Lost),
+            };
         }
     }
 

@@ -295,16 +295,16 @@ impl World {
             (Request::Sync, _) => {
                 let phase = vm.snapshot().phase;
                 let facts = Facts {
-                    domain,
+                    domain: domain.map(|state| ((), state)),
                     has_run: phase.has_run(),
                     start_failed: phase == Phase::StartFailed,
                     paused_by_user: vm.is_pause_requested(),
                     vmi: VmiPhase::Running,
                 };
                 match decide(facts) {
-                    Step::Resume => self.resume(side),
-                    Step::Create | Step::Recreate => panic!("a second guest on {side:?}"),
-                    Step::Apply | Step::Nothing | Step::Wait | Step::Lost => {}
+                    Step::Resume(()) => self.resume(side),
+                    Step::Create | Step::Recreate(()) => panic!("a second guest on {side:?}"),
+                    Step::Apply(()) | Step::Nothing | Step::Ended | Step::Wait | Step::Lost => {}
                 }
             }
             (Request::Pause, Some(DomainState::Running(_))) if self.job.is_none() => {

@@ -334,22 +334,27 @@ impl Vm {
         });
     }
 
-    /// The start has succeeded.
+    /// The start has succeeded. virt-handler gets a document: not every libvirt driver sends an
+    /// event of the start.
     pub fn started(&self, paused: bool, by_user: bool) {
         self.change(|inner| {
             inner.pause_requested = by_user;
             inner.phase = inner.phase.after(Input::Started { paused, by_user });
         });
+        self.events.refresh();
     }
 
     /// An earlier launcher started the VMI, and libvirt's domain is shut off: the guest has ended.
-    /// Returns whether that is new.
-    pub fn mark_ended(&self) -> bool {
-        self.change(|inner| {
+    /// If that is new, virt-handler gets a document.
+    pub fn mark_ended(&self) {
+        let is_new = self.change(|inner| {
             let before = inner.phase;
             inner.phase = before.after(Input::EndedUnseen);
             inner.phase != before
-        })
+        });
+        if is_new {
+            self.events.refresh();
+        }
     }
 
     /// Updates the state from libvirt's view. Returns what virt-handler may see of it.
