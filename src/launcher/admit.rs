@@ -7,7 +7,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::error::LauncherError;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, within};
-use super::vm::{Permit, Phase, Request, Vm};
+use super::vm::{Permission, Permit, Phase, Request, Vm};
 use libvirt::ChangeableDomain;
 use os::logging::chain;
 
@@ -20,13 +20,13 @@ const FIRST_READ: &str = "reading the domain for the first time";
 /// The request is refused; [`LauncherError::Slow`] without a first look at the domain, and
 /// [`LauncherError::Busy`] without the turn in time.
 pub(super) async fn admit(
-    vm: &Vm,
+    libvirt: &LibvirtDomain,
     request: Request,
     what: &'static str,
 ) -> Result<Option<Permit>, LauncherError> {
-    match timeout(CHANGE_TIMEOUT, vm.permit(request)).await {
-        Ok(permit) => Ok(permit?),
-        Err(_) if vm.snapshot().phase == Phase::Unknown => Err(LauncherError::Slow {
+    match timeout(CHANGE_TIMEOUT, libvirt.vm.permit(request)).await {
+        Ok(permission) => Ok(permission?.to_change()?),
+        Err(_) if libvirt.vm.snapshot().phase == Phase::Unknown => Err(LauncherError::Slow {
             what: FIRST_READ,
             after: CHANGE_TIMEOUT,
         }),
@@ -34,19 +34,17 @@ pub(super) async fn admit(
     }
 }
 
-/// Makes the change that a request asks for, if there is something to do; else it is as `T` is by
-/// default.
+/// Makes the change that a request asks for. Returns the default if there is nothing to do.
 ///
 /// # Errors
 /// Those of [`admit`], and of `work`.
 pub(super) async fn change<T: Default + Send + 'static>(
     libvirt: &LibvirtDomain,
-    vm: &Vm,
     request: Request,
     what: &'static str,
     work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
 ) -> Result<T, LauncherError> {
-    match admit(vm, request, what).await? {
+    match admit(libvirt, request, what).await? {
         Some(permit) => libvirt.change(&permit, what, work).await,
         None => Ok(T::default()),
     }
@@ -60,7 +58,6 @@ pub(super) async fn change<T: Default + Send + 'static>(
 /// [`LauncherError::Busy`] if an earlier call is still in progress.
 pub(super) async fn resize(
     libvirt: &Arc<LibvirtDomain>,
-    vm: &Arc<Vm>,
     in_progress: &Arc<Mutex<()>>,
     what: &'static str,
     work: impl FnOnce(ChangeableDomain) -> Result<(), LauncherError> + Send + 'static,
@@ -68,17 +65,18 @@ pub(super) async fn resize(
     let end = os::time::deadline(CHANGE_TIMEOUT);
     let place = timeout_at(end, in_progress.clone().lock_owned()).await;
     let place = place.map_err(|_| LauncherError::Busy { what })?;
-    let (libvirt, vm) = (libvirt.clone(), vm.clone());
+    let libvirt = libvirt.clone();
     let resize = tokio::spawn(async move {
         let _place = place;
         let work = |domain: Option<_>| work(domain.ok_or(LauncherError::NoDomain)?);
-        let done = match vm.permit(Request::Resize).await {
+        let permission = libvirt.vm.permit(Request::Resize).await;
+        let done = match permission.and_then(Permission::to_change) {
             Ok(Some(permit)) => libvirt.change_in_any_time(&permit, what, work).await,
             Ok(None) => Ok(()),
             Err(refusal) => Err(refusal.into()),
         };
         match &done {
-            Ok(()) => vm.refresh(),
+            Ok(()) => libvirt.vm.refresh(),
             Err(error) => tracing::error!(reason = %chain(error), "{what} has failed"),
         }
         done

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::admit;
 use super::error::LauncherError;
 use super::libvirt_domain::{LibvirtDomain, read_spec};
-use super::vm::{Request, Vm};
+use super::vm::Request;
 use domain::DomainSpec;
 use libvirt::{ChangeableDomain, ParamValue, XmlKind};
 
@@ -104,12 +104,11 @@ fn is_zero(number: &u64) -> bool {
 /// Answers the guest owner's questions that precede a secret.
 pub struct Attestation {
     libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
 }
 
 impl Attestation {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
-        Self { libvirt, vm }
+    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
+        Self { libvirt }
     }
 
     /// `GetSEVInfo`: the node's keys, as JSON.
@@ -149,7 +148,7 @@ impl Attestation {
             Ok(domain.set_launch_secret(&secret.header, &secret.secret)?)
         };
         let request = Request::InjectSecret;
-        Ok(admit::change(&self.libvirt, &self.vm, request, what, inject).await?)
+        Ok(admit::change(&self.libvirt, request, what, inject).await?)
     }
 }
 

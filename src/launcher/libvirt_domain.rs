@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::error::LauncherError;
-use super::vm::Permit;
+use super::vm::{Permit, Vm};
 use domain::DomainSpec;
 use libvirt::{ChangeableDomain, Connection, Domain, XmlKind};
 use os::lock::lock;
@@ -40,6 +40,8 @@ impl Drop for AgentShutdown {
 /// The connection and the domain's name.
 pub(super) struct LibvirtDomain {
     name: String,
+    /// Admits changes.
+    pub(super) vm: Arc<Vm>,
     connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,
     pub(super) requests: Arc<Semaphore>,
@@ -54,9 +56,10 @@ pub(super) struct LibvirtDomain {
 }
 
 impl LibvirtDomain {
-    pub fn new(name: String, connection: Connection) -> Self {
+    pub fn new(name: String, connection: Connection, vm: Arc<Vm>) -> Self {
         Self {
             name,
+            vm,
             connection: watch::Sender::new(connection),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),

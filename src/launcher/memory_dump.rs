@@ -64,7 +64,7 @@ impl MemoryDump {
             Ok(is_stopped)
         };
         let request = Request::ResumeAfterJob;
-        admit::change(&self.libvirt, &self.vm, request, what, resume).await
+        admit::change(&self.libvirt, request, what, resume).await
     }
 
     /// `VirtualMachineMemoryDump`: starts a dump to `path` in the pod. Success means that it has

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::LauncherError;
 use super::libvirt_domain::LibvirtDomain;
-use super::vm::{Permit, Request, Vm};
+use super::vm::{Permission, Permit, Request, Vm};
 use domain::metadata::KubeVirtMetadata;
 use libvirt::ChangeableDomain;
 
@@ -49,7 +49,7 @@ pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
         if metadata == written {
             continue;
         }
-        let Ok(Some(permit)) = vm.permit(Request::CopyMetadata).await else {
+        let Ok(Permission::Granted(permit)) = vm.permit(Request::CopyMetadata).await else {
             continue;
         };
         match write(&libvirt, &permit, &metadata).await {

@@ -133,13 +133,11 @@ impl Launcher {
             killer,
             cpus: CpuHotplug {
                 libvirt: libvirt.clone(),
-                vm: vm.clone(),
                 pod: pod.clone(),
                 in_progress: Arc::default(),
             },
             memory: MemoryHotplug {
                 libvirt: libvirt.clone(),
-                vm: vm.clone(),
                 in_progress: Arc::default(),
             },
             host_devices: HostDevices::new(libvirt.clone(), vm.clone(), pod.clone()),
@@ -151,7 +149,7 @@ impl Launcher {
             ),
             backup,
             memory_dump,
-            attestation: Attestation::new(libvirt.clone(), vm.clone()),
+            attestation: Attestation::new(libvirt.clone()),
             migration,
             migration_target: MigrationTarget::new(
                 libvirt.clone(),
@@ -298,7 +296,7 @@ impl Handles {
         let vm = Vm::new(namespace, name, &config.uid, inbox.clone());
         let domain_name = format!("{namespace}_{name}");
         Self {
-            libvirt: Arc::new(LibvirtDomain::new(domain_name, connection)),
+            libvirt: Arc::new(LibvirtDomain::new(domain_name, connection, vm.clone())),
             warnings: Warnings::new(notifier.clone(), vm.clone(), namespace, name),
             vm,
             pod,

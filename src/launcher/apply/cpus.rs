@@ -8,7 +8,6 @@ use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::pod_backend::PodBackend;
-use crate::launcher::vm::Vm;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan::{self, Cpus};
@@ -17,7 +16,6 @@ use libvirt::ChangeableDomain;
 /// Serves `SyncVirtualMachineCPUs`.
 pub struct CpuHotplug {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
-    pub(in crate::launcher) vm: Arc<Vm>,
     pub(in crate::launcher) pod: Arc<dyn PodBackend>,
     pub(in crate::launcher) in_progress: Arc<Mutex<()>>,
 }
@@ -41,8 +39,7 @@ impl CpuHotplug {
             tracing::info!("VMI vCPUs has been updated");
             Ok(())
         };
-        let in_progress = &self.in_progress;
-        admit::resize(&self.libvirt, &self.vm, in_progress, what, change).await
+        admit::resize(&self.libvirt, &self.in_progress, what, change).await
     }
 }
 

@@ -7,7 +7,6 @@ use tokio::sync::Mutex;
 use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, read_spec};
-use crate::launcher::vm::Vm;
 use api::vmi::Vmi;
 use convert::plan::{self, MemoryChange};
 use libvirt::{ChangeableDomain, XmlKind};
@@ -18,7 +17,6 @@ const FAIL_MEMORY_HOTPLUG: &str = "kubevirt.io/func-test-memory-hotplug-fail";
 /// Serves `SyncVirtualMachineMemory`.
 pub struct MemoryHotplug {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
-    pub(in crate::launcher) vm: Arc<Vm>,
     pub(in crate::launcher) in_progress: Arc<Mutex<()>>,
 }
 
@@ -38,8 +36,7 @@ impl MemoryHotplug {
             tracing::info!("guest memory has been updated");
             Ok(())
         };
-        let in_progress = &self.in_progress;
-        admit::resize(&self.libvirt, &self.vm, in_progress, what, change).await
+        admit::resize(&self.libvirt, &self.in_progress, what, change).await
     }
 }
 

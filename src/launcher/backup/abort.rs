@@ -26,7 +26,7 @@ impl Backup {
             tracing::info!("backup job abort initiated successfully");
             Ok(())
         };
-        admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort).await
+        admit::change(&self.libvirt, Request::AbortBackup, what, abort).await
     }
 
     /// Fails unless this backup runs.

@@ -43,6 +43,6 @@ impl Backup {
             Ok(())
         };
         let request = Request::RedefineCheckpoint;
-        admit::change(&self.libvirt, &self.vm, request, what, redefine).await
+        admit::change(&self.libvirt, request, what, redefine).await
     }
 }

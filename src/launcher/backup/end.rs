@@ -77,7 +77,7 @@ impl Backup {
             }
             Ok(runs)
         };
-        let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
+        let abort = admit::change(&self.libvirt, Request::AbortBackup, what, abort);
         match abort.await {
             Ok(false) if self.stage() == Some(Stage::Lost) => self.ended(),
             Ok(_) => {}
@@ -190,7 +190,7 @@ impl Backup {
             tracing::warn!("libvirt has lost track of the backup; ending it");
             Ok(domain.abort_job()?)
         };
-        let abort = admit::change(&self.libvirt, &self.vm, Request::AbortBackup, what, abort);
+        let abort = admit::change(&self.libvirt, Request::AbortBackup, what, abort);
         if let Err(error) = abort.await {
             tracing::warn!(reason = %os::logging::chain(&error), "The backup cannot be ended yet");
         }

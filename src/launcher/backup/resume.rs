@@ -18,7 +18,7 @@ impl Backup {
     /// QEMU repeats the write, which succeeds.
     // D-backup-8 (docs/differences.md).
     pub(super) fn resume_guest(&self) {
-        let (libvirt, vm, mut state) = (self.libvirt.clone(), self.vm.clone(), self.vm.subscribe());
+        let (libvirt, mut state) = (self.libvirt.clone(), self.vm.subscribe());
         tokio::spawn(async move {
             let is_paused = state.wait_for(|vm| vm.phase == Phase::Paused(PauseReason::IoError));
             if !matches!(timeout(PAUSE_DELAY, is_paused).await, Ok(Ok(_))) {
@@ -33,7 +33,7 @@ impl Backup {
                 Ok(())
             };
             let what = "resuming the guest";
-            let resumed = admit::change(&libvirt, &vm, Request::ResumeAfterJob, what, resume);
+            let resumed = admit::change(&libvirt, Request::ResumeAfterJob, what, resume);
             if let Err(error) = resumed.await {
                 tracing::error!(reason = %os::logging::chain(&error), "The guest stays paused after its backup");
             }

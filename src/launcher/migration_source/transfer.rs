@@ -256,7 +256,8 @@ mod tests {
     async fn a_libvirt_that_is_busy_is_asked_again_how_the_migration_has_ended() {
         start_event_loop().unwrap();
         let connection = Connection::open("test:///default").unwrap();
-        let libvirt = LibvirtDomain::new("test".into(), connection);
+        let vm = Vm::new("ns1", "vm1", "u-1", Arc::default());
+        let libvirt = LibvirtDomain::new("test".into(), connection, vm);
         let reads = u32::try_from(MAX_READS).unwrap();
         let busy = libvirt.reads.clone().acquire_many_owned(reads).await;
         let hangs = async {

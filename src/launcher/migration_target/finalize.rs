@@ -68,7 +68,7 @@ impl Finalization {
                 let domain = domain.ok_or(LauncherError::NoDomain)?;
                 refresh(&domain, &to_refresh, &refreshed)
             };
-            admit::change(&self.libvirt, &self.vm, Request::Finalize, what, refresh).await?;
+            admit::change(&self.libvirt, Request::Finalize, what, refresh).await?;
         }
         self.clock.set();
         Ok(())

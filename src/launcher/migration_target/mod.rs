@@ -134,7 +134,8 @@ impl MigrationTarget {
 
     async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         // D-mig-20 (docs/differences.md).
-        let Some(_permit) = self.vm.permit(Request::PrepareTarget).await? else {
+        let permission = self.vm.permit(Request::PrepareTarget).await?;
+        let Some(_permit) = permission.to_change()? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             self.adopt_arrival(&request.vmi);
             return Ok(());

@@ -90,28 +90,19 @@ impl Requests {
         self.delete(Request::PodCleanup).await
     }
 
-    async fn change<T: Default + Send + 'static>(
-        &self,
-        request: Request,
-        what: &'static str,
-        work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
-    ) -> Result<T, LauncherError> {
-        admit::change(&self.libvirt, &self.vm, request, what, work).await
-    }
-
     /// `PauseVirtualMachine` (`virDomainSuspend`): stops the vCPUs, until [`Self::unpause`]:
     /// no sync resumes them.
     async fn pause(&self) -> Result<(), LauncherError> {
         let vm = self.vm.clone();
-        self.change(Request::Pause, "pausing the domain", move |domain| {
+        let pause = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             if domain.state()?.is_running() {
                 domain.suspend()?;
                 vm.set_pause_requested(true);
             }
             Ok(())
-        })
-        .await
+        };
+        admit::change(&self.libvirt, Request::Pause, "pausing the domain", pause).await
     }
 
     /// `UnpauseVirtualMachine` (`virDomainResume`): lets the vCPUs run again.
@@ -127,7 +118,7 @@ impl Requests {
             Ok(paused)
         };
         let what = "resuming the domain";
-        if self.change(Request::Unpause, what, resume).await? {
+        if admit::change(&self.libvirt, Request::Unpause, what, resume).await? {
             self.clock.set();
         }
         Ok(())
@@ -136,10 +127,8 @@ impl Requests {
     /// `ResetVirtualMachine` (`virDomainReset`).
     async fn reset(&self) -> Result<(), LauncherError> {
         let not_found = self.not_found();
-        self.change(Request::Reset, "resetting the domain", |domain| {
-            Ok(domain.ok_or(not_found)?.reset()?)
-        })
-        .await
+        let reset = |domain: Option<ChangeableDomain>| Ok(domain.ok_or(not_found)?.reset()?);
+        admit::change(&self.libvirt, Request::Reset, "resetting the domain", reset).await
     }
 
     /// `SoftRebootVirtualMachine` (`virDomainReboot`): asks the guest to reboot, through its agent
@@ -147,7 +136,7 @@ impl Requests {
     // D-vm-8 (docs/differences.md).
     async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         let what = "rebooting the guest";
-        let Some(permit) = admit::admit(&self.vm, Request::SoftReboot, what).await? else {
+        let Some(permit) = admit::admit(&self.libvirt, Request::SoftReboot, what).await? else {
             return Ok(());
         };
         let features = vmi.spec.domain.features.as_ref();
@@ -191,7 +180,7 @@ impl Requests {
     async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
         let what = "shutting the guest down";
         // Admission waits for the first read of the domain, on which everything below depends.
-        let Some(permit) = admit::admit(&self.vm, request, what).await? else {
+        let Some(permit) = admit::admit(&self.libvirt, request, what).await? else {
             return Ok(());
         };
         let Snapshot {
@@ -239,14 +228,14 @@ impl Requests {
     /// Undefines the domain (`virDomainUndefineFlags`). Keeps its NVRAM file, which may be on a
     /// volume of the VMI (`VIR_DOMAIN_UNDEFINE_KEEP_NVRAM`).
     async fn delete(&self, request: Request) -> Result<(), LauncherError> {
-        self.change(request, "removing the definition", |domain| {
+        let undefine = |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             match domain.undefine(Undefine::KeepNvram) {
                 Err(error) if error.is_no_domain() => Ok(()),
                 result => Ok(result?),
             }
-        })
-        .await
+        };
+        admit::change(&self.libvirt, request, "removing the definition", undefine).await
     }
 
     /// libvirt's own error for a missing domain.

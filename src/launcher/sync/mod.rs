@@ -18,7 +18,7 @@ use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::metrics::Metrics;
 use super::start::Start;
 use super::sync_request::SyncRequest;
-use super::vm::{Admission, Permit, Phase, Refusal, Request, Vm};
+use super::vm::{Permission, Phase, Refusal, Request, Vm};
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
 use decide::{Facts, Step, VmiPhase, decide};
@@ -80,6 +80,7 @@ impl Syncs {
     /// The first failure.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
+        // A sync that is refused at once is not the last sync, and needs no line in the log.
         self.vm.admit(Request::Sync)?;
         let plugins = request.plugins.clone();
         // From here on it goes on if the caller gives up.
@@ -99,7 +100,7 @@ impl Syncs {
     async fn run(self: Arc<Self>) {
         loop {
             // Only the first read of an adopted domain tells whether its user has paused it.
-            let permit = self.vm.permit(Request::Sync).await;
+            let permission = self.vm.permit(Request::Sync).await;
             // Popping comes last, to include requests that arrived meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {
                 return;
@@ -107,12 +108,8 @@ impl Syncs {
             let began = Instant::now();
             let this = self.clone();
             // The sync has a task of its own, so that a panic ends only this sync.
-            let sync = tokio::spawn(async move {
-                match permit? {
-                    Some(permit) => this.sync_connected(&permit, &request).await,
-                    None => this.check_unchanged(&request).await,
-                }
-            });
+            let sync =
+                tokio::spawn(async move { this.sync_connected(permission?, &request).await });
             let outcome = sync
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
@@ -139,16 +136,20 @@ impl Syncs {
     // D-vm-13 (docs/differences.md).
     async fn sync_connected(
         &self,
-        permit: &Permit,
+        permission: Permission,
         request: &SyncRequest,
     ) -> Result<(), LauncherError> {
         let mut connections = self.libvirt.connections();
-        match self.sync_once(permit, request).await {
+        match self.sync_once(permission, request).await {
             Err(error) if error.is_connection_lost() => {
                 tracing::warn!(reason = %os::logging::chain(&error), "The connection to libvirt was lost during a sync; waiting for the next one");
                 // If no new connection comes in time, this returns the first error.
                 match timeout(CHANGE_TIMEOUT, connections.changed()).await {
-                    Ok(Ok(())) => self.sync_once(permit, request).await,
+                    // A migration may have begun meanwhile.
+                    Ok(Ok(())) => {
+                        let permission = self.vm.permit(Request::Sync).await?;
+                        self.sync_once(permission, request).await
+                    }
                     _ => Err(error),
                 }
             }
@@ -190,12 +191,15 @@ impl Syncs {
         Ok(decide(facts))
     }
 
-    async fn sync_once(&self, permit: &Permit, request: &SyncRequest) -> Result<(), LauncherError> {
+    async fn sync_once(
+        &self,
+        permission: Permission,
+        request: &SyncRequest,
+    ) -> Result<(), LauncherError> {
         failpoints::hit("sync.begun");
-        // A migration may have begun since the permit was given.
-        if self.vm.admit(Request::Sync)? == Admission::IfUnchanged {
+        let Permission::Granted(permit) = &permission else {
             return self.check_unchanged(request).await;
-        }
+        };
         let (what, after) = ("ending the QEMU of a failed start", CHANGE_TIMEOUT);
         let end = os::time::deadline(after);
         loop {

@@ -338,11 +338,9 @@ async fn a_guest_whose_disk_fails_has_arrived_when_it_runs_again() {
     let connection = Connection::open("test:///default").unwrap();
     let guest = connection.lookup("test").unwrap().unwrap();
     guest.clone().changeable(&Others).suspend().unwrap();
-    let libvirt = Arc::new(libvirt_domain::LibvirtDomain::new(
-        "test".into(),
-        connection,
-    ));
     let vm = vm::Vm::new("ns1", "vm1", "u-1", Arc::default());
+    let libvirt = libvirt_domain::LibvirtDomain::new("test".into(), connection, vm.clone());
+    let libvirt = Arc::new(libvirt);
     let observe = |state| {
         let spec = DomainSpec::default();
         vm.observe(vm::Observed { state, spec });
@@ -544,12 +542,8 @@ fn kills_that_hang_leave_threads_for_everything_else() {
         for _ in 0..2 * THREADS {
             let (launcher, gate) = (test.launcher.clone(), gate.clone());
             tokio::spawn(async move {
-                let permit = launcher
-                    .vm
-                    .permit(vm::Request::Kill)
-                    .await
-                    .unwrap()
-                    .unwrap();
+                let permission = launcher.vm.permit(vm::Request::Kill).await.unwrap();
+                let permit = permission.to_change().unwrap().unwrap();
                 let hang = move |_| {
                     let _ = lock(&gate).recv();
                     Ok(())

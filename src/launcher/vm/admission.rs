@@ -4,6 +4,7 @@
 //! request, or an admitted job, has one.
 
 use super::job::JobKind;
+use super::permit::Permit;
 use super::phase::{PauseReason, Phase};
 
 /// A change of the domain, by a call of virt-handler or by the launcher itself.
@@ -92,6 +93,26 @@ pub enum Refusal {
     /// Another running job excludes it.
     #[error("{0} is in progress; send it again when that has ended")]
     Job(JobKind),
+}
+
+/// The answer to an admitted request.
+pub enum Permission {
+    Granted(Permit),
+    /// The request succeeds only if nothing has to change.
+    CompareOnly,
+    /// The domain is already in the requested state.
+    AlreadySo,
+}
+
+impl Permission {
+    /// The permit, for a request that cannot compare; `None` if there is nothing to change.
+    pub fn to_change(self) -> Result<Option<Permit>, Refusal> {
+        match self {
+            Self::Granted(permit) => Ok(Some(permit)),
+            Self::CompareOnly => Err(Refusal::Migrating),
+            Self::AlreadySo => Ok(None),
+        }
+    }
 }
 
 type Answer = Result<Admission, Refusal>;
@@ -230,6 +251,13 @@ mod tests {
             migrates: false,
             is_ending: false,
         }
+    }
+
+    #[test]
+    fn a_request_that_cannot_compare_is_not_answered_as_done() {
+        let refused = Permission::CompareOnly.to_change();
+        assert!(matches!(refused, Err(Refusal::Migrating)));
+        assert!(matches!(Permission::AlreadySo.to_change(), Ok(None)));
     }
 
     #[test]

@@ -32,7 +32,7 @@ use libvirt::{DomainState, Event, LifecycleEvent, PausedReason};
 use os::lock::lock;
 
 use admission::Standing;
-pub use admission::{Admission, Refusal, Request};
+pub use admission::{Admission, Permission, Refusal, Request};
 pub use agent::Agent;
 pub use job::{Job, JobKind};
 pub use permit::Permit;
@@ -179,23 +179,21 @@ impl Vm {
         self.events.refresh_as_added();
     }
 
-    /// Waits for permission to carry out a request. Returns `None` if there is nothing to change.
+    /// Waits for permission to carry out a request.
     ///
     /// # Errors
     /// The request is refused.
-    pub async fn permit(&self, request: Request) -> Result<Option<Permit>, Refusal> {
+    pub async fn permit(&self, request: Request) -> Result<Permission, Refusal> {
         let mut turn = None;
         loop {
-            match self.admit(request)? {
-                Admission::AfterFirstRead => drop(self.wait_for_first_read().await),
-                Admission::AtOnce => return Ok(Some(Permit::at_once())),
-                Admission::NothingToDo => return Ok(None),
+            match (self.admit(request)?, turn.take()) {
+                (Admission::AfterFirstRead, _) => drop(self.wait_for_first_read().await),
+                (Admission::AtOnce, _) => return Ok(Permission::Granted(Permit::at_once())),
+                (Admission::NothingToDo, _) => return Ok(Permission::AlreadySo),
                 // Asked again after the wait: the change before may have altered the state.
-                Admission::InTurn | Admission::IfUnchanged if turn.is_none() => {
-                    turn = Some(self.turns.next().await);
-                }
-                Admission::InTurn => return Ok(turn),
-                Admission::IfUnchanged => return Ok(None),
+                (_, None) => turn = Some(self.turns.next().await),
+                (Admission::InTurn, Some(permit)) => return Ok(Permission::Granted(permit)),
+                (Admission::IfUnchanged, _) => return Ok(Permission::CompareOnly),
             }
         }
     }

@@ -360,7 +360,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Option<Permit>, Refusal>>>>;
+type Asked = Pin<Box<dyn Future<Output = Result<Permission, Refusal>>>>;
 
 /// A VM, the request that has the turn to change it, and the requests that wait.
 struct Asking {
@@ -438,14 +438,16 @@ impl Asking {
                 self.waiting.push_back((request, asked));
             }
             Poll::Ready(Err(refusal)) => assert_eq!(admitted, Err(refusal)),
-            Poll::Ready(Ok(None)) => assert!(matches!(
-                admitted,
-                Ok(Admission::NothingToDo | Admission::IfUnchanged)
-            )),
-            Poll::Ready(Ok(Some(permit))) if permit.is_at_once() => {
+            Poll::Ready(Ok(Permission::AlreadySo)) => {
+                assert_eq!(admitted, Ok(Admission::NothingToDo));
+            }
+            Poll::Ready(Ok(Permission::CompareOnly)) => {
+                assert_eq!(admitted, Ok(Admission::IfUnchanged));
+            }
+            Poll::Ready(Ok(Permission::Granted(permit))) if permit.is_at_once() => {
                 assert_eq!(admitted, Ok(Admission::AtOnce));
             }
-            Poll::Ready(Ok(Some(permit))) => {
+            Poll::Ready(Ok(Permission::Granted(permit))) => {
                 assert_eq!(admitted, Ok(Admission::InTurn), "{request:?}");
                 assert!(self.turn.replace(permit).is_none(), "two have the turn");
             }
