@@ -7,21 +7,13 @@ use super::timeline::Timeline;
 
 #[derive(Debug, Clone)]
 pub struct LauncherConfig {
-    pub pod: pod::LauncherFlags,
-    /// `--name`.
-    pub name: String,
-    /// `--namespace`.
-    pub namespace: String,
-    /// `--uid`.
-    pub uid: String,
+    pub flags: pod::LauncherFlags,
     /// QEMU's log of the domain, which tells why a guest panicked.
     pub qemu_log: Option<PathBuf>,
     /// Where libvirt writes the PID of the domain's QEMU.
     pub qemu_pid_file: PathBuf,
     /// `POD_NAME`, virt-handler's name for this pod; empty if unknown.
     pub pod_name: String,
-    /// `--vm-stats-collector`: `GetVMStats` is on.
-    pub vm_stats_collector: bool,
     /// The steps of the start so far.
     pub timeline: Arc<Timeline>,
 }

@@ -44,7 +44,7 @@ impl Inspection {
     #[must_use]
     pub fn setup(&self) -> SetupResponse {
         SetupResponse {
-            root: self.config.pod.root.dir().display().to_string(),
+            root: self.config.flags.root.dir().display().to_string(),
             pod_name: self.config.pod_name.clone(),
         }
     }
@@ -52,7 +52,7 @@ impl Inspection {
     /// Whether `GetVMStats` is on (`--vm-stats-collector`).
     #[must_use]
     pub fn collects_vm_stats(&self) -> bool {
-        self.config.vm_stats_collector
+        self.config.flags.vm_stats_collector
     }
 
     /// Waits for a state newer than this generation (0 is older than all), and until libvirt has

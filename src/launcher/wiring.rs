@@ -89,7 +89,7 @@ impl Launcher {
         sidecars: Sidecars,
         notifier: Notifier,
     ) -> Arc<Self> {
-        let pod = Arc::new(Pod::new(config.pod.clone()));
+        let pod = Arc::new(Pod::new(config.flags.clone()));
         Self::with_pod(config, connection, sidecars, notifier, pod)
     }
 
@@ -291,9 +291,9 @@ impl Handles {
         notifier: Notifier,
         pod: Arc<dyn PodBackend>,
     ) -> Self {
-        let (namespace, name) = (&config.namespace, &config.name);
+        let (namespace, name) = (&config.flags.namespace, &config.flags.name);
         let inbox = Arc::new(EventInbox::default());
-        let vm = Vm::new(namespace, name, &config.uid, inbox.clone());
+        let vm = Vm::new(namespace, name, &config.flags.uid, inbox.clone());
         let domain_name = format!("{namespace}_{name}");
         Self {
             libvirt: Arc::new(LibvirtDomain::new(domain_name, connection, vm.clone())),
@@ -304,7 +304,7 @@ impl Handles {
             notifier,
             inbox,
             events: broadcast::Sender::new(MAX_UNREAD_EVENTS),
-            network: Arc::new(PodNetwork::new(&config.pod.root)),
+            network: Arc::new(PodNetwork::new(&config.flags.root)),
             detach_requests: Arc::default(),
             removals: Arc::default(),
             last_start: Arc::default(),
@@ -316,8 +316,8 @@ impl Handles {
         Arc::new(Preparation {
             pod: self.pod.clone(),
             sidecars: self.sidecars.clone(),
-            root: self.config.pod.root.clone(),
-            known_plugins: KnownPlugins::new(self.config.pod.root.path(PLUGINS_FILE)),
+            root: self.config.flags.root.clone(),
+            known_plugins: KnownPlugins::new(self.config.flags.root.path(PLUGINS_FILE)),
         })
     }
 
@@ -326,7 +326,7 @@ impl Handles {
             self.libvirt.clone(),
             self.vm.clone(),
             preparation.clone(),
-            self.config.pod.clone(),
+            self.config.flags.clone(),
             self.events.clone(),
         )
     }
@@ -381,12 +381,12 @@ impl Handles {
             self.libvirt.clone(),
             self.vm.clone(),
             guest.freezer.clone(),
-            self.config.pod.root.clone(),
+            self.config.flags.root.clone(),
         )
     }
 
     fn memory_dump(&self) -> Arc<MemoryDump> {
-        let root = self.config.pod.root.clone();
+        let root = self.config.flags.root.clone();
         MemoryDump::new(self.libvirt.clone(), self.vm.clone(), root)
     }
 

@@ -108,14 +108,10 @@ impl Pod {
             &config.uid,
         );
         let launcher_config = LauncherConfig {
-            pod: config.clone(),
-            name: config.name.clone(),
-            namespace: config.namespace.clone(),
-            uid: config.uid.clone(),
+            flags: config.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
             qemu_pid_file: backend.layout().pid_file(&domain),
             pod_name: environment.pod_name.clone(),
-            vm_stats_collector: config.vm_stats_collector,
             timeline: timeline.clone(),
         };
         let launcher = Launcher::new(launcher_config, connection.clone(), sidecars, notifier);

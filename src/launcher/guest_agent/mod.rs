@@ -78,12 +78,12 @@ impl GuestAgent {
             libvirt.clone(),
             known.clone(),
             pod.clone(),
-            ThawTimer::load(config.pod.root.path(THAW_DEADLINE)),
+            ThawTimer::load(config.flags.root.path(THAW_DEADLINE)),
         ));
         let poller = Poller {
             libvirt: libvirt.clone(),
             known: known.clone(),
-            config: config.pod.clone(),
+            config: config.flags.clone(),
             connects: connects.subscribe(),
         };
         tokio::spawn(poller.run());

@@ -149,10 +149,10 @@ impl MigrationTarget {
             let edited = self.preparation.run_cloud_init_hooks(request, data);
             converted.cloud_init = Some(edited.await?);
         }
-        if self.config.pod.has_libvirt_hook() {
+        if self.config.flags.has_libvirt_hook() {
             let context = converted.context.clone();
             self.hook_server
-                .serve(&self.config.pod, vmi.clone(), context)
+                .serve(&self.config.flags, vmi.clone(), context)
                 .map_err(TargetError::from)?;
         }
         self.network
@@ -218,7 +218,7 @@ impl MigrationTarget {
         blocking("preparing the migration's sockets", open).await?;
         if vmi.status.migration_transport != UNIX_TRANSPORT {
             self.tcp_proxies
-                .serve(&self.config.pod, vmi)
+                .serve(&self.config.flags, vmi)
                 .map_err(TargetError::from)?;
         }
         Ok(())

@@ -91,7 +91,7 @@ impl Start {
         .await?;
         tracing::info!("Domain started.");
         self.timeline().log();
-        let (root, uid) = (&self.config.pod.root, &request.vmi.metadata.uid);
+        let (root, uid) = (&self.config.flags.root, &request.vmi.metadata.uid);
         console::watch(root, uid, self.config.timeline.clone());
         // A start's documents are large and no longer needed.
         libvirt::trim();

@@ -214,14 +214,16 @@ impl TestLauncher {
         let (notifier, task) = Notifier::new(socket, dir.path().join("k8s-events"), "u-1");
         tokio::spawn(task);
         let config = LauncherConfig {
-            pod: pod::LauncherFlags::default(),
-            name: "vm1".into(),
-            namespace: "ns1".into(),
-            uid: "u-1".into(),
+            flags: pod::LauncherFlags {
+                name: "vm1".into(),
+                namespace: "ns1".into(),
+                uid: "u-1".into(),
+                vm_stats_collector: true,
+                ..pod::LauncherFlags::default()
+            },
             qemu_log: None,
             qemu_pid_file: std::path::PathBuf::new(),
             pod_name: "target".into(),
-            vm_stats_collector: true,
             timeline: Timeline::begin(),
         };
         let pod = Arc::new(FakePod::default());
