@@ -29,7 +29,7 @@ use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
-use super::timeline::{Step, Timeline};
+use super::timeline::{Running, Step, Timeline};
 use super::vm::metadata::is_paused_by_user;
 use super::vm::{Job, JobKind, Permit, Vm};
 use super::warnings::Warnings;
@@ -194,58 +194,56 @@ impl Start {
         definition: Definition,
         job: &Job,
     ) -> Result<(), LauncherError> {
-        let Definition {
-            xml,
-            own_xml,
-            uuid,
-            ports,
-            mut modified_by,
-            unfinished_cloud_init,
-            pre_boot,
-        } = definition;
         let defining = self.timeline().step(Step::Define);
-        let domain = define(&self.libvirt.connection(), &job.permit(), &xml, &ports)
-            .map_err(|error| attribute_to_hooks(error, &modified_by))?;
-        self.check_identity(&domain, &uuid, &modified_by)
+        let Definition { xml, ports, .. } = &definition;
+        let domain = define(&self.libvirt.connection(), &job.permit(), xml, ports)
+            .map_err(|error| attribute_to_hooks(error, &definition.modified_by))?;
+        self.start_defined(vmi, &domain, definition, job, defining)
             .map_err(|error| undo(&domain, error))?;
-        self.report_ignored_parts([&xml, &own_xml], &domain, &modified_by)
-            .map_err(|error| undo(&domain, error))?;
+        if job.is_cancelled() {
+            domain.destroy(true)?;
+            return Err(DomainStartError::Killed.into());
+        }
+        Ok(())
+    }
+
+    fn start_defined(
+        &self,
+        vmi: &Vmi,
+        domain: &ChangeableDomain,
+        mut definition: Definition,
+        job: &Job,
+        defining: Running<'_>,
+    ) -> Result<(), LauncherError> {
+        let modified_by = &mut definition.modified_by;
+        self.check_identity(domain, &definition.uuid, modified_by)?;
+        self.report_ignored_parts([&definition.xml, &definition.own_xml], domain, modified_by)?;
         drop(defining);
         tracing::info!("Domain defined.");
         self.vm.defined();
-        if let Some(data) = unfinished_cloud_init {
-            let written = read_spec(&domain, XmlKind::Inactive)
-                .and_then(|defined| self.pod.write_device_metadata(vmi, data, &defined));
-            written.map_err(|error| undo(&domain, error))?;
+        if let Some(data) = definition.unfinished_cloud_init {
+            let defined = read_spec(domain, XmlKind::Inactive)?;
+            self.pod.write_device_metadata(vmi, data, &defined)?;
         }
-        if let Some(pre_boot) = pre_boot {
-            let ran = pre_boot.run(&domain, job);
-            let plugins = ran.map_err(|error| undo(&domain, error))?;
-            let plugins = plugins.into_iter().map(|plugin| format!("plugin {plugin}"));
-            modified_by.extend(plugins);
+        if let Some(pre_boot) = definition.pre_boot {
+            let plugins = pre_boot.run(domain, job)?;
+            modified_by.extend(plugins.into_iter().map(|plugin| format!("plugin {plugin}")));
         }
         if job.is_cancelled() {
-            return Err(undo(&domain, DomainStartError::Killed.into()));
+            return Err(DomainStartError::Killed.into());
         }
-        self.associate_iommufd(&domain)
-            .map_err(|error| undo(&domain, error))?;
-        self.freezer
-            .forget()
-            .map_err(|error| undo(&domain, error.into()))?;
+        self.associate_iommufd(domain)?;
+        self.freezer.forget()?;
         // `VIR_DOMAIN_START_PAUSED`.
         let by_user = is_paused_by_user(vmi);
         let paused = by_user || self.vm.metadata().get().paused_until_pinned;
         let starting = self.timeline().step(Step::Start);
         domain
             .start(paused)
-            .map_err(|error| attribute_to_hooks(undo(&domain, error.into()), &modified_by))?;
+            .map_err(|error| attribute_to_hooks(error.into(), modified_by))?;
         drop(starting);
         self.timeline().mark(Step::Running);
         self.vm.started(paused, by_user);
-        if job.is_cancelled() {
-            domain.destroy(true)?;
-            return Err(DomainStartError::Killed.into());
-        }
         Ok(())
     }
 
