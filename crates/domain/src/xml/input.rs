@@ -110,9 +110,9 @@ impl<'a> In<'a> {
         if start.attributes_raw().contains("xmlns") {
             self.bind(&start)?;
         }
-        let colon = start.name().into_inner().find(':').unwrap_or_default();
-        let (prefix, _) = start.name().into_inner().split_at(colon);
-        let local = if colon == 0 { 0 } else { colon + 1 };
+        let name = start.name().into_inner();
+        let prefix = name.split_once(':').map_or("", |(prefix, _)| prefix);
+        let local = prefix.len() + usize::from(!prefix.is_empty());
         let bound = self
             .bindings
             .iter()

@@ -175,7 +175,7 @@ fn duration(text: &str) -> Result<Duration, BadValue> {
 /// The longest start of which every character is of a kind, and the rest.
 fn split(text: &str, kind: impl Fn(char) -> bool) -> (&str, &str) {
     let rest = text.trim_start_matches(kind);
-    text.split_at(text.len() - rest.len())
+    (text.strip_suffix(rest).unwrap_or(text), rest)
 }
 
 fn seconds(unit: &str) -> Option<f64> {
