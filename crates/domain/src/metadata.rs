@@ -21,7 +21,7 @@ KubeVirtMetadata {
     child "accessCredential" "AccessCredential" access_credential: Option<AccessCredentialMetadata>,
     child "memoryDump" "MemoryDump" memory_dump: Option<MemoryDumpMetadata>,
     /// Not in KubeVirt: its start has paused the guest until virt-handler has pinned the emulator.
-    leaf? "pausedUntilPinned" "PausedUntilPinned" paused_until_pinned: bool,
+    leaf? "pausedUntilPinned" (never) paused_until_pinned: bool,
 }
 /// `<accessCredential>`: whether users and keys have reached the guest.
 AccessCredentialMetadata {

@@ -55,12 +55,7 @@ fn hexadecimal(digits: &str, length: usize) -> Option<u32> {
 
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            domain,
-            bus,
-            slot,
-            function,
-        } = self;
+        let (domain, bus, slot, function) = (self.domain, self.bus, self.slot, self.function);
         write!(f, "{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
     }
 }

@@ -18,7 +18,7 @@
 ///
 /// Two lines may come first: `namespace KubeVirt,` for an element that opens a namespace, and
 /// `name "xml",` for one whose JSON has its own name (`XMLName`). `(always "Json" value)` in
-/// place of the JSON name shows that value whatever the field holds.
+/// place of the JSON name shows that value whatever the field holds; `(never)` leaves it out.
 macro_rules! elements {
     ($($(#[$meta:meta])* $name:ident { $($lines:tt)* })*) => {$(
         $crate::xml::elements!(@munch {[$(#[$meta])*] $name [] []} [] $($lines)*);
@@ -161,9 +161,10 @@ macro_rules! elements {
     (@read_text text $s:ident.$f:ident, $value:ident) => { $s.$f = $crate::xml::Value::parse($value)? };
     (@read_text $kind:ident $s:ident.$f:ident, $value:ident) => {};
 
-    (@from_json (always $j:literal $v:expr) $s:ident.$f:ident, $value:ident) => {};
+    (@from_json ($($apart:tt)*) $s:ident.$f:ident, $value:ident) => {};
     (@from_json $j:literal $s:ident.$f:ident, $value:ident) => { $s.$f = $crate::xml::member($value, $j)? };
 
+    (@json (never) $s:ident.$f:ident, $out:ident) => {};
     (@json (always $j:literal $v:expr) $s:ident.$f:ident, $out:ident) => { $out.serialize_field($j, &$v)? };
     (@json $j:literal $s:ident.$f:ident, $out:ident) => { $out.serialize_field($j, &$crate::xml::Go(&$s.$f))? };
 }
