@@ -25,7 +25,7 @@ pub(super) async fn admit(
     what: &'static str,
 ) -> Result<Option<Permit>, LauncherError> {
     match timeout(CHANGE_TIMEOUT, libvirt.vm.permit(request)).await {
-        Ok(permission) => Ok(permission?.to_change()?),
+        Ok(permission) => Ok(permission?.into_permit()?),
         Err(_) if libvirt.vm.snapshot().phase == Phase::Unknown => Err(LauncherError::Slow {
             what: FIRST_READ,
             after: CHANGE_TIMEOUT,
@@ -70,7 +70,7 @@ pub(super) async fn resize(
         let _place = place;
         let work = |domain: Option<_>| work(domain.ok_or(LauncherError::NoDomain)?);
         let permission = libvirt.vm.permit(Request::Resize).await;
-        let done = match permission.and_then(Permission::to_change) {
+        let done = match permission.and_then(Permission::into_permit) {
             Ok(Some(permit)) => libvirt.change_in_any_time(&permit, what, work).await,
             Ok(None) => Ok(()),
             Err(refusal) => Err(refusal.into()),

@@ -135,7 +135,7 @@ impl MigrationTarget {
     async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         // D-mig-20 (docs/differences.md).
         let permission = self.vm.permit(Request::PrepareTarget).await?;
-        let Some(_permit) = permission.to_change()? else {
+        let Some(_permit) = permission.into_permit()? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             self.adopt_arrival(&request.vmi);
             return Ok(());

@@ -53,7 +53,7 @@ impl Killer {
     /// libvirt's; [`LauncherError::Slow`] if it takes too long.
     // D-vm-6, D-vm-19 (docs/differences.md).
     pub async fn kill(&self, patience: Duration) -> Result<(), LauncherError> {
-        let Some(permit) = self.vm.permit(Request::Kill).await?.to_change()? else {
+        let Some(permit) = self.vm.permit(Request::Kill).await?.into_permit()? else {
             return Ok(());
         };
         self.vm.cancel(JobKind::Start);

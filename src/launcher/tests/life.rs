@@ -543,7 +543,7 @@ fn kills_that_hang_leave_threads_for_everything_else() {
             let (launcher, gate) = (test.launcher.clone(), gate.clone());
             tokio::spawn(async move {
                 let permission = launcher.vm.permit(vm::Request::Kill).await.unwrap();
-                let permit = permission.to_change().unwrap().unwrap();
+                let permit = permission.into_permit().unwrap().unwrap();
                 let hang = move |_| {
                     let _ = lock(&gate).recv();
                     Ok(())

@@ -106,7 +106,7 @@ pub enum Permission {
 
 impl Permission {
     /// The permit, for a request that cannot compare; `None` if there is nothing to change.
-    pub fn to_change(self) -> Result<Option<Permit>, Refusal> {
+    pub fn into_permit(self) -> Result<Option<Permit>, Refusal> {
         match self {
             Self::Granted(permit) => Ok(Some(permit)),
             Self::CompareOnly => Err(Refusal::Migrating),
@@ -255,9 +255,9 @@ mod tests {
 
     #[test]
     fn a_request_that_cannot_compare_is_not_answered_as_done() {
-        let refused = Permission::CompareOnly.to_change();
+        let refused = Permission::CompareOnly.into_permit();
         assert!(matches!(refused, Err(Refusal::Migrating)));
-        assert!(matches!(Permission::AlreadySo.to_change(), Ok(None)));
+        assert!(matches!(Permission::AlreadySo.into_permit(), Ok(None)));
     }
 
     #[test]
