@@ -18,13 +18,9 @@ import subprocess
 import sys
 
 from kit.seccomp import (
-    ARCH_X86_64,
-    JUMP_EQUAL,
-    LOAD,
-    RETURN,
     SECCOMP_FILTER_FLAG_NEW_LISTENER,
-    SECCOMP_RET_ALLOW,
     SECCOMP_RET_USER_NOTIF,
+    filter_of,
     install_filter,
 )
 
@@ -42,16 +38,7 @@ VETH = struct.pack("=HH", 9, 1) + b"veth\0"
 MAX_REQUEST = 65536
 
 # The last argument is the address's size.
-FILTER = (
-    (LOAD, 0, 0, 4),
-    (JUMP_EQUAL, 0, 5, ARCH_X86_64),
-    (LOAD, 0, 0, 0),
-    (JUMP_EQUAL, 0, 3, SYS_SENDTO),
-    (LOAD, 0, 0, 56),
-    (JUMP_EQUAL, 0, 1, SOCKADDR_NL_SIZE),
-    (RETURN, 0, 0, SECCOMP_RET_USER_NOTIF),
-    (RETURN, 0, 0, SECCOMP_RET_ALLOW),
-)
+FILTER = filter_of(SYS_SENDTO, [(5, SOCKADDR_NL_SIZE, True)], SECCOMP_RET_USER_NOTIF)
 
 
 def kernel_has_them():

@@ -9,32 +9,13 @@ virt-handler raises QEMU's before it has a device of the host attached. No scena
 import os
 import sys
 
-from kit.seccomp import (
-    ARCH_X86_64,
-    JUMP_EQUAL,
-    LOAD,
-    RETURN,
-    SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO,
-    install_filter,
-)
+from kit.seccomp import SECCOMP_RET_ERRNO, filter_of, install_filter
 
 SYS_PRLIMIT64, RLIMIT_MEMLOCK = 302, 8
 CAP_SYS_RESOURCE = 24
 # The resource is the second argument, and the new limit's address the third; one that only reads has
 # none.
-FILTER = (
-    (LOAD, 0, 0, 4),
-    (JUMP_EQUAL, 0, 7, ARCH_X86_64),
-    (LOAD, 0, 0, 0),
-    (JUMP_EQUAL, 0, 5, SYS_PRLIMIT64),
-    (LOAD, 0, 0, 24),
-    (JUMP_EQUAL, 0, 3, RLIMIT_MEMLOCK),
-    (LOAD, 0, 0, 32),
-    (JUMP_EQUAL, 1, 0, 0),
-    (RETURN, 0, 0, SECCOMP_RET_ERRNO),
-    (RETURN, 0, 0, SECCOMP_RET_ALLOW),
-)
+FILTER = filter_of(SYS_PRLIMIT64, [(1, RLIMIT_MEMLOCK, True), (2, 0, False)], SECCOMP_RET_ERRNO)
 
 
 def may_be_raised():

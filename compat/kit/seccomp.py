@@ -12,6 +12,18 @@ SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_USER_NOTIF = 0x7FFF0000, 0x000
 LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
 
 
+def filter_of(number, tests, action):
+    """`action` for the calls of this number that pass the tests, each of an argument, a value, and whether they are to be equal
+    in their lower 32 bits. Other calls are let through."""
+    arguments = [(16 + 8 * argument, value, equal) for argument, value, equal in tests]
+    tests = [(4, ARCH_X86_64, True), (0, number, True), *arguments]
+    program = []
+    for left, (offset, value, equal) in zip(reversed(range(len(tests))), tests, strict=True):
+        past = 2 * left + 1  # the other tests, and the action
+        program += [(LOAD, 0, 0, offset), (JUMP_EQUAL, *((0, past) if equal else (past, 0)), value)]
+    return [*program, (RETURN, 0, 0, action), (RETURN, 0, 0, SECCOMP_RET_ALLOW)]
+
+
 def install_filter(instructions, flags=0):
     """With SECCOMP_FILTER_FLAG_NEW_LISTENER it returns the file descriptor on which the kernel tells of calls."""
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)

@@ -20,6 +20,11 @@ printf '%s' "$4" | sed 's#\\(name=.product.>\\)None<#\\1{PRODUCT}<#'
 """
 
 
+def second_cpu():
+    """Why two CPUs cannot be told apart here."""
+    return None if (os.cpu_count() or 1) > 1 else "this machine has one CPU"
+
+
 @scenario(
     "a guest with the pod's network by masquerade, and a secondary one by a tap whose link is refreshed",
     "the interface has the target pod's address; pings both ways at the target; the guest's link went down and up",
@@ -80,12 +85,10 @@ def changes_since(vm, before):
     "a guest with a dedicated CPU; the target's pod has another one",
     "targetCPUSet and targetNodeTopology; the virtual CPU is pinned to the pod's CPU at the source, and at the target",
     place=TWO_NODES,
-    lacks=lambda: None if (os.cpu_count() or 1) > 1 else "this machine has one CPU",
+    lacks=second_cpu,
 )
 def migrate_dedicated_cpus(session, result):
-    vm = MigratingVM(
-        session, "migrate-dedicated", change=dedicated_cpu, cpuset="0", target_options={"cpuset": "1"}
-    )
+    vm = moves_to_another_cpu(session, "migrate-dedicated")
     boot(result, vm)
     result.step("virtual CPUs are pinned to", lambda: vm.pod.vcpu_affinities())
     migrate(session, result, vm)
@@ -95,6 +98,12 @@ def migrate_dedicated_cpus(session, result):
     status_at_the_target(result, vm)
     end_by_deletion(result, vm)
     return vm
+
+
+def moves_to_another_cpu(session, name, **target_options):
+    """A VM with a dedicated CPU: the first at the source, the second at the target."""
+    options = {"cpuset": "1", **target_options}
+    return MigratingVM(session, name, change=dedicated_cpu, cpuset="0", target_options=options)
 
 
 def dedicated_cpu(vmi):

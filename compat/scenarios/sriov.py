@@ -2,15 +2,13 @@
 for it shows in what libvirt says of it, which is in the launcher's log."""
 
 import json
-import os
 import re
 
-from kit.migration_session import MigratingVM
 from kit.registry import TWO_NODES, scenario
 from kit.steps import boot, end_after_final_phase, end_by_deletion, works
 from kit.wait import until
 from scenarios import migration
-from scenarios.migration_devices import dedicated_cpu
+from scenarios.migration_devices import dedicated_cpu, moves_to_another_cpu, second_cpu
 from scenarios.network import interface_status
 
 NETWORK = {"multus": {"networkName": "default/fast"}}
@@ -50,16 +48,10 @@ def sriov_hotplug(session, result):
     "a guest with a dedicated CPU gets an SR-IOV interface by a migration, and there is no such device",
     "at the target virt-handler asks for the device, and the launcher asks libvirt, which has none; the guest goes on",
     place=TWO_NODES,
-    lacks=lambda: None if (os.cpu_count() or 1) > 1 else "this machine has one CPU",
+    lacks=second_cpu,
 )
 def migrate_sriov(session, result):
-    vm = MigratingVM(
-        session,
-        "migrate-sriov",
-        change=dedicated_cpu,
-        cpuset="0",
-        target_options={"cpuset": "1", "network_info": NETWORK_INFO},
-    )
+    vm = moves_to_another_cpu(session, "migrate-sriov", network_info=NETWORK_INFO)
     migration.boot(result, vm)
     specify(vm)
     migration.migrate(session, result, vm)
