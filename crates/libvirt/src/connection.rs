@@ -220,7 +220,8 @@ impl Connection {
             close: false,
             _sink: sink.clone(),
         };
-        // First: nobody is told of a connection that is lost before this, but the calls below fail.
+        // Before the other calls: if the connection is lost earlier, nobody is told, but those calls
+        // fail.
         registration.close = self.on_close(&sink)?;
         for &(id, function) in event::LISTENED_EVENTS {
             match self.register(id, function, &sink) {

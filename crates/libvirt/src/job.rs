@@ -59,7 +59,7 @@ pub enum WhichJob {
     Running,
     /// The last one that has ended.
     Completed,
-    /// The same, which libvirt forgets.
+    /// The last one that has ended; libvirt forgets it when it has answered.
     TakeCompleted,
 }
 

@@ -66,7 +66,7 @@ impl Backup {
         }
         let job = self.vm.begin(JobKind::Backup)?;
         let permit = job.permit();
-        // That of an earlier backup.
+        // What was seen is the end of an earlier backup.
         *lock(&self.seen_end) = None;
         self.began(job, Stage::Starting);
         self.vm
