@@ -5,6 +5,9 @@ use domain::excerpt;
 use domain::xml::ReadError;
 use domain::xml::tree::{Element, Node};
 
+/// As many vCPUs as libvirt describes (`VIR_DOMAIN_CPUMASK_LEN`), and as many of other parts.
+const MAX_PARTS: u32 = 16_384;
+
 /// Why an answer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -25,24 +28,14 @@ pub enum AnswerError {
     Tree(ReadError),
     #[error("the root element is <{0}>, not <domain>")]
     Root(String),
+    /// Name or UUID, that of the sidecar's input, and the returned one; empty if it was removed.
     #[error(
-        "the domain's name was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
+        "the domain's {0} was changed from {1:?} to {2:?}: virt-handler would lose the virtual machine"
     )]
-    Renamed {
-        /// The name in the sidecar's input.
-        before: String,
-        /// The name that the sidecar returned; empty if it removed the name.
-        after: String,
-    },
-    #[error(
-        "the domain's UUID was changed from {before:?} to {after:?}: virt-handler would lose the virtual machine"
-    )]
-    OtherUuid {
-        /// The UUID in the sidecar's input.
-        before: String,
-        /// The UUID that the sidecar returned; empty if it removed the UUID.
-        after: String,
-    },
+    OtherDomain(&'static str, String, String),
+    /// The element or attribute and its text.
+    #[error("{0} is {1}, and {MAX_PARTS} at most are permitted: libvirt takes memory for each")]
+    TooMany(&'static str, String),
 }
 
 /// An accepted answer, as text and as a tree.
@@ -65,10 +58,9 @@ pub fn check(before: &Element, answer: &[u8]) -> Result<Answer, AnswerError> {
         return Err(AnswerError::Root(quoted(&tree.name)));
     }
     same_domain(before, &tree)?;
-    Ok(Answer {
-        text: text.to_owned(),
-        tree,
-    })
+    few_parts(&tree)?;
+    let text = text.to_owned();
+    Ok(Answer { text, tree })
 }
 
 /// What to do about an answer that cannot be read.
@@ -90,36 +82,48 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
     if text.trim().is_empty() {
         return Err(AnswerError::Empty);
     }
-    Ok(
-        match text
-            .strip_prefix("<?xml")
-            .and_then(|rest| rest.split_once("?>"))
-        {
-            Some((_, document)) => document,
-            None => text,
-        },
-    )
+    let declaration = text.strip_prefix("<?xml");
+    let declared = declaration.and_then(|rest| rest.split_once("?>"));
+    Ok(declared.map_or(text, |(_, document)| document))
 }
 
 /// virt-handler finds the virtual machine by its name and UUID.
 // D-hook-8 (docs/differences.md).
 fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
-    let (old, new) = (text_of(before, "name"), text_of(after, "name"));
-    if old != new {
-        return Err(AnswerError::Renamed {
-            before: quoted(&old),
-            after: quoted(&new),
-        });
-    }
-    let (old, new) = (text_of(before, "uuid"), text_of(after, "uuid"));
-    // A sidecar may set a missing UUID, because libvirt would generate one.
-    if !old.is_empty() && canonical_uuid(&old) != canonical_uuid(&new) {
-        return Err(AnswerError::OtherUuid {
-            before: quoted(&old),
-            after: quoted(&new),
-        });
+    let rules: [(_, _, fn(&str) -> String); 2] = [
+        ("name", "name", str::to_owned),
+        ("UUID", "uuid", canonical_uuid),
+    ];
+    for (what, element, canonical) in rules {
+        let (old, new) = (text_of(before, element), text_of(after, element));
+        // A sidecar may set a missing UUID, because libvirt would generate one.
+        if !old.is_empty() && canonical(&old) != canonical(&new) {
+            let (old, new) = (quoted(&old), quoted(&new));
+            return Err(AnswerError::OtherDomain(what, old, new));
+        }
     }
     Ok(())
+}
+
+/// Numbers of which libvirt makes parts of the domain, before it or QEMU refuses them: vCPUs, I/O
+/// threads, and the disk controllers up to the one of an address.
+// D-hook-20 (docs/differences.md).
+fn few_parts(tree: &Element) -> Result<(), AnswerError> {
+    let devices = tree.children().filter(|child| child.name == "devices");
+    let addresses = devices
+        .flat_map(Element::children)
+        .flat_map(Element::children);
+    let controllers = addresses.filter_map(|address| address.attribute("controller"));
+    let controllers = controllers.map(|number| ("controller", number.to_owned()));
+    let counts = ["vcpu", "iothreads"].map(|name| (name, text_of(tree, name)));
+    let is_large = |(_, text): &(&str, String)| {
+        let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+        !digits.is_empty() && digits.parse().unwrap_or(u32::MAX) > MAX_PARTS
+    };
+    match counts.into_iter().chain(controllers).find(is_large) {
+        Some((what, number)) => Err(AnswerError::TooMany(what, quoted(&number))),
+        None => Ok(()),
+    }
 }
 
 /// The text that libvirt takes for the domain's name or UUID, XPath `string(./NAME[1])`: with its
@@ -146,10 +150,8 @@ fn quoted(text: &str) -> String {
 /// libvirt accepts a UUID in either case, and with or without its hyphens.
 #[must_use]
 pub fn canonical_uuid(uuid: &str) -> String {
-    uuid.chars()
-        .filter(char::is_ascii_hexdigit)
-        .map(|digit| digit.to_ascii_lowercase())
-        .collect()
+    let digits = uuid.chars().filter(char::is_ascii_hexdigit);
+    digits.map(|digit| digit.to_ascii_lowercase()).collect()
 }
 
 #[cfg(test)]
@@ -208,10 +210,10 @@ mod tests {
     fn a_renamed_domain_is_refused() {
         assert!(matches!(
             refusal(GIVEN.replace("ns_vm", "other")),
-            AnswerError::Renamed { .. }
+            AnswerError::OtherDomain("name", ..)
         ));
         assert!(
-            matches!(refusal("<domain/>"), AnswerError::Renamed { after, .. } if after.is_empty())
+            matches!(refusal("<domain/>"), AnswerError::OtherDomain(_, _, after) if after.is_empty())
         );
     }
 
@@ -231,7 +233,7 @@ mod tests {
         ] {
             let error = refusal(name(renamed));
             assert!(
-                matches!(error, AnswerError::Renamed { .. }),
+                matches!(error, AnswerError::OtherDomain("name", ..)),
                 "{renamed} {error}"
             );
         }
@@ -243,21 +245,52 @@ mod tests {
             check(&Element::parse(GIVEN).unwrap(), name(same).as_bytes()).unwrap();
         }
         let hidden = GIVEN.replace("<uuid>", "<uuid xmlns='urn:x'>");
-        assert!(matches!(refusal(hidden), AnswerError::OtherUuid { .. }));
+        assert!(matches!(
+            refusal(hidden),
+            AnswerError::OtherDomain("UUID", ..)
+        ));
     }
 
     #[test]
     fn a_changed_or_removed_uuid_is_refused_but_another_spelling_is_not() {
         assert!(matches!(
             refusal(GIVEN.replace("5d30", "5d31")),
-            AnswerError::OtherUuid { .. }
+            AnswerError::OtherDomain("UUID", ..)
         ));
         assert!(matches!(
             refusal("<domain><name>ns_vm</name></domain>"),
-            AnswerError::OtherUuid { .. }
+            AnswerError::OtherDomain("UUID", ..)
         ));
         let spelled = GIVEN.replace("5d307ca9-b3ef", "5D307CA9b3ef");
         check(&Element::parse(GIVEN).unwrap(), spelled.as_bytes()).unwrap();
+    }
+
+    #[test]
+    // D-hook-20 (docs/differences.md).
+    fn numbers_of_which_libvirt_makes_parts_are_bounded() {
+        let with = |part: &str| GIVEN.replace("</domain>", &format!("{part}</domain>"));
+        let disk = |controller: &str| {
+            format!(
+                "<devices/><devices><disk><address type='drive' controller='{controller}'/></disk></devices>"
+            )
+        };
+        for many in [
+            "<vcpu placement='static'>40000000</vcpu>",
+            "<vcpu> 4<b/>0000000</vcpu>",
+            "<iothreads>99999999999999999999</iothreads>",
+            &disk("16385"),
+        ] {
+            let error = refusal(with(many));
+            assert!(matches!(error, AnswerError::TooMany(..)), "{many} {error}");
+        }
+        for few in [
+            "<vcpu current='1'>16384</vcpu>",
+            "<vcpu/>",
+            &disk("16384"),
+            &disk(""),
+        ] {
+            check(&Element::parse(GIVEN).unwrap(), with(few).as_bytes()).unwrap();
+        }
     }
 
     #[test]
