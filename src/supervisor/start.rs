@@ -5,6 +5,7 @@
 //!               └► sidecars ─────────────┴► serving ─► ready ─► (STANDALONE_VMI) ─► a domain ─► QEMU ─► stop
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,19 +23,21 @@ use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
 use super::{console_log, libvirt_connection, libvirt_hook, orphans, qemu_log, standalone};
-use crate::launcher::{Launcher, LauncherConfig, Step, Timeline};
+use crate::launcher::{Launcher, LauncherConfig, Qemu, Step, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
     COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, K8S_EVENTS, LAUNCHER_LOCK, NOTIFY_SOCKET, PodPaths,
     STARTING_COMMAND_SOCKET,
 };
 use hooks::Sidecars;
-use libvirt::Connection;
+use os::grpc::serving_process;
 use os::signals::EndSignals;
 use pod::LauncherFlags;
 
 /// Limit for answering calls in progress at the end.
 const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Limit of the entries read from a directory of sockets, as in the discovery of sidecars.
+const MAX_SIDECAR_FILES: usize = 256;
 
 /// Runs the pod's life, from here to a clean end.
 ///
@@ -96,12 +99,16 @@ impl Pod {
         environment: &Environment,
         timeline: Arc<Timeline>,
     ) -> Result<Self, StartError> {
-        let (backend, sidecars) = tokio::try_join!(
-            start_libvirt(config, environment, &timeline),
-            timeline.measure(Step::Sidecars, collect_sidecars(config))
-        )?;
-        let (backend, connection) = backend;
+        libvirt_hook::install(config)?;
+        let daemons = Backend::start(config, environment);
+        let backend = Arc::new(timeline.measure(Step::Daemons, daemons).await?);
         let domain = format!("{}_{}", config.namespace, config.name);
+        let has_guest = Qemu::find(&backend.layout().pid_file(&domain), &domain).is_ok();
+        let connect = async { Ok(backend.connect(CONNECT_TIMEOUT).await?) };
+        let (connection, sidecars) = tokio::try_join!(
+            timeline.measure(Step::Connect, connect),
+            timeline.measure(Step::Sidecars, collect_sidecars(config, has_guest))
+        )?;
         let (notifier, notify) = Notifier::new(
             config.shared(NOTIFY_SOCKET),
             config.root.path(K8S_EVENTS),
@@ -169,28 +176,40 @@ impl Pod {
     }
 }
 
-/// Starts libvirt and makes the first connection.
-async fn start_libvirt(
-    config: &LauncherFlags,
-    environment: &Environment,
-    timeline: &Timeline,
-) -> Result<(Arc<Backend>, Connection), StartError> {
-    libvirt_hook::install(config)?;
-    let daemons = Backend::start(config, environment);
-    let backend = Arc::new(timeline.measure(Step::Daemons, daemons).await?);
-    let connection = timeline
-        .measure(Step::Connect, backend.connect(CONNECT_TIMEOUT))
-        .await?;
-    Ok((backend, connection))
-}
-
-/// Waits for the sockets of all hook sidecars (`--hook-sidecars`), at most `--qemu-timeout`.
-async fn collect_sidecars(config: &LauncherFlags) -> Result<Sidecars, StartError> {
+/// Waits for the sockets of all hook sidecars (`--hook-sidecars`), at most `--qemu-timeout`. Beside
+/// a guest that an earlier launcher has started, only for those that still run: a dead one does not
+/// come back.
+// D-sup-16 (docs/differences.md).
+async fn collect_sidecars(config: &LauncherFlags, has_guest: bool) -> Result<Sidecars, StartError> {
     let root = &config.root;
     let dir = root.path(HOOKS_DIR);
-    let count = usize::try_from(config.hook_sidecars).unwrap_or(usize::MAX);
+    let mut count = usize::try_from(config.hook_sidecars).unwrap_or(usize::MAX);
+    if has_guest {
+        count = count.min(running_sidecars(&dir).await);
+    }
     let sidecars = Sidecars::collect(&dir, count, os::time::deadline(config.qemu_timeout)).await?;
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
+}
+
+/// How many sidecars listen on a socket in `dir` or a directory of their own below it.
+async fn running_sidecars(dir: &Path) -> usize {
+    let entries = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .take(MAX_SIDECAR_FILES)
+            .collect::<Vec<_>>()
+    };
+    let mut count = 0;
+    for entry in entries(dir) {
+        for socket in entries(&entry).iter().chain([&entry]) {
+            if serving_process(socket).await.is_some() {
+                count += 1;
+                break;
+            }
+        }
+    }
+    count
 }
 
 async fn serve(

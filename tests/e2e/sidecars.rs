@@ -421,6 +421,29 @@ s|</name>|</name><description>\&lt;kept\&gt;</description>|
 s|</domain>|<frobnicate level="1"/><qemu:commandline><qemu:arg value="-object"/><qemu:arg value="secret,id=s,data=hunter2"/><qemu:env name="KEPT" value="1"/></qemu:commandline></domain>|'"#;
 
 #[tokio::test]
+// D-sup-16 (docs/differences.md).
+async fn the_next_launcher_waits_for_no_sidecar_that_has_died_meanwhile() {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new("orphan")
+        .with_image(&pod)
+        .set("/spec/startStrategy", json!("Paused"));
+    let mut lives = Sidecar::watchdog(&pod, 0);
+    let died = Sidecar::watchdog(&pod, 1);
+    let flags = ["--hook-sidecars", "2", "--grace-period-seconds", "1"];
+    pod.handler.serve();
+    pod.launch(&vmi, &flags);
+    pod.wait_until_ready().await;
+    pod.sync_ok(&vmi).await;
+    pod.kill_launcher().await;
+    drop(died);
+    pod.launch(&vmi, &flags);
+    pod.wait_until_ready().await;
+    pod.signal("TERM");
+    assert_eq!(pod.exit_code().await, 0);
+    pod_ends(&mut lives, 0).await;
+}
+
+#[tokio::test]
 async fn a_launcher_names_the_sidecars_that_are_missing() {
     let mut pod = Pod::new();
     let scripts = tempfile::tempdir().unwrap();
