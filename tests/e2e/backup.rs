@@ -3,12 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use api::proto::cmd::v1::{BackupRequest, RedefineCheckpointRequest, Response};
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, Pod, Slowed, TEST_TIMEOUT, Vmi, give_to_qemu, has_agent, in_pod};
+use crate::harness::{Guest, HeldReads, Pod, Vmi, give_to_qemu, has_agent, in_pod};
 
 const MIB: u64 = 1 << 20;
 /// Size of the data disk.
@@ -25,6 +24,8 @@ pub struct Tracked {
     pub guest: Guest,
     /// Name of the data disk in the guest.
     pub disk: String,
+    /// For [`Self::start_held`].
+    reads: Option<HeldReads>,
 }
 
 impl Tracked {
@@ -46,6 +47,7 @@ impl Tracked {
         let image = std::fs::File::create(pod.path(IMAGE)).unwrap();
         image.set_len(size).unwrap();
         give_to_qemu(&pod.path(IMAGE));
+        let reads = HeldReads::of(&pod.path(IMAGE));
         let target = pod.path(&format!("{TARGET}/x"));
         give_to_qemu(target.parent().unwrap());
         let vmi = Vmi::new(name)
@@ -69,6 +71,7 @@ impl Tracked {
             vmi,
             guest,
             disk: String::new(),
+            reads,
         };
         tracked.find_disk().await;
         tracked.has_agent().await;
@@ -122,22 +125,16 @@ impl Tracked {
         );
     }
 
-    /// Starts a push, and slows QEMU as soon as it copies: the copy is not over when this returns,
-    /// however fast the machine is. The start itself is not slowed: a slow machine then takes
-    /// longer than a call may.
-    pub async fn start_slowed(&self, push: &Value) -> Slowed {
-        let file = self.file(push, "Data-1");
-        let guests = self.pod.guests();
-        let slowed = tokio::task::spawn_blocking(move || {
-            let end = Instant::now() + TEST_TIMEOUT;
-            while !file.metadata().is_ok_and(|it| it.len() > 1 << 20) {
-                assert!(Instant::now() < end, "QEMU copies nothing");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Slowed::now(&guests)
-        });
+    /// Starts a push. QEMU copies nothing of the data disk until what this returns is dropped.
+    /// `None` where reads may not be held.
+    pub async fn start_held(&mut self, push: &Value) -> Option<HeldReads> {
+        // What has no data is not read.
+        self.write("copied", 3).await;
+        let mut held = self.reads.take()?;
+        held.hold();
         self.ask_ok(push).await;
-        slowed.await.unwrap()
+        held.begun().await;
+        Some(held)
     }
 
     /// What virt-handler is sent of a backup that has ended: as an ADDED event.

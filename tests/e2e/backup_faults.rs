@@ -9,9 +9,6 @@ use crate::faults::kill;
 use crate::full_disk::SmallFs;
 use crate::harness::in_pod;
 
-/// Bytes of a disk that is copied for a while.
-const LARGE: u64 = 768 << 20;
-
 /// The next backup is whole.
 pub async fn next_works(vm: &mut Tracked, second: u32) {
     vm.write("next", 7).await;
@@ -30,29 +27,16 @@ async fn failed(vm: &mut Tracked, name: &str) -> String {
     message
 }
 
-/// A guest with a disk that is copied for a while.
-async fn booted_with_large_disk(name: &str) -> Tracked {
-    let launch = async |pod: &mut crate::harness::Pod, vmi: &crate::harness::Vmi| {
-        let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
-        let mut image = std::fs::OpenOptions::new().write(true).open(image).unwrap();
-        let part = vec![0xa5_u8; 1 << 20];
-        for _ in 0..LARGE >> 20 {
-            std::io::Write::write_all(&mut image, &part).unwrap();
-        }
-        pod.launch(vmi, &[]);
-        pod.wait_until_ready().await;
-    };
-    Tracked::booted_with(name, LARGE, launch).await
-}
-
 #[test]
 fn a_push_that_is_aborted_has_failed() {
     in_pod(async {
-        let mut vm = booted_with_large_disk("aborted").await;
+        let mut vm = Tracked::booted("aborted", &[]).await;
         let push = with(start("Aborted", "Push", 1), "skipQuiesce", true);
-        let slowed = vm.start_slowed(&push).await;
+        let Some(held) = vm.start_held(&push).await else {
+            return;
+        };
         vm.ask_ok(&abort(&push)).await;
-        drop(slowed);
+        drop(held);
         let message = failed(&mut vm, "Aborted").await;
         assert!(message.contains("backup aborted"), "{message}");
         assert!(!vm.file(&push, "Data-1").exists());

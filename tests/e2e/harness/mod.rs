@@ -39,7 +39,7 @@ pub use pod_network::{
     ClusterNetwork, MASQUERADE_GATEWAY_V6, MASQUERADE_GUEST, MASQUERADE_GUEST_V6, MTU, PodNetwork,
     REMOTE_HOST, REMOTE_HOST_V6, in_container_with_network, write_name_resolution,
 };
-pub use processes::{Slowed, Stopped, signal};
+pub use processes::{HeldReads, Stopped, signal};
 pub use programs::{output_of, pod_tool, short_dir, until};
 pub use running_sides::{RunningSides, counts_on};
 pub use slow_qemu::SlowQemu;

@@ -1,11 +1,16 @@
 //! The processes of a pod.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use nix::sys::fanotify::{
+    EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::sync::watch;
 
 use super::{Pod, TEST_TIMEOUT, Usage};
 
@@ -50,47 +55,60 @@ impl Drop for Stopped {
     }
 }
 
-/// Processes that run for a small part of the time, until this is dropped.
-pub struct Slowed {
-    end: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
+/// Reads of a file, which wait from [`Self::hold`] until this is dropped.
+pub struct HeldReads {
+    hold: Arc<AtomicBool>,
+    wait: watch::Receiver<bool>,
 }
 
-impl Slowed {
-    pub fn now(pids: &[u32]) -> Self {
-        assert!(!pids.is_empty());
-        let pids: Vec<_> = pids
-            .iter()
-            .map(|pid| Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap())
-            .collect();
-        let signal = move |signal| {
-            for pid in &pids {
-                // It may have ended.
-                let _ = kill_process(*pid, signal);
-            }
+impl HeldReads {
+    /// To be called before the file is opened: what is open already is read without a question.
+    /// `None`, with a message, where reads may not be held.
+    pub fn of(file: &Path) -> Option<Self> {
+        let flags = InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC;
+        let Ok(group) = Fanotify::init(flags, EventFFlags::O_CLOEXEC) else {
+            println!("reads of a file cannot be held here");
+            return None;
         };
-        let end = Arc::new(AtomicBool::new(false));
-        let ends = end.clone();
-        let thread = std::thread::spawn(move || {
-            while !ends.load(Ordering::Relaxed) {
-                signal(Signal::STOP);
-                std::thread::sleep(Duration::from_millis(50));
-                signal(Signal::CONT);
-                // A busy machine's scheduler gives the guest's processor its turn first.
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        });
-        Self {
-            end,
-            thread: Some(thread),
-        }
+        let (add, reads) = (MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_ACCESS_PERM);
+        let marked = group.mark(add, reads, rustix::fs::CWD, Some(file));
+        marked.unwrap();
+        let hold = Arc::new(AtomicBool::new(false));
+        let (waits, wait) = watch::channel(false);
+        let is_held = hold.clone();
+        std::thread::spawn(move || answer(&group, &is_held, &waits));
+        Some(Self { hold, wait })
+    }
+
+    pub fn hold(&self) {
+        self.hold.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until a read waits.
+    pub async fn begun(&mut self) {
+        let begun = tokio::time::timeout(TEST_TIMEOUT, self.wait.wait_for(|waits| *waits));
+        begun.await.expect("nobody reads").unwrap();
     }
 }
 
-impl Drop for Slowed {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        self.thread.take().map(std::thread::JoinHandle::join);
+/// Lets each read go on, or none from when they are held. The group's end lets them all go on.
+fn answer(group: &Fanotify, is_held: &AtomicBool, waits: &watch::Sender<bool>) {
+    let tenth = Timespec::try_from(Duration::from_millis(100)).unwrap();
+    while !waits.is_closed() {
+        let mut reads = [PollFd::new(group, PollFlags::IN)];
+        if poll(&mut reads, Some(&tenth)).unwrap() == 0 {
+            continue;
+        }
+        let reads = group.read_events().unwrap();
+        if is_held.load(Ordering::Relaxed) {
+            waits.send_replace(true);
+            continue;
+        }
+        for read in &reads {
+            let goes_on = FanotifyResponse::new(read.fd().unwrap(), Response::FAN_ALLOW);
+            // Its process may have ended.
+            let _ = group.write_response(goes_on);
+        }
     }
 }
 
