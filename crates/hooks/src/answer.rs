@@ -90,9 +90,9 @@ fn text(answer: &[u8]) -> Result<&str, AnswerError> {
 /// virt-handler finds the virtual machine by its name and UUID.
 // D-hook-8 (docs/differences.md).
 fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
-    let rules: [(_, _, fn(&str) -> String); 2] = [
-        ("name", "name", str::to_owned),
-        ("UUID", "uuid", canonical_uuid),
+    let rules = [
+        ("name", "name", str::to_owned as fn(&str) -> String),
+        ("UUID", "uuid", canonical_uuid as fn(&str) -> String),
     ];
     for (what, element, canonical) in rules {
         let (old, new) = (text_of(before, element), text_of(after, element));
