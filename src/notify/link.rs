@@ -2,12 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::transport::Channel;
@@ -17,7 +13,7 @@ use api::proto::notify::info::NotifyInfoRequest;
 use api::proto::notify::info::notify_info_client::NotifyInfoClient;
 use api::proto::notify::v1::notify_client::NotifyClient;
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response};
-use os::grpc;
+use os::grpc::{self, Kept};
 
 /// The notify service's version, which must be one of virt-handler's `supportedNotifyVersions`.
 const VERSION: u32 = 1;
@@ -80,19 +76,17 @@ impl Link {
             path: socket.to_owned(),
             source,
         })?;
+        // tonic drops the stream silently when the peer closes it.
         let (alive, gone) = oneshot::channel();
-        let watched = Watched {
-            stream,
-            _alive: alive,
-        };
         // One stream per channel: tonic must not reconnect by itself, as a new connection has to
         // get the state again.
-        let channel = grpc::channel(watched)
-            .await
-            .map_err(|source| LinkError::Handshake {
-                path: socket.to_owned(),
-                source,
-            })?;
+        let channel =
+            grpc::channel(Kept(stream, alive))
+                .await
+                .map_err(|source| LinkError::Handshake {
+                    path: socket.to_owned(),
+                    source,
+                })?;
         let info = NotifyInfoClient::new(channel.clone());
         let mut info = info.max_decoding_message_size(MAX_ANSWER_BYTES);
         let answer = timeout(ANSWER_TIMEOUT, info.info(NotifyInfoRequest {}))
@@ -138,37 +132,5 @@ impl Link {
     pub async fn closed(&mut self) {
         // Either outcome means that the stream was dropped.
         let _ = (&mut self.gone).await;
-    }
-}
-
-/// A stream that reports its drop: tonic drops it silently when the peer closes it.
-struct Watched {
-    stream: UnixStream,
-    _alive: oneshot::Sender<()>,
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

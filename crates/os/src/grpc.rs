@@ -48,9 +48,8 @@ pub enum ConnectError {
 /// # Errors
 /// If nothing accepts connections there, or the server does not speak HTTP/2.
 pub async fn connect(socket: &Path) -> Result<Channel, ConnectError> {
-    let stream = connect_stream(socket)
-        .await
-        .map_err(ConnectError::Connect)?;
+    let stream = connect_stream(socket).await;
+    let stream = stream.map_err(ConnectError::Connect)?;
     channel(stream).await.map_err(ConnectError::Handshake)
 }
 
@@ -59,12 +58,10 @@ pub async fn connect(socket: &Path) -> Result<Channel, ConnectError> {
 /// # Errors
 /// If nothing accepts connections there.
 pub async fn connect_stream(socket: &Path) -> io::Result<UnixStream> {
-    let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
+    let fits = socket.as_os_str().len() <= MAX_ADDRESS_BYTES;
+    let (false, Some(parent), Some(name)) = (fits, socket.parent(), socket.file_name()) else {
         return UnixStream::connect(socket).await;
     };
-    if socket.as_os_str().len() <= MAX_ADDRESS_BYTES {
-        return UnixStream::connect(socket).await;
-    }
     let directory = std::fs::File::open(parent)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     UnixStream::connect(short).await
@@ -101,15 +98,32 @@ pub async fn serve(
     listener: UnixListener,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
+    let accepted = at_most(MAX_CONNECTIONS, Acceptor::new(listener, "the gRPC socket"));
+    serve_connections(services, MAX_STREAMS, accepted, stop).await
+}
+
+/// The same for these connections, with at most `calls` at a time on each. That there are no more
+/// also ends it.
+///
+/// # Errors
+/// Those of `connections`.
+pub async fn serve_connections<C>(
+    services: Routes,
+    calls: u32,
+    connections: impl Stream<Item = io::Result<C>>,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), Error>
+where
+    C: AsyncRead + AsyncWrite + Connected + Send + Unpin + 'static,
+{
     let arrivals = Arrivals::default();
     let limit = move |request: Request<Body>| request.map(|body| arrivals.limit(body));
-    let acceptor = Acceptor::new(listener, "the gRPC socket");
     Server::builder()
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(calls)
         .http2_max_header_list_size(MAX_HEAD_BYTES)
         .layer(MapRequestLayer::new(limit))
         .add_routes(services)
-        .serve_with_incoming_shutdown(at_most(MAX_CONNECTIONS, acceptor), stop)
+        .serve_with_incoming_shutdown(connections, stop)
         .await
 }
 
@@ -118,58 +132,51 @@ pub async fn serve(
 fn at_most(
     limit: usize,
     accepted: impl Stream<Item = io::Result<UnixStream>>,
-) -> impl Stream<Item = io::Result<Connection>> {
+) -> impl Stream<Item = io::Result<Kept<UnixStream, OwnedSemaphorePermit>>> {
     let (places, warned) = (Arc::new(Semaphore::new(limit)), Once::new());
     accepted.filter_map(move |stream| {
         let Ok(place) = places.clone().try_acquire_owned() else {
             warned.call_once(|| tracing::warn!("More than {limit} gRPC connections are closed"));
             return None;
         };
-        let connection = |stream| Connection {
-            stream,
-            _place: place,
-        };
-        Some(stream.map(connection))
+        Some(stream.map(|stream| Kept(stream, place)))
     })
 }
 
-/// A connection that counts.
-struct Connection {
-    stream: UnixStream,
-    _place: OwnedSemaphorePermit,
-}
+/// A stream, and what is dropped with it.
+pub struct Kept<S, T>(pub S, pub T);
 
-impl Connected for Connection {
+impl<S, T> Connected for Kept<S, T> {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
 }
 
-impl AsyncRead for Connection {
+impl<S: AsyncRead + Unpin, T: Unpin> AsyncRead for Kept<S, T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        Pin::new(&mut self.0).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: AsyncWrite + Unpin, T: Unpin> AsyncWrite for Kept<S, T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
+        Pin::new(&mut self.0).poll_write(context, data)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(&mut self.0).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
 

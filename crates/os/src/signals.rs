@@ -82,9 +82,8 @@ impl SignalQueue {
     pub fn next(&self, deadline: Option<Instant>) -> io::Result<Option<Signal>> {
         loop {
             if let Some(info) = self.0.read_signal()? {
-                return Ok(i32::try_from(info.ssi_signo)
-                    .ok()
-                    .and_then(|number| Signal::try_from(number).ok()));
+                let number = i32::try_from(info.ssi_signo).unwrap_or_default();
+                return Ok(Signal::try_from(number).ok());
             }
             let timeout =
                 deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

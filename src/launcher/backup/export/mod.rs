@@ -9,25 +9,19 @@ mod extents;
 mod service;
 mod tunnel;
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
-use tonic::transport::server::Connected;
+use tokio_stream::StreamExt as _;
+use tonic::service::Routes;
 
 use super::Backup;
 use super::error::BackupError;
 use api::pod_paths::BACKUP_SOCKET;
 use convert::backup::{BackupId, Export};
+use os::grpc::{self, Kept};
 use os::lock::lock;
 use tunnel::{Tunnel, TunnelError};
 
@@ -120,68 +114,24 @@ async fn serve(
 ) -> Result<(), ServeError> {
     tracing::info!(server, "backup tunnel: connected via CONNECT, serving NBD");
     let _driver = tunnel.driver;
-    let (connections, incoming) = mpsc::channel(1);
-    let stream = Stream {
-        inner: tunnel.stream,
-        _open: connections.clone(),
-    };
-    // The channel is new, so sending cannot fail.
-    let _ = connections.try_send(Ok::<_, io::Error>(stream));
-    drop(connections);
+    let (open, mut broken) = watch::channel(());
+    // tonic closes the connections that it has when no more can come.
+    let connection = tokio_stream::once(Ok(Kept(tunnel.stream, open)));
+    let connections = connection.chain(tokio_stream::pending());
+    let services = Routes::new(service::server(socket.to_owned()));
     let mut stopped = stop.clone();
-    let served = Server::builder()
-        .max_concurrent_streams(MAX_CALLS)
-        .add_service(service::server(socket.to_owned()))
-        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
-            let _ = stopped.changed().await;
-        });
+    let served = grpc::serve_connections(services, MAX_CALLS, connections, async move {
+        tokio::select! {
+            _ = stopped.changed() => {}
+            _ = broken.changed() => {}
+        }
+    });
     tokio::select! {
         served = served => Ok(served?),
         () = async {
             let _ = stop.changed().await;
             sleep(STOP_TIMEOUT).await;
         } => Ok(()),
-    }
-}
-
-/// A gRPC server's only connection, which ends with it.
-struct Stream {
-    inner: TokioIo<Upgraded>,
-    /// While it exists, the server waits for connections.
-    _open: mpsc::Sender<io::Result<Stream>>,
-}
-
-impl Connected for Stream {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
     }
 }
 
