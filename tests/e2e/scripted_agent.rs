@@ -9,9 +9,10 @@ use crate::harness::{Guest, Pod, Vmi};
 
 /// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads
 /// and writes the port, and reads again after an end of file: until libvirt connects there is
-/// nobody on the other side.
+/// nobody on the other side. The port has one user: a process that ends may still have it open when
+/// `pidof` no longer finds it.
 const AGENT: &str = r#"
-exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0
+until command exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0; do :; done
 while :; do while read -r line <&3; do
     mode=$(cat /run/mode)
     id=$(printf '%s' "$line" | sed -n 's/.*"id": *\([0-9]*\).*/\1/p')
