@@ -190,7 +190,9 @@ fn a_cancelled_migration_leaves_the_guest_and_ends_the_target() {
         target.exit_code().await;
         let mut unpause = launcherctl(&["unpause", "--root"]);
         unpause.arg(source.root());
-        assert!(output_of(unpause).await.status.success());
+        let resumed = output_of(unpause).await;
+        let text = String::from_utf8_lossy(&resumed.stderr);
+        assert!(resumed.status.success(), "{text}\n{}", source.log_tail());
         goes_on(guest).await;
 
         // What has happened is known later, too.
