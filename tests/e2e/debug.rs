@@ -65,7 +65,7 @@ fn a_bug_report_has_everything_but_secrets() {
             "versions.json",
             "launcher.json",
             "timeline.json",
-            "metrics.txt",
+            "metrics.json",
             "domain.json",
             "domain.xml",
             "context.json",

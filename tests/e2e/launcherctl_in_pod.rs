@@ -104,7 +104,7 @@ async fn needs_a_restart(pod: &Pod, vmi: &Vmi) {
     };
     let expected = [
         r#"needs a restart: spec.domain.memory.guest: "256Mi" becomes "512Mi""#,
-        "needs a restart: spec.volumes[data] is new",
+        "needs a restart: spec.volumes[data]",
     ];
     let plan = done(pod, &["plan", &file]).await;
     for line in expected {

@@ -37,7 +37,6 @@ mod kubevirt_examples;
 mod launcher_hooks;
 mod launcherctl;
 mod launcherctl_in_pod;
-mod launcherctl_jobs;
 mod launcherctl_run;
 mod lifecycle;
 mod local_network;

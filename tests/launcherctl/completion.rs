@@ -42,25 +42,12 @@ fn verbs_options_values_names_and_files_are_completed() {
                 "Cargo.toml",
                 "README.md",
             ),
-            (
-                &["launcherctl", "run", "--disk", "root=Cargo.t"],
-                "root=Cargo.toml",
-                "README.md",
-            ),
         ] {
             let offered = offered(home, shell, words);
             has(&offered, expected);
             assert!(!offered.contains(other), "{shell} {words:?}: {offered}");
         }
     }
-}
-
-#[test]
-fn bash_gets_the_part_after_an_equals_sign() {
-    let home = tempfile::tempdir().unwrap();
-    let words = ["launcherctl", "run", "--disk", "root", "=", "Cargo.t"];
-    let offered = offered(home.path(), "bash", &words);
-    assert_eq!(offered.trim(), "Cargo.toml");
 }
 
 #[test]

@@ -136,10 +136,3 @@ fn without_a_verb_the_help_is_shown_as_it_is() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output).trim(), help.trim());
 }
-
-#[test]
-fn an_unknown_option_is_not_taken_for_a_value() {
-    let said = stderr(&launcherctl("run -f web.yaml"));
-    has(&said, "unexpected argument '-f'");
-    assert!(!said.contains("what to do"), "{said}");
-}

@@ -4,7 +4,6 @@
 mod domain_changes;
 mod guest_calls;
 mod guest_state;
-mod job_calls;
 mod metrics;
 mod migration_calls;
 pub mod problems;
@@ -76,12 +75,14 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether this user may not use the socket.
+    /// Whether nothing serves the socket, as far as this user may know.
     #[must_use]
-    pub fn is_forbidden(&self) -> bool {
+    pub fn has_no_server(&self) -> bool {
         use os::grpc::ConnectError::Connect;
-        matches!(self, Self::Connect { cause: Connect(error), .. }
-            if error.kind() == std::io::ErrorKind::PermissionDenied)
+        let Self::Connect { cause, .. } = self else {
+            return false;
+        };
+        !matches!(cause, Connect(error) if error.kind() == std::io::ErrorKind::PermissionDenied)
     }
 
     /// Whether the launcher lacks the requested thing.

@@ -23,12 +23,6 @@ pub async fn waiting<T>(
     work.await
 }
 
-/// Shows how many of `total` bytes are done, at which rate, and the time left, until it is dropped.
-pub fn of_bytes(what: &str, total: u64) -> ProgressBar {
-    let amount = "{binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    show(&format!("{what}: {amount}"), total)
-}
-
 /// Shows a template of indicatif's, until it is dropped.
 pub fn show(template: &str, total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(template);

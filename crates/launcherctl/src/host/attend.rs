@@ -1,7 +1,7 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -15,10 +15,6 @@ use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use client::Until;
 use client::problems::{self, Facts, Problem, SILENCE, stop_of};
-use domain::status::{LifeCycle, StateChangeReason as Reason};
-
-/// An internal error of a guest under KVM this soon after its start is KVM's.
-const EARLY: Duration = Duration::from_secs(10);
 
 /// Serves the console until the VM ends or should be shut down. Returns the last update.
 ///
@@ -38,7 +34,6 @@ pub(super) async fn attend(
         SILENCE.saturating_add(Duration::from_secs(1))
     ));
     let mut is_silent = !args.incoming && output.is_some();
-    let started = Instant::now();
     let mut noted = None;
     let timeout = args.start.limit();
     let mut deadline = pin!(tokio::time::sleep(timeout));
@@ -48,12 +43,12 @@ pub(super) async fn attend(
                 is_silent = false;
                 if until.seen_in(&bytes) {
                     progress.phase(Phase::GuestUp);
-                    if args.stop_when_up { return Ok(Update::ended()); }
+                    if args.stop_when_up { return Ok(Update::Ended(None)); }
                 }
             },
             event = launcher.next_event() => {
                 if let Some(event) = event?.filter(|_| !args.incoming) {
-                    let symptom = problem(&event, vm.name(), started.elapsed())?;
+                    let symptom = problem(&event, vm.name());
                     if let Some(text) = &symptom && symptom != noted {
                         progress.note(text);
                     }
@@ -62,7 +57,7 @@ pub(super) async fn attend(
                 if launcher.is_down {
                     launcher.check_end()?;
                     if until.is_waiting() { fail!("the guest ended before it was up"); }
-                    return Ok(Update::ended());
+                    return Ok(Update::Ended(None));
                 }
             },
             () = &mut silence, if is_silent => {
@@ -73,10 +68,7 @@ pub(super) async fn attend(
             },
             () = stop.requested() => {
                 let why = "the guest was stopped before the text of --until appeared";
-                return Ok(match until.is_waiting() {
-                    true => Update::ended_early(Some(why)),
-                    false => Update::ended(),
-                });
+                return Ok(Update::Ended(until.is_waiting().then(|| why.to_owned())));
             }
             () = &mut deadline, if until.is_waiting() => {
                 let text = args.start.until.clone().unwrap_or_default();
@@ -94,32 +86,18 @@ pub(super) async fn attend(
 
 /// Why the guest does not come up, if that is known.
 async fn why_not_up(vm: Vm<'_>) -> Option<Problem> {
-    let (_, facts) = status::collect_facts(vm.name(), vm.dir).await;
+    let (_, facts) = status::collect_facts(vm.dir).await;
     problems::why_not_up(&facts)
 }
 
-/// What an event of the VM `name`, `after` the guest's start, shows of a problem.
-///
-/// # Errors
-/// KVM has failed.
-fn problem(event: &LauncherEvent, name: &str, after: Duration) -> Result<Option<String>, RunError> {
-    let Some(domain) = event.domain() else {
-        return Ok(None);
-    };
-    let is_early = domain.spec.r#type == "kvm" && after < EARLY;
-    // libvirt has no reason for QEMU's internal error.
-    if is_early
-        && domain.status.reason == Reason::Unknown
-        && domain.status.status == LifeCycle::Paused
-    {
-        return Err(RunError::KvmFailed);
-    }
+/// What an event of the VM `name` shows of a problem.
+fn problem(event: &LauncherEvent, name: &str) -> Option<String> {
     let facts = Facts {
         name: name.to_owned(),
-        domain: domain.clone(),
+        domain: event.domain()?.clone(),
         ..Facts::default()
     };
-    Ok(stop_of(&facts).map(|problem| problem.line()))
+    stop_of(&facts).map(|problem| problem.line())
 }
 
 /// `None` once there is no more output.
@@ -130,26 +108,5 @@ async fn next_output(output: &mut Option<Output>) -> Option<Vec<u8>> {
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => *output = None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn only_kvm_right_after_the_start_is_replaced_by_emulation() {
-        let is_kvm = |kind: &str, seconds| {
-            let domain = json!({"Spec": {"Type": kind}, "Status": {"Status": "Paused", "Reason": "Unknown"}});
-            let event = LauncherEvent::Domain {
-                kind: "MODIFIED".to_owned(),
-                domain: Some(Box::new(crate::json::domain(domain))),
-                status: Value::Null,
-            };
-            let found = problem(&event, "web", Duration::from_secs(seconds));
-            matches!(found, Err(RunError::KvmFailed))
-        };
-        assert!(is_kvm("kvm", 1) && !is_kvm("kvm", 60) && !is_kvm("qemu", 1));
     }
 }

@@ -4,21 +4,17 @@
 //! ```text
 //!  QEMU's socket ──► history ──► every client of console.sock
 //!                ├─────────────► every client of console-new.sock
-//!                └─────────────► the console's log (`console_log`)
 //!                ◄────────────── each client's input
 //! ```
 
 use std::collections::VecDeque;
 use std::path::Path;
 
-use rustix::buffer::spare_capacity;
-use rustix::io::read as read_now;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
 
-use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
 use super::registry::VmDir;
 use crate::files::{FileError, listen};
 use api::pod_paths::PodPaths;
@@ -52,8 +48,9 @@ pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> 
     if !serial.exists() {
         return Ok(None);
     }
-    let (qemu_log, before) = QemuLog::read(dir.path(&paths.serial_log(uid)));
     let guest = connect(&serial).await?;
+    // What QEMU writes meanwhile is in the log and in the stream.
+    let before = os::small_file::tail(&dir.path(&paths.serial_log(uid)), HISTORY_BYTES as u64);
     let [with_history, new_output] = SOCKETS.map(|socket| listen(&dir.path(socket)));
     let listeners = [with_history?, new_output?];
     let (from_guest, to_guest) = guest.into_split();
@@ -62,14 +59,13 @@ pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> 
     tokio::spawn(write_to_guest(to_guest, typed));
     let mut hub = Hub {
         history: VecDeque::new(),
-        log: ConsoleLog::create(dir),
         output,
         input,
     };
-    hub.publish(&before);
+    hub.publish(&before.unwrap_or_default());
     let dir = dir.clone();
     tokio::spawn(async move {
-        hub.run(from_guest, qemu_log, listeners).await;
+        hub.run(from_guest, listeners).await;
         for socket in SOCKETS {
             let _ = std::fs::remove_file(dir.path(socket));
         }
@@ -88,28 +84,20 @@ pub async fn connect(socket: &Path) -> Result<UnixStream, FileError> {
 
 struct Hub {
     history: VecDeque<u8>,
-    log: ConsoleLog,
     output: broadcast::Sender<Vec<u8>>,
     input: mpsc::Sender<Vec<u8>>,
 }
 
 impl Hub {
-    async fn run(
-        &mut self,
-        mut guest: OwnedReadHalf,
-        qemu_log: QemuLog,
-        listeners: [UnixListener; 2],
-    ) {
+    async fn run(&mut self, mut guest: OwnedReadHalf, listeners: [UnixListener; 2]) {
         let [mut with_history, mut new_output] =
             listeners.map(|listener| Acceptor::new(listener, "the console's sockets"));
-        let mut before_first_output = Some(qemu_log);
         loop {
             let mut bytes = Vec::with_capacity(4096);
             tokio::select! {
-                _ = guest.read_buf(&mut bytes) => match before_first_output.take() {
-                    _ if bytes.is_empty() => return,
-                    Some(qemu_log) => self.publish_first(bytes, &guest, &qemu_log),
-                    None => self.publish(&bytes),
+                _ = guest.read_buf(&mut bytes) => match bytes.is_empty() {
+                    true => return,
+                    false => self.publish(&bytes),
                 },
                 stream = with_history.accept() => {
                     self.add(stream, self.history.iter().copied().collect());
@@ -119,24 +107,10 @@ impl Hub {
         }
     }
 
-    /// Publishes the first output, after the guest's output while this client connected.
-    fn publish_first(&mut self, mut stream: Vec<u8>, guest: &OwnedReadHalf, qemu_log: &QemuLog) {
-        let logged = qemu_log.read_new();
-        // QEMU logs what it has written to the socket, so the log already has it.
-        stream.reserve(logged.len());
-        while stream.len() < logged.len()
-            && let Ok(1..) = read_now(guest.as_ref(), spare_capacity(&mut stream))
-        {}
-        let start = start_of_stream(&logged, &stream);
-        self.publish(logged.get(..start).unwrap_or_default());
-        self.publish(&stream);
-    }
-
     fn publish(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        self.log.write(bytes);
         self.history.extend(bytes);
         let excess = self.history.len().saturating_sub(HISTORY_BYTES);
         self.history.drain(..excess);
@@ -184,7 +158,6 @@ async fn read_from_client(mut client: OwnedReadHalf, input: mpsc::Sender<Vec<u8>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::console_log::console_log_file;
     use super::*;
 
     async fn read(stream: &mut UnixStream, length: usize) -> String {
@@ -207,17 +180,14 @@ mod tests {
         log("BIOS\r\n");
         let mut output = serve("u", &vm).await.unwrap().unwrap();
         assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
-        // Linux has started before QEMU accepts.
         let (mut guest, _) = qemu.accept().await.unwrap();
-        log("BIOS\r\nLinux\r\nlogin: ");
         guest.write_all(b"login: ").await.unwrap();
-        assert_eq!(output.recv().await.unwrap(), b"Linux\r\n");
         assert_eq!(output.recv().await.unwrap(), b"login: ");
 
         let mut first = UnixStream::connect(&socket).await.unwrap();
         let mut second = UnixStream::connect(&socket).await.unwrap();
         for client in [&mut first, &mut second] {
-            assert_eq!(read(client, 20).await, "BIOS\r\nLinux\r\nlogin: ");
+            assert_eq!(read(client, 13).await, "BIOS\r\nlogin: ");
             client.write_all(b"root").await.unwrap();
             assert_eq!(read(&mut guest, 4).await, "root");
         }
@@ -238,18 +208,14 @@ mod tests {
         assert!(output.recv().await.is_ok_and(|bytes| bytes == b"$ "));
         assert!(output.recv().await.is_err());
         assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
-        let log = std::fs::read_to_string(console_log_file(&vm)).unwrap();
-        assert_eq!(log, "BIOS\r\nLinux\r\nlogin: $ ");
     }
 
     #[test]
     fn the_history_has_a_limit() {
         let (output, _) = broadcast::channel(1);
         let (input, _) = mpsc::channel(1);
-        let dir = tempfile::tempdir().unwrap();
         let mut hub = Hub {
             history: VecDeque::new(),
-            log: ConsoleLog::create(&VmDir::at(dir.path().to_owned())),
             output,
             input,
         };

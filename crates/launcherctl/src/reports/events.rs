@@ -1,9 +1,7 @@
 //! A launcher's events: of its domain, and those that virt-handler would record in Kubernetes.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::json::text_at;
 use client::has_arrived;
 use domain::Domain;
 use domain::object::DomainStatus;
@@ -13,18 +11,12 @@ use domain::status::{LifeCycle, StateChangeReason};
 pub const MAX_QUEUED: usize = 256;
 
 /// What a launcher sends to virt-handler's notify socket.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone)]
 pub enum LauncherEvent {
     /// A domain event.
     Domain {
-        /// `ADDED`, `MODIFIED`, …
-        #[serde(rename = "eventType")]
-        kind: String,
         /// `None` if the event has none.
         domain: Option<Box<Domain>>,
-        /// An error's status.
-        status: Value,
     },
     /// A Kubernetes event for the VMI.
     Kubernetes { event: Value },
@@ -55,24 +47,21 @@ impl LauncherEvent {
         self.domain().is_some_and(has_arrived)
     }
 
-    /// Whether the guest ended without a shutdown: QEMU was killed or crashed, or the guest
-    /// panicked.
-    pub fn is_crash(&self) -> bool {
+    /// How the guest ended, if that was without a shutdown.
+    pub fn crash(&self) -> Option<&'static str> {
         use StateChangeReason::{Crashed, Failed};
-        self.status().is_some_and(|it| match it.status {
-            LifeCycle::Crashed => true,
-            LifeCycle::Shutoff => matches!(it.reason, Crashed | Failed),
-            _ => false,
-        })
-    }
-
-    /// Whether the guest's kernel has panicked, now or before.
-    pub fn is_panic(&self) -> bool {
-        match self {
-            Self::Domain { .. } => self
-                .status()
-                .is_some_and(|it| it.status == LifeCycle::Crashed || it.panic_count > 0),
-            Self::Kubernetes { event } => text_at(event, "/reason") == "GuestPanicked",
+        let status = self.status()?;
+        let has_panicked = status.status == LifeCycle::Crashed || status.panic_count > 0;
+        let is_off = status.status == LifeCycle::Shutoff;
+        match (
+            has_panicked,
+            is_off && matches!(status.reason, Crashed | Failed),
+        ) {
+            (_, false) if status.status != LifeCycle::Crashed => None,
+            (true, _) => Some("its kernel has panicked"),
+            (false, _) => {
+                Some("its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed")
+            }
         }
     }
 
@@ -88,45 +77,27 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of_domain(domain: Value) -> LauncherEvent {
-        LauncherEvent::Domain {
-            kind: "MODIFIED".into(),
-            domain: Some(Box::new(crate::json::domain(domain))),
-            status: Value::Null,
-        }
-    }
-
     #[test]
     fn a_guest_that_was_not_shut_down_has_crashed() {
-        let is_crash = |status: &str, reason: &str| {
-            let domain = json!({"Status": {"Status": status, "Reason": reason}});
-            of_domain(domain).is_crash()
+        let crash = |status: Value| {
+            let domain = crate::json::domain(json!({"Status": status}));
+            let domain = Some(Box::new(domain));
+            let crash = LauncherEvent::Domain { domain }.crash();
+            crash.map(|how| how.contains("panicked"))
         };
-        assert!(is_crash("Shutoff", "Crashed") && is_crash("Shutoff", "Failed"));
-        assert!(is_crash("Crashed", "Panicked"));
-        assert!(!is_crash("Shutoff", "Shutdown") && !is_crash("Shutoff", "Destroyed"));
-        assert!(!is_crash("Shutoff", "Migrated") && !is_crash("Running", "Unknown"));
-    }
-
-    #[test]
-    fn a_panic_is_no_killed_qemu() {
-        let is_panic = |status: Value| of_domain(json!({"Status": status})).is_panic();
-        let crashed = json!({"Status": "Shutoff", "Reason": "Crashed"});
-        assert!(!is_panic(crashed));
+        let of = |status: &str, reason: &str| json!({"Status": status, "Reason": reason});
+        assert_eq!(crash(of("Shutoff", "Crashed")), Some(false));
+        assert_eq!(crash(of("Shutoff", "Failed")), Some(false));
+        assert_eq!(crash(of("Crashed", "Panicked")), Some(true));
         let counted = json!({"Status": "Shutoff", "Reason": "Crashed", "PanicCount": 1});
-        assert!(is_panic(counted));
-        assert!(is_panic(json!({"Status": "Crashed", "Reason": "Panicked"})));
-        assert!(
-            LauncherEvent::Kubernetes {
-                event: json!({"reason": "GuestPanicked"})
-            }
-            .is_panic()
-        );
-        assert!(
-            !LauncherEvent::Kubernetes {
-                event: json!({"reason": "IOerror"})
-            }
-            .is_panic()
-        );
+        assert_eq!(crash(counted), Some(true));
+        for (status, reason) in [
+            ("Shutoff", "Shutdown"),
+            ("Shutoff", "Destroyed"),
+            ("Shutoff", "Migrated"),
+            ("Running", "Unknown"),
+        ] {
+            assert_eq!(crash(of(status, reason)), None, "{reason}");
+        }
     }
 }

@@ -9,7 +9,6 @@ use serde_json::json;
 use crate::error::CtlError;
 use crate::files::{display_name, read_text};
 use crate::manifest::{Problem, Severity, problems};
-use crate::verbs::check_image;
 use crate::view::output::{Format, print};
 use os::logging::chain;
 
@@ -19,19 +18,13 @@ pub struct CheckArgs {
     /// VMI or VM manifests, YAML or JSON; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Only whether the launcher image that this runs in has what the VMs need
-    #[arg(long)]
-    image: bool,
 }
 
 /// `check`: exit status 0 without problems, 1 with any.
 ///
 /// # Errors
-/// None of the files can be read; with `--image` one of them, or libvirt's answer.
+/// None of the files can be read.
 pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    if args.image {
-        return check_image::check(&args.files, format);
-    }
     let mut found: Vec<(String, Vec<Problem>)> = Vec::new();
     for file in &args.files {
         let problems = match read_text(file) {

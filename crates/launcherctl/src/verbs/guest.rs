@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::target::{VmArgs, check_processes};
+use super::target::VmArgs;
 use crate::error::{CtlError, fail};
 use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
@@ -17,7 +17,6 @@ use client::refusal::{NO_AGENT, split_remedy};
 use client::running::check_runs;
 use client::{Client, GuestState, exit_code};
 use domain::guest_agent::{Filesystem, GuestDocument, User};
-use domain::status::LifeCycle;
 use terminal::human_size;
 
 /// Interval of asking whether the agent answers: the cmd socket has no event for that.
@@ -69,13 +68,9 @@ pub struct GuestPingArgs {
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
         GuestVerb::Info(args) => {
-            let (dir, client) = args.target().connect().await?;
+            let (_, client) = args.target().connect().await?;
             let info = agent_info(&client).await?;
-            let answers = match check_processes(&dir) {
-                Ok(()) => ping(&client).await,
-                Err(stopped) => Err(stopped.into()),
-            };
-            if let Err(error) = answers {
+            if let Err(error) = ping(&client).await {
                 let error = error.chain();
                 let cause = split_remedy(&error).0;
                 say(format!("note: this is what the agent said last: {cause}"));
@@ -84,8 +79,7 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
-            let (dir, client) = args.vm.target().connect().await?;
-            check_processes(&dir)?;
+            let (_, client) = args.vm.target().connect().await?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
             while let Err(error) = ping(&client).await {
                 if Instant::now() >= end {
@@ -137,8 +131,7 @@ async fn ping(client: &Client) -> Result<(), CtlError> {
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (dir, client) = args.vm.target().connect().await?;
-    check_processes(&dir)?;
+    let (_, client) = args.vm.target().connect().await?;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
         domain_name: running_domain(&client).await?,
@@ -146,10 +139,7 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
         args: words.collect(),
         timeout_seconds: args.timeout,
     };
-    let done = match client.exec(request).await {
-        Ok(done) => done,
-        Err(error) => return Err(explained_if_paused(error.into(), &client).await),
-    };
+    let done = client.exec(request).await?;
     let (code, stdout, stderr) = (done.exit_code, done.std_out, done.std_err);
     match format {
         Format::Json => {
@@ -162,17 +152,6 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
         }
     }
     Ok(exit_code(code))
-}
-
-/// Adds what becomes of the command, if the guest is paused by now.
-async fn explained_if_paused(error: CtlError, client: &Client) -> CtlError {
-    let domain = client.domain().await.ok().flatten();
-    match domain.map(|it| it.status.status) {
-        Some(LifeCycle::Paused) => error.with_details(vec![
-            "the guest is paused, and launcherctl status says why: if the command has started, it goes on with the guest, so look before you repeat it".to_owned(),
-        ]),
-        _ => error,
-    }
 }
 
 fn summary(info: &GuestDocument) -> Vec<String> {

@@ -18,9 +18,7 @@ use terminal::table;
 pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
     let vms = registry::all()?.into_iter();
     // At once: a launcher that does not answer is waited for.
-    let rows: JoinSet<_> = vms
-        .map(async |(name, dir)| collect(&name, &dir).await)
-        .collect();
+    let rows: JoinSet<_> = vms.map(async |dir| collect(&dir).await).collect();
     let mut rows = rows.join_all().await;
     // It may have ended meanwhile.
     rows.retain(|row| row.state != LOST || registry::find(&row.name).is_ok());

@@ -1,8 +1,6 @@
 //! The verbs: their arguments and actions.
 
-pub mod backup;
 pub mod check;
-mod check_image;
 pub mod console;
 pub mod convert;
 pub mod debug;
@@ -12,7 +10,6 @@ pub mod hooks;
 pub mod lifecycle;
 pub mod list;
 pub mod logs;
-pub mod memory_dump;
 pub mod migrate;
 pub mod plan;
 pub mod query;

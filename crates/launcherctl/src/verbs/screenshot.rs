@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::target::{Target, check_processes};
+use super::target::Target;
 use crate::error::CtlError;
 use crate::new_file::{check_overwrite, write_whole};
 use crate::view::output::{Format, answer, print_bytes};
@@ -31,8 +31,7 @@ pub struct ScreenshotArgs {
 /// guest without a screen, or the file cannot be written.
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
     check_overwrite(&args.file, args.force)?;
-    let (dir, client) = args.target.connect().await?;
-    check_processes(&dir)?;
+    let (_, client) = args.target.connect().await?;
     let (mime, picture) = client.screenshot().await?;
     if args.file == Path::new("-") {
         print_bytes(&picture)?;

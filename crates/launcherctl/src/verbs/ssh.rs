@@ -49,11 +49,7 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         Some((user, name)) => (Some(user), name),
         None => (None, args.vm.as_str()),
     };
-    let target = Target {
-        name: Some(name.to_owned()),
-        ..Target::default()
-    };
-    let (dir, client) = target.connect().await?;
+    let (dir, client) = Target::named(name).connect().await?;
     // A paused guest would silently block ssh.
     check_runs(client.domain().await?.as_ref())?;
     let network = Network::load(&dir)?;

@@ -7,11 +7,8 @@ use serde_json::{Value, json};
 
 use super::target::Target;
 use crate::error::CtlError;
-use crate::json::set;
 use crate::view::output::{Format, Line, answer};
 use api::proto::inspect::v1::{Step, TimelineResponse};
-use client::has_arrived;
-use domain::Domain;
 use terminal::table;
 
 /// `timeline`.
@@ -21,24 +18,7 @@ use terminal::table;
 pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
     let timeline = client.timeline().await?;
-    let note = missing_start(&timeline, client.domain().await?.as_ref());
-    let mut document = document(&timeline);
-    set(&mut document, "/note", json!(note));
-    answer(format, &document, || {
-        text(&timeline, format)
-            .into_iter()
-            .chain(note.map(|note| Line::Problem(note.into())))
-    })
-}
-
-/// Why the steps of the guest's start are missing, if this launcher has not started the guest.
-fn missing_start(timeline: &TimelineResponse, domain: Option<&Domain>) -> Option<&'static str> {
-    let domain = domain.filter(|_| timeline.attempts == 0)?;
-    Some(if has_arrived(domain) {
-        "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher"
-    } else {
-        "this launcher took over from the one that started the guest: the steps of its start ended with that one"
-    })
+    answer(format, &document(&timeline), || text(&timeline, format))
 }
 
 /// For programs: times in microseconds after the launcher's start.
@@ -52,7 +32,13 @@ pub fn document(timeline: &TimelineResponse) -> Value {
 fn text(timeline: &TimelineResponse, format: Format) -> Vec<Line> {
     let mut lines = vec![format!("the launcher began at {}", began(timeline)).into()];
     let cells = timeline.steps.iter().map(|step| {
-        let (began, took) = (milliseconds(step.began_micros), took(step));
+        let began = milliseconds(step.began_micros);
+        // Empty for a moment, dots while it goes on.
+        let took = match step.took_micros {
+            None => "…".to_owned(),
+            Some(0) => String::new(),
+            Some(took) => milliseconds(took),
+        };
         format!("{began}\t{took}\t{}\t{}", step.part, step.name)
     });
     lines.extend(table(
@@ -65,15 +51,6 @@ fn text(timeline: &TimelineResponse, format: Format) -> Vec<Line> {
         lines.push(format!("the domain's steps are those of attempt {attempts}").into());
     }
     lines
-}
-
-/// A step's duration in milliseconds: empty for a moment, dots while it goes on.
-fn took(step: &Step) -> String {
-    match step.took_micros {
-        None => "…".to_owned(),
-        Some(0) => String::new(),
-        Some(took) => milliseconds(took),
-    }
 }
 
 fn began(timeline: &TimelineResponse) -> String {
@@ -123,23 +100,6 @@ BEGAN AT MS  TOOK MS  PART    STEP
      3046.0        …  domain  start
 the domain's steps are those of attempt 2";
         assert_eq!(joined(text(&example(), Format::Wide)), expected);
-    }
-
-    #[test]
-    fn a_guest_that_another_launcher_has_started_has_no_steps_here() {
-        let note = |attempts, domain| {
-            let timeline = TimelineResponse {
-                attempts,
-                ..example()
-            };
-            missing_start(&timeline, domain)
-        };
-        let arrived = crate::json::domain(json!({"Status": {"Status": "Running"},
-            "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}}));
-        assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
-        let adopted = crate::json::domain(json!({"Status": {"Status": "Running"}}));
-        assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("took over")));
-        assert_eq!((note(1, Some(&arrived)), note(0, None)), (None, None));
     }
 
     #[test]

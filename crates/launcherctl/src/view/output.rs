@@ -142,22 +142,14 @@ fn error_json(error: &str, details: &[String]) -> Value {
     json!({"error": error, "hint": hint, "details": details})
 }
 
-/// Whether a command line gives an option this value, even if it is otherwise invalid.
-pub fn gives(arguments: &[OsString], option: &str, value: &str) -> bool {
-    let words = arguments.iter().map(|word| word.to_string_lossy());
-    let words: Vec<_> = words.take_while(|word| word != "--").collect();
-    let in_one_word = [format!("{option}={value}"), format!("{option}{value}")];
-    words
-        .iter()
-        .any(|word| in_one_word.contains(&word.to_string()))
-        || words.windows(2).any(|pair| pair == [option, value])
-}
-
-/// Whether a command line asks for JSON.
+/// Whether a command line asks for JSON, even if it is otherwise invalid.
 pub fn wants_json(arguments: &[OsString]) -> bool {
-    ["-o", "--output"]
-        .iter()
-        .any(|option| gives(arguments, option, "json"))
+    let mut words = arguments.iter().take_while(|word| *word != "--");
+    words.any(|word| {
+        ["json", "-ojson", "--output=json", "-o=json"]
+            .iter()
+            .any(|it| word == it)
+    })
 }
 
 #[cfg(test)]

@@ -12,33 +12,20 @@ pub mod sidecar;
 mod xml;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::sync::Arc;
 
 use backend::Backend;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::registry::{RegistryError, VmDir};
+use super::registry::VmDir;
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
 pub use backend::Wanted;
 pub use forward::Forward;
-use forward::HeldPort;
 
 /// Where the network is stored, below the VM's root.
 const NETWORK_FILE: &str = "/network.json";
-
-/// Link properties that passt and QEMU's user network do not support.
-pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
-    let note = |name: String| {
-        format!(
-            "the link of interface {name} stays up: its state, down, needs a tap device, which only a cluster's guests have"
-        )
-    };
-    manifest.links_down().into_iter().map(note)
-}
 
 /// Options of `run` about the network.
 #[derive(Debug, Args)]
@@ -58,15 +45,11 @@ pub struct Network {
     cards: Vec<Card>,
     /// For the first card.
     forwards: Vec<Forward>,
-    #[serde(skip)]
-    held: Arc<Vec<HeldPort>>,
 }
 
 impl Network {
     /// Turns the manifest's interfaces into those of a network binding plugin; `None` without
     /// interfaces. Also returns notes for the user.
-    ///
-    /// Its ports are held until it is dropped.
     ///
     /// # Errors
     /// A port is in use, or passt is missing.
@@ -85,7 +68,6 @@ impl Network {
                 "left out, as only a cluster has them: interfaces {names}"
             ));
         }
-        notes.extend(notes_of_links(manifest));
         if cards.is_empty() {
             if args.publish.is_empty() {
                 return Ok((None, notes));
@@ -96,12 +78,11 @@ impl Network {
         }
         let (backend, reason) = args.network.backend()?;
         notes.extend(reason.map(str::to_owned));
-        let (forwards, held) = forward::with_ssh(args.publish.clone())?;
+        let forwards = forward::with_ssh(args.publish.clone())?;
         let network = Self {
             backend,
             cards,
             forwards,
-            held: Arc::new(held),
         };
         Ok((Some(network), notes))
     }
@@ -120,13 +101,11 @@ impl Network {
     /// No port is free.
     pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, TextError> {
         let mut ports = BTreeMap::new();
-        let mut held = Vec::new();
         for forward in &mut self.forwards {
             let old = std::mem::take(&mut forward.host);
-            held.extend(forward.hold()?);
+            forward.find_free()?;
             ports.insert(old, forward.host);
         }
-        self.held = Arc::new(held);
         Ok(ports)
     }
 
@@ -140,11 +119,9 @@ impl Network {
     /// # Errors
     /// It cannot be read.
     pub fn load(dir: &VmDir) -> Result<Option<Self>, CtlError> {
-        match dir.load(NETWORK_FILE) {
-            Err(RegistryError::File(error)) if error.source.kind() == ErrorKind::NotFound => {
-                Ok(None)
-            }
-            loaded => Ok(Some(loaded?)),
+        match dir.path(NETWORK_FILE).exists() {
+            true => Ok(Some(dir.load(NETWORK_FILE)?)),
+            false => Ok(None),
         }
     }
 

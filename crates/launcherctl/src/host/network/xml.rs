@@ -133,7 +133,6 @@ fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
 
     use super::*;
 
@@ -151,7 +150,6 @@ mod tests {
                 card("other", "52:54:00:00:00:02"),
             ],
             forwards: vec!["8080:80".parse().unwrap()],
-            held: Arc::default(),
         }
     }
 

@@ -12,13 +12,13 @@ use super::text::{
     is_serial, is_subdomain, is_uuid, may_be_cloud_init,
 };
 use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
-use crate::manifest::hook_sidecars::{of_annotation, unknown_field};
+use crate::manifest::hook_sidecars::of_annotation;
 use crate::manifest::type_error::wrong_type;
 use api::vmi::HOOK_SIDECARS;
 
 type Object = Map<String, Value>;
 
-pub const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
+const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
     ephemeral|cloudInitNoCloud|cloudInitConfigDrive|configMap|secret|serviceAccount|downwardAPI|\
     downwardMetrics|sysprep|memoryDump|containerPath";
 const USER_DATA: &str = "secretRef|userDataBase64|userData";
@@ -314,8 +314,7 @@ fn misspelt_sidecars(annotations: &Value) -> Option<String> {
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
     let text = annotations.get(HOOK_SIDECARS)?.as_str()?;
-    let problem = unknown_field(text).or_else(|| of_annotation(text).err())?;
-    Some((HOOK_SIDECARS, problem))
+    Some((HOOK_SIDECARS, of_annotation(text).err()?))
 }
 
 fn misplaced_sidecars(annotations: &Value) -> Option<(&'static str, String)> {

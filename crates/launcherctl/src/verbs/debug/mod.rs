@@ -15,18 +15,14 @@ use serde_json::{Value, json};
 use super::target::{VmArgs, connect};
 use super::timeline::document;
 use crate::error::CtlError;
-use crate::files::{FileError, MAX_FILE_BYTES};
-use crate::host::console_log::console_log_file;
-use crate::host::failure::{self, Failure};
+use crate::files::FileError;
+use crate::host::failure::{self, Failure, console_log};
 use crate::host::registry::VmDir;
 use crate::host::status;
-use crate::json::list_mut;
 use crate::new_file::{check_overwrite, write_whole};
 use crate::view::output::{Format, answer, print_bytes, say};
-use api::pod_paths::{HOOKS_REPORT, PodPaths};
 use client::refusal::split_remedy;
-use client::{CallError, Client};
-use os::small_file;
+use client::{CallError, Client, metrics_as_json};
 
 const LAUNCHER_LOG: &str = "launcher.log";
 /// Most of a log that is read, from its end.
@@ -71,7 +67,6 @@ pub async fn debug(args: &DebugArgs, format: Format) -> Result<ExitCode, CtlErro
         Err(error) => return Err(error),
     }
     report.add_status(&dir).await;
-    report.add_json_file("hooks.json", &dir.path(HOOKS_REPORT));
     if let Some(log) = &args.log {
         // The user's own may be a link.
         let text = log.canonicalize().and_then(|log| without_secrets(&log));
@@ -136,72 +131,44 @@ impl Report {
         self.add(name, format!("{:#}\n", redact::json(value)));
     }
 
-    /// Adds a JSON file, which may be missing.
-    fn add_json_file(&mut self, name: &str, file: &Path) {
-        let text = small_file::read(file, MAX_FILE_BYTES).unwrap_or_default();
-        if let Ok(value) = serde_json::from_slice(&text) {
-            self.add_json(name, without_cloud_init(value));
-        }
-    }
-
     /// Adds the launcher's answers, as far as it answers.
     async fn ask(&mut self, client: &Client) {
-        let versions = client.versions().await;
-        let versions = json!({
-            "launcherctl": os::version::get(),
-            "cmd": self.found(versions),
-            "qemu": self.found(client.qemu_version().await),
-            "kernel": kernel(),
-        });
-        self.add_json("versions.json", versions);
-        if let Some(domain) = self.found(client.domain().await).flatten() {
-            self.add_json("domain.json", json!(domain));
-        }
-        if let Some(timeline) = self.found(client.timeline().await) {
-            self.add_json("timeline.json", document(&timeline));
-        }
-        if let Some(metrics) = self.found(client.metrics().await) {
-            self.add("metrics.txt", metrics);
-        }
-        if let Some(answer) = self.found(client.debug().await) {
-            answer.problems.iter().for_each(|it| self.lacks(it));
-            let (version, phase, jobs) = (answer.version, answer.phase, answer.jobs);
-            let launcher = json!({"version": version, "phase": phase, "jobs": jobs});
-            self.add_json("launcher.json", launcher);
-            if !answer.domain_xml.is_empty() {
-                self.add("domain.xml", redact::xml(&answer.domain_xml));
-            }
-            if let Ok(context) = serde_json::from_str(&answer.context_json) {
-                self.add_json("context.json", context);
-            }
-        }
+        let cmd = client.versions().await.map(|it| json!({"cmd": it}));
+        self.add_answer("cmd.json", cmd);
+        let qemu = client.qemu_version().await.map(|it| json!({"qemu": it}));
+        self.add_answer("qemu.json", qemu);
+        self.add_answer("domain.json", client.domain().await.map(|it| json!(it)));
+        let timeline = client.timeline().await;
+        self.add_answer("timeline.json", timeline.map(|it| document(&it)));
+        let metrics = client.metrics().await;
+        self.add_answer("metrics.json", metrics.map(|it| metrics_as_json(&it)));
+        let answer = client.debug().await.unwrap_or_default();
+        answer.problems.iter().for_each(|it| self.lacks(it));
+        let (version, phase, jobs) = (answer.version, answer.phase, answer.jobs);
+        let launcher = json!({"version": version, "phase": phase, "jobs": jobs});
+        self.add_json("launcher.json", launcher);
+        self.add("domain.xml", redact::xml(&answer.domain_xml));
+        let context = serde_json::from_str(&answer.context_json);
+        self.add_json("context.json", context.unwrap_or_default());
     }
 
-    /// Adds the state and its problems; of a VM of `run` also the console's log.
+    /// Adds the state and its problems, and the console's log.
     async fn add_status(&mut self, dir: &VmDir) {
-        let name = match Failure::load(dir) {
-            Some(failure) => failure.name,
-            None => status::last_vmi(dir).await.metadata.name,
-        };
-        let status = status::collect(&name, dir).await;
+        let status = status::collect(dir).await;
         let versions = json!({"launcherctl": os::version::get(), "kernel": kernel()});
         self.add_json("versions.json", versions);
         self.add_json("status.json", json!(status));
-        if status.supervised.is_none() {
-            return;
-        }
-        // A failed VM has it elsewhere.
-        let console = dir.path(&PodPaths::default().serial_log(&status.uid));
-        match without_secrets(&console_log_file(dir)).or_else(|_| without_secrets(&console)) {
-            Ok(text) => self.add("console.log", text),
-            Err(error) => self.lacks(&format!("no log of a serial console: {error}")),
+        if let Ok(text) = without_secrets(&console_log(dir, &status.uid)) {
+            self.add("console.log", text);
         }
     }
 
-    /// Returns the answer, or records that it is missing.
-    fn found<T>(&mut self, answer: Result<T, CallError>) -> Option<T> {
-        let answer = answer.map_err(|error| self.lacks(&os::logging::chain(&error)));
-        answer.ok()
+    /// Adds the answer, or that it is missing.
+    fn add_answer(&mut self, name: &str, answer: Result<Value, CallError>) {
+        match answer {
+            Ok(answer) => self.add_json(name, answer),
+            Err(error) => self.lacks(&os::logging::chain(&error)),
+        }
     }
 
     /// As a compressed tar archive.
@@ -226,21 +193,8 @@ impl Report {
 /// A log, of a long one the end, without its secrets. Not behind a link: the VM's directory may
 /// belong to somebody who may not read what this user may.
 fn without_secrets(log: &Path) -> std::io::Result<String> {
-    let text = small_file::tail(log, MAX_LOG_BYTES)?;
+    let text = os::small_file::tail(log, MAX_LOG_BYTES)?;
     Ok(redact::log(&String::from_utf8_lossy(&text)))
-}
-
-/// A report on hooks without their changes to cloud-init data.
-fn without_cloud_init(mut report: Value) -> Value {
-    for sidecar in list_mut(&mut report, "/sidecars") {
-        for point in list_mut(sidecar, "/points") {
-            let is_cloud_init = point.to_string().contains("\"point\":\"PreCloudInitIso\"");
-            if is_cloud_init && let Some(changes) = point.pointer_mut("/last/changes") {
-                *changes = Value::from(redact::REMOVED);
-            }
-        }
-    }
-    report
 }
 
 fn kernel() -> String {

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use clap::Args;
 use prost::bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{cloud_init, show, socket_dir, temporary_dirs, until_signal};
 use crate::error::CtlError;
 use crate::files::{FileError, read_text};
 use crate::host::sidecar_program::SidecarProgram;
-use crate::manifest::{self, in_manifest, other_documents};
-use crate::verbs::target::{warn_of_refusal, warn_of_unknown_fields};
+use crate::manifest::{in_manifest, other_documents};
+use crate::verbs::convert::parse;
 use crate::view::output::{Format, Line, counted, print, say};
-use api::vmi::Vmi;
 use client::refusal::on_one_line;
 use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
 use terminal::progress::waiting;
@@ -65,12 +64,14 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         words => SidecarProgram::new(words, args.plugin)?,
     };
     program.assumed_hook().iter().for_each(say);
-    let Inputs {
-        vmi,
-        value,
-        documents,
-        domain_xml,
-    } = inputs_of(args.vmi.as_deref())?;
+    let file = args.vmi.as_deref().unwrap_or(Path::new("the default VMI"));
+    let text_of_vmi = match &args.vmi {
+        Some(file) => read_text(file)?,
+        None => DEFAULT_VMI.to_owned(),
+    };
+    let (text_of_vmi, value, vmi, context) = parse(file, text_of_vmi, None)?;
+    let domain_xml = convert::domain(&vmi, &context)?.to_xml();
+    let documents = other_documents(&text_of_vmi).map_err(in_manifest(file))?;
     let (sockets, links) = temporary_dirs(&value, &documents)?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
     let cloud_init = match &args.vmi {
@@ -105,74 +106,35 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-struct Inputs {
-    vmi: Vmi,
-    /// The VMI, with the fields that it does not have too.
-    value: Value,
-    /// What else is in its file.
-    documents: Vec<Value>,
-    domain_xml: String,
-}
-
-fn inputs_of(file: Option<&Path>) -> Result<Inputs, CtlError> {
-    let text = match file {
-        Some(file) => read_text(file)?,
-        None => DEFAULT_VMI.to_owned(),
-    };
-    let file = file.unwrap_or(Path::new("the default VMI"));
-    warn_of_unknown_fields(file, &text);
-    warn_of_refusal(&text);
-    let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
-    let context = manifest::context::context_of_pod(&vmi);
-    Ok(Inputs {
-        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
-        documents: other_documents(&text).map_err(in_manifest(file))?,
-        vmi,
-        value,
-    })
-}
-
 fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line> {
     let width = format.width();
     let cells = conformance.results.iter().map(|result| {
         let (word, why) = match (&result.outcome, result.effect) {
             (Outcome::Passed, Some(Effect::ChangesNothing)) => ("ok", CHANGES_NOTHING.to_owned()),
             (Outcome::Passed, _) => ("ok", String::new()),
-            (Outcome::Failed(why), _) if width.is_some() => ("FAILED", on_one_line(why)),
-            (Outcome::Failed(why), _) => ("FAILED", why.clone()),
+            (Outcome::Failed(why), _) => ("FAILED", on_one_line(why)),
             (Outcome::Skipped(why), _) => ("skipped", (*why).to_owned()),
         };
         format!("{word}\t{}\t{}\t{why}", result.name(), result.milliseconds)
     });
     let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
     lines.extend(table(width, "RESULT\tCHECK\tMS\tWHY", cells));
-    lines.push(summary(conformance, width.is_some(), args).into());
+    lines.push(summary(conformance, args).into());
     lines
 }
 
-/// `is_cut`: the table is as wide as the terminal, and cuts long causes off.
-fn summary(conformance: &Conformance, is_cut: bool, args: &CheckArgs) -> String {
-    let hints = [
-        is_cut.then_some("-o wide shows the whole causes"),
-        (!args.verbose).then_some("-v shows what the sidecar prints"),
-    ];
+fn summary(conformance: &Conformance, args: &CheckArgs) -> String {
+    let hint = if args.verbose {
+        ""
+    } else {
+        "; -v shows what the sidecar prints"
+    };
     match conformance.failures() {
-        0 if conformance.changes_nothing() => match args.vmi {
-            Some(_) => format!("the sidecar passes; {CHANGES_NOTHING}"),
-            None => format!(
-                "the sidecar passes; {CHANGES_NOTHING}: if it goes by annotations, give a VMI with them (--vmi FILE)"
-            ),
-        },
+        0 if conformance.changes_nothing() => format!(
+            "the sidecar passes; {CHANGES_NOTHING}: if it goes by annotations, give a VMI with them (--vmi FILE)"
+        ),
         0 => "the sidecar passes".to_owned(),
-        failed => {
-            let failed = format!("{} failed", counted(failed, "check"));
-            let hints = hints.iter().flatten().copied();
-            [&*failed]
-                .into_iter()
-                .chain(hints)
-                .collect::<Vec<_>>()
-                .join("; ")
-        }
+        failed => format!("{} failed{hint}", counted(failed, "check")),
     }
 }
 
@@ -221,7 +183,7 @@ mod tests {
     fn a_sidecar_that_may_not_have_run_its_code_passes_with_a_word() {
         let mut passed = conformance();
         passed.results.truncate(1);
-        let said = |conformance: &Conformance| summary(conformance, true, &args());
+        let said = |conformance: &Conformance| summary(conformance, &args());
         assert_eq!(said(&passed), "the sidecar passes");
         passed.results[0].effect = Some(Effect::ChangesNothing);
         assert!(said(&passed).contains("changed nothing of what it got: if it goes by"));
@@ -235,14 +197,8 @@ mod tests {
         let why = "failed: a ended with exit status 1: Traceback (most recent call last):\n  File \"a\"\nKeyError: 'b'";
         let expected = "failed: a ended with exit status 1: … KeyError: 'b'";
         assert_eq!(on_one_line(why), expected);
-        let failed = summary(&conformance(), true, &args());
-        assert!(failed.starts_with("1 check failed; -o wide shows the whole causes; -v"));
-    }
-
-    #[test]
-    fn the_default_vmi_converts() {
-        let xml = inputs_of(None).unwrap().domain_xml;
-        assert!(xml.contains("<interface"), "{xml}");
+        let failed = summary(&conformance(), &args());
+        assert!(failed.starts_with("1 check failed; -v"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use prost::bytes::Bytes;
@@ -14,15 +14,12 @@ use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
-use crate::verbs::target::warn_of_refusal;
 use crate::view::output::{Format, below_first, print, say};
 use hooks::conformance::CloudInit;
 use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
 use hooks::{Changes, HookPoint};
 
-/// A sidecar that takes as long is called slow.
-const SLOW_SECONDS: u64 = 3;
 /// virt-handler's limit of a whole sync.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -32,9 +29,6 @@ pub struct TryArgs {
     /// VMI or VM manifest that the sidecar gets, YAML or JSON; `-` is standard input
     #[arg(long, value_name = "FILE")]
     vmi: PathBuf,
-    /// What the pod adds, as JSON, as for convert
-    #[arg(long)]
-    context: Option<PathBuf>,
     /// The sidecar: the socket of one that runs, or what hooks check takes, which is started: a
     /// script (for onDefineDomain, unless it is named preCloudInitIso), a directory with either, or
     /// "./watchdog {}", which serves gRPC itself on a socket in the directory {}
@@ -54,8 +48,7 @@ pub struct TryArgs {
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start, or fails.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (text, value, vmi, context) = read(&args.vmi, args.context.as_deref())?;
-    warn_of_refusal(&text);
+    let (text, value, vmi, context) = read(&args.vmi, None)?;
     let documents = other_documents(&text).map_err(in_manifest(&args.vmi))?;
     let (sockets, links) = temporary_dirs(&value, &documents)?;
     let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
@@ -94,7 +87,6 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         vmi_json,
         cloud_init,
     };
-    let started = Instant::now();
     let tried = match program {
         None => until_signal(dry_run(running, input, os::time::deadline(HOOK_TIMEOUT))).await??,
         Some(program) => {
@@ -107,16 +99,7 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
         // The launcher makes its image of it.
         serde_json::from_value::<pod::CloudInitData>(data.clone()).map_err(unusable)?;
     }
-    let seconds = started.elapsed().as_secs();
-    print(format, &tried.to_json(), || {
-        let mut lines = summary(&tried, needs_secret);
-        if seconds >= SLOW_SECONDS {
-            lines.push(format!(
-                "its start and its calls took {seconds} s: launcher hooks check has the time of each, -v shows whether a script leaves a process running"
-            ));
-        }
-        lines
-    });
+    print(format, &tried.to_json(), || summary(&tried, needs_secret));
     // A launcher may call a sidecar with its own result, so a script should notice one that is not
     // idempotent.
     let was_left_out = needs_secret && tried.points.contains(&HookPoint::PreCloudInitIso);

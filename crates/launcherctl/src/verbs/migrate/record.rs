@@ -1,8 +1,11 @@
-//! What is known of a migration: its events, and how it has ended.
+//! What is known of a migration: its events, as they are printed, and how it has ended.
+
+use std::cell::Cell;
 
 use serde_json::{Value, json};
 
 use crate::json::set;
+use crate::view::output::{Format, print_json, say};
 use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample};
 use client::refusal::{self, REMEDY_MARK};
@@ -55,8 +58,48 @@ impl Record {
     }
 }
 
+/// Interval of samples for people, in microseconds.
+const LINE_INTERVAL_MICROS: u64 = 1_000_000;
+
+/// Prints a migration in progress: on standard error for people, on standard output for programs.
+#[derive(Debug)]
+pub struct Output {
+    format: Format,
+    /// When the next sample gets its line, in microseconds.
+    next_line: Cell<u64>,
+}
+
+impl Output {
+    pub fn new(format: Format) -> Self {
+        let next_line = Cell::new(0);
+        Self { format, next_line }
+    }
+
+    pub fn note(&self, text: &str) {
+        match self.format {
+            Format::Json => print_json(&json!({"note": text})),
+            _ => say(text),
+        }
+    }
+
+    pub fn event(&self, event: &MigrationEvent) {
+        let text = match &event.event {
+            _ if self.format == Format::Json => return print_json(&to_json(event)),
+            Some(Event::Began(_)) => "migration begins".to_owned(),
+            Some(Event::Sample(sample)) if event.at_micros >= self.next_line.get() => {
+                let next = event.at_micros.saturating_add(LINE_INTERVAL_MICROS);
+                self.next_line.set(next);
+                line(sample)
+            }
+            Some(Event::Decision(what)) => decision(what),
+            _ => return,
+        };
+        say(format!("[{:7.2} s] {text}", seconds(event)));
+    }
+}
+
 /// An event for programs; `event` is its name.
-pub fn to_json(event: &MigrationEvent) -> Value {
+fn to_json(event: &MigrationEvent) -> Value {
     let mut json = json!(event.event);
     set(&mut json, "/seconds", json!(seconds(event)));
     json
@@ -64,36 +107,15 @@ pub fn to_json(event: &MigrationEvent) -> Value {
 
 /// Seconds from the migration's beginning.
 #[allow(clippy::cast_precision_loss, reason = "for display")]
-pub fn seconds(event: &MigrationEvent) -> f64 {
+fn seconds(event: &MigrationEvent) -> f64 {
     event.at_micros as f64 / 1e6
 }
 
-/// The guest's writes to its memory in bytes per second, if known: QEMU counts them from one pass
-/// over the memory to the next, and reports 0 in the first.
-fn guest_writes(sample: &MigrationSample) -> Option<u64> {
-    let is_counted = sample.iteration > Some(1);
-    sample.dirty_rate.filter(|rate| *rate > 0 || is_counted)
-}
-
-/// The downtime if the migration ended now, in milliseconds, if measured: QEMU computes it from the
-/// guest's writes, and reports 300 before.
-fn measured_downtime(sample: &MigrationSample) -> Option<u64> {
-    let is_computed = sample.dirty_rate > Some(0);
-    sample.expected_downtime_ms.filter(|_| is_computed)
-}
-
-/// From here on a line has the standstill: QEMU's rate stays that of the last data sent.
-const STANDSTILL_SECONDS: u64 = 3;
-
-/// A sample as a line for people; nothing has been sent for `standstill` seconds.
-pub fn line(sample: &MigrationSample, standstill: u64) -> String {
+/// A sample as a line for people.
+fn line(sample: &MigrationSample) -> String {
     let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), human_size);
     let total = amount(sample.data_total);
     let rate = sample.memory_bandwidth.map(human_size);
-    let speed = match standstill < STANDSTILL_SECONDS {
-        true => rate.map(|rate| format!("{rate}/s")),
-        false => Some(format!("nothing sent for {standstill} s")),
-    };
     let pass = sample.iteration.filter(|pass| *pass > 0);
     let throttle = sample.throttle_percent.filter(|percent| *percent > 0);
     let mode = match sample.mode.as_str() {
@@ -103,10 +125,8 @@ pub fn line(sample: &MigrationSample, standstill: u64) -> String {
     let known = [
         Some(format!("{} sent", amount(sample.data_processed))),
         Some(format!("{} of {total} left", amount(sample.data_remaining))),
-        speed,
-        guest_writes(sample).map(|rate| format!("guest writes {}/s", human_size(rate))),
+        rate.map(|rate| format!("{rate}/s")),
         pass.map(|pass| format!("pass {pass}")),
-        measured_downtime(sample).map(|downtime| format!("downtime would be {downtime} ms")),
         throttle.map(|percent| format!("guest slowed down by {percent} %")),
         mode.map(str::to_owned),
     ];
@@ -114,7 +134,7 @@ pub fn line(sample: &MigrationSample, standstill: u64) -> String {
 }
 
 /// A decision for people.
-pub fn decision(decision: &MigrationDecision) -> String {
+fn decision(decision: &MigrationDecision) -> String {
     let action = match decision.action.as_str() {
         "StartPostCopy" => "post-copy begins",
         "SetMaxDowntime" => "maximum downtime is set",
@@ -148,8 +168,6 @@ mod tests {
             data_total: Some(256 << 20),
             data_remaining: Some(200 << 20),
             memory_bandwidth: Some(31 << 20),
-            dirty_rate: Some(60 << 20),
-            expected_downtime_ms: Some(6000),
             iteration: Some(1),
             ..MigrationSample::default()
         }
@@ -182,16 +200,14 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_left_and_what_hinders() {
-        let first = "? sent, 200 MiB of 256 MiB left, 31 MiB/s, guest writes 60 MiB/s, pass 1, downtime would be 6000 ms";
-        assert_eq!(line(&sample(), 2), first);
-        let stands_still = first.replace("31 MiB/s", "nothing sent for 3 s");
-        assert_eq!(line(&sample(), 3), stands_still);
+        let first = "? sent, 200 MiB of 256 MiB left, 31 MiB/s, pass 1";
+        assert_eq!(line(&sample()), first);
         let paused = MigrationSample {
             throttle_percent: Some(50),
             is_paused: true,
             ..sample()
         };
-        let last = line(&paused, 0);
+        let last = line(&paused);
         assert!(
             last.ends_with(", guest slowed down by 50 %, guest paused"),
             "{last}"
@@ -200,10 +216,9 @@ mod tests {
         let early = MigrationSample {
             data_processed: Some(10 << 20),
             memory_bandwidth: None,
-            dirty_rate: Some(0),
             ..sample()
         };
-        let early = line(&early, 0);
+        let early = line(&early);
         assert_eq!(early, "10 MiB sent, 200 MiB of 256 MiB left, pass 1");
         let suspended = MigrationDecision {
             action: "Suspend".into(),

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::error::{CtlError, RuntimeError};
-use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
+use crate::error::CtlError;
+use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
 use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::network::Network;
@@ -94,7 +94,6 @@ impl<'a> Attachment<'a> {
                     // From here on Ctrl-C is a signal again.
                     ConsoleEvent::Closed => self.terminal = None,
                 },
-                () = continued(&mut self.terminal) => self.read_input(),
                 _ = signals.next() => self.stop().await,
             }
         }
@@ -109,8 +108,9 @@ impl<'a> Attachment<'a> {
         let update = update.ok_or_else(|| SupervisorError::Lost(self.name.to_owned()))?;
         self.screen.show(&update);
         match update {
-            Update::Ended { code, failure } => {
+            Update::Ended(failure) => {
                 failure.iter().for_each(|text| self.screen.note(text));
+                let code = u8::from(failure.is_some());
                 return Ok(Some(Outcome::Ended(code.into())));
             }
             Update::Failed { message, details } => {
@@ -169,18 +169,12 @@ impl<'a> Attachment<'a> {
             });
         }
         if is_there {
-            self.terminal = Terminal::enter().map_err(RuntimeError)?;
-            self.read_input();
+            self.terminal = Terminal::enter();
+            if let (Some(console), Some(_)) = (&mut self.console, &self.terminal) {
+                console.read_input();
+            }
         }
         Ok(())
-    }
-
-    fn read_input(&mut self) {
-        if let (Some(console), Some(terminal)) = (&mut self.console, &self.terminal)
-            && terminal.is_raw()
-        {
-            console.read_input();
-        }
     }
 
     async fn detach(&mut self) -> Outcome {
