@@ -46,7 +46,11 @@ fn a_manifest_of_many_values_is_refused_before_anything_is_made_of_them() {
 fn a_supervisor_that_sends_a_line_without_end_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let supervisor = UnixListener::bind(dir.path().join("control.sock")).unwrap();
-    std::fs::write(dir.path().join("vmi.json"), r#"{"metadata": {"name": "a"}}"#).unwrap();
+    std::fs::write(
+        dir.path().join("vmi.json"),
+        r#"{"metadata": {"name": "a"}}"#,
+    )
+    .unwrap();
     std::thread::spawn(move || {
         for mut client in supervisor.incoming().flatten() {
             std::thread::spawn(move || while client.write_all(&[b'x'; 65536]).is_ok() {});

@@ -58,6 +58,7 @@ mod volumes;
 
 pub use access_credentials::{AccessCredentials, access_credential_dirs, access_credentials};
 pub use backup_dir::BackupDir;
+pub use block_sizes::{images, matches_volume};
 pub use cloud_init::CloudInitError;
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, ExampleCloudInit, NoCloudMetadata,

@@ -16,6 +16,7 @@ mod launcher_log;
 mod launcher_start;
 pub mod log_follower;
 pub mod network;
+pub mod own_libvirt;
 pub mod processes;
 pub mod registry;
 pub mod remains;

@@ -100,6 +100,18 @@ fn check_cluster_parts(vm: &Value) -> Result<(), FieldError> {
     Err(FieldError::new(*field, message))
 }
 
+/// Removes the volume of a memory dump that is over, as virt-controller does at a VM's start.
+fn leave_out_ended_dump(vm: &Value, spec: &mut Value) {
+    let request = copy_at(vm, "/status/memoryDumpRequest");
+    if ["Unmounting", "Completed", "Dissociating"].contains(&text_at(&request, "/phase")) {
+        let claim = text_at(&request, "/claimName");
+        let is_dump = |it: &Value| text_at(it, "/memoryDump/claimName") == claim;
+        if let Some(Value::Array(volumes)) = spec.get_mut("volumes") {
+            volumes.retain(|volume| !is_dump(volume));
+        }
+    }
+}
+
 /// Turns a VM's template into the VMI that a cluster would make of it.
 ///
 /// # Errors
@@ -112,19 +124,20 @@ pub fn into_vmi(value: Value) -> Result<Value, FieldError> {
     let template = value
         .pointer("/spec/template")
         .ok_or_else(|| FieldError::new("spec.template", "missing; a VirtualMachine needs one"))?;
-    let mut metadata = copy_at(template, "/metadata");
+    let (mut metadata, mut vmi_spec) = (copy_at(template, "/metadata"), copy_at(template, "/spec"));
     for field in ["/name", "/namespace"] {
         match text_at(&value, &format!("/metadata{field}")) {
             "" => {}
             text => set(&mut metadata, field, text.into()),
         }
     }
+    leave_out_ended_dump(&value, &mut vmi_spec);
     let uuid = Uuid::new_v5(&FIRMWARE_UUIDS, text_at(&metadata, "/name").as_bytes());
     let mut vmi = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": VMI,
         "metadata": metadata,
-        "spec": copy_at(template, "/spec"),
+        "spec": vmi_spec,
     });
     let firmware = copy_at(&vmi, "/spec/domain/firmware");
     // What has the wrong type is refused later.

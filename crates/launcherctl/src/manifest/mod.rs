@@ -13,6 +13,7 @@ pub mod drives;
 mod error;
 mod fields;
 pub mod hook_sidecars;
+mod libvirt;
 mod lines;
 mod network;
 mod origin;
@@ -29,6 +30,7 @@ use serde_path_to_error::Segment;
 use api::vmi::Vmi;
 pub use defaults::random_uuid;
 pub use error::{FieldError, MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
+pub use libvirt::{Libvirt, LibvirtAnswer, Questions};
 pub use network::Card;
 pub use origin::Origin;
 pub use problems::{Problem, Severity, problems};
@@ -36,7 +38,6 @@ pub use rules::text::is_label;
 
 use crate::json::{list_at, set_default, text_at};
 use context::context_of_pod;
-use paths::pointer;
 use type_error::type_problem;
 
 pub const DISKS: &str = "/spec/domain/devices/disks";
@@ -72,11 +73,6 @@ impl Manifest {
     /// # Errors
     /// The refusal.
     pub fn check_conversion(&self) -> Result<(), convert::ConvertError> {
-        let field = "spec.domain.machine.type";
-        let machine = self.vmi.pointer(&pointer(field));
-        if let Some(message) = machine.and_then(rules::unsupported_machine) {
-            return Err(convert::ConvertError::new(field, message));
-        }
         match typed(&self.vmi) {
             Ok(vmi) => convert::domain(&vmi, &context_of_pod(&vmi)).map(drop),
             // It has been parsed before.

@@ -15,6 +15,7 @@ use super::context::context_of_pod;
 use super::documents;
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
+use super::libvirt::{Questions, depends_on_machine};
 use super::lines::Node;
 use super::paths::{CLUSTER_PARTS, is_related, pointer};
 use super::rules::{violations, violations_of_data_volume, violations_of_vm};
@@ -77,9 +78,10 @@ impl Problem {
 }
 
 /// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
-/// there are more. Their texts are cut.
-pub fn problems(text: &str) -> Vec<Problem> {
-    let mut found = whole_problems(text);
+/// there are more. Their texts are cut. libvirt is asked, where questions are given, about those
+/// without an error.
+pub fn problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
+    let mut found = whole_problems(text, libvirt);
     for Problem { field, message, .. } in &mut found {
         *field = cut(std::mem::take(field));
         *message = cut(std::mem::take(message));
@@ -87,7 +89,7 @@ pub fn problems(text: &str) -> Vec<Problem> {
     found
 }
 
-fn whole_problems(text: &str) -> Vec<Problem> {
+fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     let documents = match Node::read(text) {
         Ok(documents) => documents,
         Err(error) => {
@@ -96,7 +98,10 @@ fn whole_problems(text: &str) -> Vec<Problem> {
         }
     };
     let is_vm = |node: &&Node| documents::KINDS.contains(&node.text("kind"));
-    let mut found: Vec<Problem> = documents.iter().flat_map(of_document).collect();
+    let mut found: Vec<Problem> = documents
+        .iter()
+        .flat_map(|node| of_document(node, libvirt))
+        .collect();
     match documents.iter().filter(is_vm).nth(1) {
         Some(second) => {
             let message = "run takes one virtual machine: put each into a file of its own";
@@ -121,10 +126,10 @@ fn whole_problems(text: &str) -> Vec<Problem> {
 }
 
 /// The problems of a document; a note for one that nobody reads here.
-fn of_document(node: &Node) -> Vec<Problem> {
+fn of_document(node: &Node, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     let errors: Vec<FieldError> = match node.text("kind") {
         "" => Vec::new(),
-        kind @ (documents::VM | documents::VMI) => return of_vm(node, kind),
+        kind @ (documents::VM | documents::VMI) => return of_vm(node, kind, libvirt),
         "DataVolume" => violations_of_data_volume(&node.value()).collect(),
         "ConfigMap" | "Secret" => config_data::document_problems(&node.value()),
         kind => {
@@ -140,7 +145,7 @@ fn of_document(node: &Node) -> Vec<Problem> {
 }
 
 /// The problems of a VM or VMI.
-fn of_vm(node: &Node, kind: &str) -> Vec<Problem> {
+fn of_vm(node: &Node, kind: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     let is_vmi = kind == documents::VMI;
     let problem = |error| Problem::of_field(node, error);
     let unknown = unknown_fields(kind, node).into_iter();
@@ -157,10 +162,19 @@ fn of_vm(node: &Node, kind: &str) -> Vec<Problem> {
     }
     let in_vmi = |error| problem(if is_vmi { error } else { in_template(error) });
     match documents::into_vmi(value) {
-        Ok(vmi) => {
+        Ok(mut vmi) => {
             let notes = cluster_only::notes(&vmi).into_iter().map(in_vmi);
             let notes: Vec<Problem> = notes.map(Problem::into_note).collect();
-            found.extend(of_vmi(vmi).into_iter().map(in_vmi));
+            let errors = of_vmi(&mut vmi);
+            let asked = libvirt.filter(|_| errors.is_empty());
+            found.extend(errors.into_iter().map(in_vmi));
+            let refusals = asked.map(|libvirt| libvirt.refusals(vmi));
+            found.extend(refusals.into_iter().flatten().map(|error| {
+                match depends_on_machine(&error.field) {
+                    true => in_vmi(error).into_note(),
+                    false => in_vmi(error),
+                }
+            }));
             // What follows from an error is no news.
             let errors = found.clone();
             let is_known =
@@ -185,19 +199,19 @@ fn in_template(mut error: FieldError) -> FieldError {
     error
 }
 
-/// The refused values of a VMI.
-fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
+/// The refused values of a VMI. Without any, it has admission's and the cluster's defaults then.
+fn of_vmi(vmi: &mut Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     for _ in 0..MAX_WRONG_TYPES {
-        let Err(error) = typed(&vmi) else { break };
-        let is_cleared = clear(&mut vmi, &error.field);
+        let Err(error) = typed(vmi) else { break };
+        let is_cleared = clear(vmi, &error.field);
         add_unless_related(&mut found, error);
         if !is_cleared {
             return found;
         }
     }
     let wrong_types = found.clone();
-    for violation in violations(&vmi) {
+    for violation in violations(vmi) {
         // More are not shown.
         if found.len() > MAX_PROBLEMS {
             return found;
@@ -214,9 +228,9 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
     // A volume without a source is there all the same.
     for volume in found.iter().filter(|it| is_volume(&it.field)) {
         let source = format!("{}/emptyDisk", pointer(&volume.field));
-        set(&mut vmi, &source, json!({"capacity": "1Gi"}));
+        set(vmi, &source, json!({"capacity": "1Gi"}));
     }
-    while let Err(error) = defaults::of_admission(&mut vmi) {
+    while let Err(error) = defaults::of_admission(vmi) {
         let mended = match &*error.field {
             "metadata.name" => json!("check"),
             "spec.architecture" => Value::Null,
@@ -224,14 +238,14 @@ fn of_vmi(mut vmi: Value) -> Vec<FieldError> {
         };
         let pointer = pointer(&error.field);
         add_unless_related(&mut found, error);
-        if copy_at(&vmi, &pointer) == mended {
+        if copy_at(vmi, &pointer) == mended {
             return found;
         }
-        set(&mut vmi, &pointer, mended);
+        set(vmi, &pointer, mended);
     }
-    defaults::of_cluster(&mut vmi);
+    defaults::of_cluster(vmi);
     // The conversion stops at the first one that it refuses.
-    if let Ok(parsed) = typed(&vmi)
+    if let Ok(parsed) = typed(vmi)
         && let Err(refusal) = convert::domain(&parsed, &context_of_pod(&parsed))
     {
         let refusal = FieldError::new(refusal.field, refusal.reason.to_string());

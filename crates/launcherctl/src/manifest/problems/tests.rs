@@ -2,7 +2,7 @@ use super::*;
 
 fn found(text: &str) -> Vec<String> {
     let line = |it: &Problem| format!("{}: {}: {}", it.line, it.field, it.message);
-    problems(text).iter().map(line).collect()
+    problems(text, None).iter().map(line).collect()
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn what_stands_beside_a_vm_and_is_not_read_is_named() {
     let vm = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n";
     let claim = format!("{vm}---\nkind: PersistentVolumeClaim\n");
     assert_eq!(places(&claim), ["7: kind"]);
-    assert_eq!(problems(&claim)[0].severity, Severity::Note);
+    assert_eq!(problems(&claim, None)[0].severity, Severity::Note);
     assert!(places(&format!("{vm}---\nkind: DataVolume\n")).is_empty());
 }
 
@@ -130,13 +130,17 @@ fn an_interface_with_a_misspelt_binding_is_no_interface_of_a_cluster() {
     let vm = "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n    devices:\n      interfaces: [{name: a, masqerade: {}}]\n  networks: [{name: a, pod: {}}]\n";
     let interface = "7: spec.domain.devices.interfaces[0]";
     assert_eq!(places(vm), [&format!("{interface}.masqerade"), interface]);
-    assert!(problems(vm).iter().all(|it| it.severity == Severity::Error));
+    assert!(
+        problems(vm, None)
+            .iter()
+            .all(|it| it.severity == Severity::Error)
+    );
 }
 
 /// The problems' lines and fields.
 fn places(text: &str) -> Vec<String> {
     let place = |it: &Problem| format!("{}: {}", it.line, it.field);
-    problems(text).iter().map(place).collect()
+    problems(text, None).iter().map(place).collect()
 }
 
 #[test]
@@ -358,7 +362,7 @@ fn the_texts_of_problems_are_bounded() {
     let vmi = format!(
         "apiVersion: {long}\nkind: VirtualMachineInstance\nspec:\n  ? {long}\n  : 1\n  domain: {{}}\n"
     );
-    let found = problems(&vmi);
+    let found = problems(&vmi, None);
     assert!(
         found.iter().any(|it| it.message.contains("xxx")),
         "{}",
