@@ -8,6 +8,7 @@
 use prost::bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::client::CloudInitForms;
 use super::diff::{Change, Changes};
 use domain::excerpt;
 
@@ -76,15 +77,6 @@ const DEVICE: Shape = Shape::Struct(&[
     ("alignedCPUs", Shape::ListOf(&Shape::Number)),
     ("tags", Shape::ListOf(&Shape::Text)),
 ]);
-
-/// The data in both forms, as JSON.
-#[derive(Debug, Clone, Default)]
-pub struct CloudInitForms {
-    /// All data, with the field names of KubeVirt's Go struct `CloudInitData`.
-    pub cloud_init_data: Bytes,
-    /// User and network data, as in the API's `CloudInitNoCloudSource`.
-    pub cloud_init_no_cloud_source: Bytes,
-}
 
 /// What a script has done wrong.
 fn hint(begin: &str, error: &serde_json::Error) -> String {

@@ -245,11 +245,7 @@ impl Sidecars {
             let sidecar = sidecar.clone();
             calls.spawn(async move {
                 let start = Instant::now();
-                let result = match client::shutdown(&sidecar, hook_call_deadline(deadline)).await {
-                    // The sidecar may exit before it answers, as `Shutdown` asks it to exit.
-                    Err(CallError::Broken(_)) => Ok(()),
-                    result => result,
-                };
+                let result = client::shutdown(&sidecar, hook_call_deadline(deadline)).await;
                 (sidecar, start.elapsed(), result)
             });
         }

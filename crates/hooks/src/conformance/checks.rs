@@ -11,8 +11,8 @@ use super::failure::Failure;
 use super::table::{Check, Effect};
 use super::{CloudInit, inputs};
 use crate::answer::{self, Answer};
-use crate::client;
-use crate::cloud_init::{self, CloudInitForms};
+use crate::client::{self, CloudInitForms};
+use crate::cloud_init;
 use crate::diff;
 use crate::error::CallError;
 use crate::sidecar::{HookPoint, Sidecar, Version};
@@ -56,14 +56,6 @@ pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(
         },
     };
     (versions, result)
-}
-
-/// Calls `Shutdown`. The program may end before it answers.
-pub async fn shutdown(sidecar: &Sidecar, limit: Duration) -> Result<(), Failure> {
-    match client::shutdown(sidecar, os::time::deadline(limit)).await {
-        Ok(()) | Err(CallError::Broken(_)) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 pub struct Call<'a> {

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 pub(crate) use self::failure::Failure;
 use self::program::{Process, Protocol};
 pub use self::table::{Check, CheckResult, Conformance, Effect, Outcome};
+use super::client;
 use super::plugins::TrialPod;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
@@ -235,9 +236,10 @@ impl Run {
             );
         }
         let start = Instant::now();
-        let result = match checks::shutdown(&sidecar, self.limits.call).await {
+        let deadline = os::time::deadline(self.limits.call);
+        let result = match client::shutdown(&sidecar, deadline).await {
             Ok(()) => self.process.ended(self.limits.stop).await,
-            Err(failure) => Err(failure),
+            Err(failure) => Err(failure.into()),
         };
         self.record(Check::Shutdown, Some(newest), start.elapsed(), result);
     }

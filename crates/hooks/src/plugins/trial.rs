@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::pod_paths::PLUGIN_DIR;
-use api::proto::hooks::plugins::MigrationSettings;
+use api::proto::hooks::plugins::{GuestDefinitionResponse, MigrationSettings};
 use prost::bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use super::context::InvocationContext;
 use super::error::{PluginError, PluginHookError, SidecarError};
 use super::pipeline::Pipeline;
 use super::point::LauncherHookPoint;
-use super::sidecar::Socket;
+use super::sidecar::{Socket, definition};
 use crate::error::CallError;
 
 /// The plugin's name, where the caller does not say one.
@@ -155,8 +155,12 @@ impl Trial {
             deadline,
         };
         let domain = Bytes::copy_from_slice(domain.as_bytes());
-        let context = InvocationContext::Boot;
-        match socket.guest_definition(domain, vmi_json, context).await {
+        let request = definition(domain, vmi_json, InvocationContext::Boot);
+        let point = Some(LauncherHookPoint::GuestDefinition);
+        match socket
+            .call::<_, GuestDefinitionResponse>(point, request)
+            .await
+        {
             Err(SidecarError::Call { reason, .. }) => Err(reason),
             // The socket was there for the calls before.
             Ok(_) | Err(_) => Ok(()),
