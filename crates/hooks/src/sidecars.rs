@@ -225,7 +225,7 @@ impl Sidecars {
                 let answer =
                     client::pre_cloud_init_iso(sidecar, forms, vmi_json.clone(), deadline).await?;
                 let check = move || {
-                    let new = cloud_init::decode(&data, &answer)?;
+                    let (new, _) = cloud_init::decode(&data, &answer)?;
                     let changes = cloud_init::changes(&data, &new);
                     Ok((new, changes))
                 };

@@ -125,11 +125,6 @@ impl SidecarProgram {
         }
     }
 
-    /// Whether a shim calls it; else it serves gRPC itself.
-    pub fn has_shim(&self) -> bool {
-        !matches!(self.kind, Kind::Server { .. })
-    }
-
     /// From one argument: a path, else split at spaces.
     ///
     /// # Errors

@@ -5,11 +5,12 @@
 mod check;
 mod trial;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use prost::bytes::Bytes;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -18,15 +19,20 @@ use crate::error::{CtlError, RuntimeError, fail, text_error};
 use crate::files::{FileError, InFile, MAX_FILE_BYTES, short_temporary};
 use crate::host::config_data::place_of_file;
 use crate::host::registry::VmDir;
-use crate::view::output::{Format, answer};
+use crate::host::sidecar_program::SidecarProgram;
+use crate::manifest::{in_manifest, other_documents};
+use crate::verbs::convert::{parse, read};
+use crate::view::output::{Format, answer, say};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
 use client::refusal::plain;
-use hooks::conformance::CloudInit;
-use hooks::plugins::TrialPod;
+use hooks::conformance::{CloudInit, Subject, TrialPod};
 use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
 use pod::ExampleCloudInit;
+
+/// A VMI with the parts that sidecars change most often: disks, an interface, cloud-init.
+const DEFAULT_VMI: &str = include_str!("check_vmi.yaml");
 
 /// Arguments of `hooks`.
 #[derive(Debug, Args)]
@@ -79,15 +85,60 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     })
 }
 
-/// Makes the directories for a sidecar's socket and for the shim's links, with the ConfigMaps and
-/// Secrets of the VMI's file. They are removed on drop.
-fn temporary_dirs(vmi: &Value, documents: &[Value]) -> Result<(TempDir, TempDir), CtlError> {
+/// What `hooks try` and `hooks check` are given.
+struct Given<'a> {
+    /// Without it, a small one.
+    vmi: Option<&'a Path>,
+    program: &'a [String],
+    is_plugin: bool,
+    /// Show what the program prints.
+    is_verbose: bool,
+}
+
+/// The program with what a launcher would give it. Its directories are removed on drop: one for its
+/// socket, and one for the shim's links and the ConfigMaps and Secrets of the VMI's file.
+fn subject(given: &Given<'_>) -> Result<(Command, Subject, [TempDir; 2]), CtlError> {
+    let program = match given.program {
+        [program] => SidecarProgram::parse(program, given.is_plugin)?,
+        words => SidecarProgram::new(words, given.is_plugin)?,
+    };
+    program.assumed_hook().iter().for_each(say);
+    let file = given.vmi.unwrap_or(Path::new("the default VMI"));
+    let (text, value, vmi, context) = match given.vmi {
+        Some(file) => read(file, None)?,
+        None => parse(file, DEFAULT_VMI.to_owned(), None)?,
+    };
+    let documents = other_documents(&text).map_err(in_manifest(file))?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
     // A sidecar's cloud-init data are read below `links`, a plugin's below `sockets`.
     for root in [&sockets, &links] {
-        place_of_file(vmi, documents, &VmDir::at(root.path().to_owned()))?;
+        place_of_file(&value, &documents, &VmDir::at(root.path().to_owned()))?;
     }
-    Ok((sockets, links))
+    let (mut socket_dir, mut plugin) = (sockets.path().to_owned(), None);
+    if given.is_plugin {
+        let image = pod::example_cloud_init_image(&socket_dir, &vmi);
+        let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
+        let pod = TrialPod::new(&socket_dir, image).map_err(FileError::on("fill", &socket_dir))?;
+        socket_dir = plugin.insert(pod).socket_dir();
+    }
+    let mut command = program.command(&socket_dir, links.path())?;
+    if given.is_verbose {
+        // Standard output is for the result.
+        command.stdout(std::io::stderr());
+    } else {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    let subject = Subject {
+        socket_dir,
+        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
+        vmi_json: Bytes::from(value.to_string()),
+        cloud_init: match given.vmi {
+            Some(_) => cloud_init(&links, &vmi)?,
+            None => CloudInit::Examples,
+        },
+        plugin,
+    };
+    Ok((command, subject, [sockets, links]))
 }
 
 /// The VMI's cloud-init data, of whose Secrets `links` has those that are there; examples if it has
@@ -106,32 +157,6 @@ fn temporary_dir() -> Result<TempDir, FileError> {
     // Half of a path for the sidecar's own names.
     let base = short_temporary(64);
     tempfile::tempdir_in(&base).map_err(FileError::on("make", base))
-}
-
-/// The directory of the socket below an empty one, and what stands for the pod of a plugin that is
-/// tried with a VMI.
-fn socket_dir(root: &Path, vmi: Option<&Vmi>) -> Result<(PathBuf, Option<TrialPod>), CtlError> {
-    let Some(vmi) = vmi else {
-        return Ok((root.to_owned(), None));
-    };
-    let image = pod::example_cloud_init_image(root, vmi);
-    let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
-    let pod = TrialPod::new(root, image).map_err(FileError::on("fill", root))?;
-    Ok((pod.socket_dir(), Some(pod)))
-}
-
-/// Shows what the sidecar prints on standard error, as standard output is for the result, or drops
-/// it.
-fn show(command: &mut Command, is_shown: bool) {
-    let out = if is_shown {
-        std::io::stderr().into()
-    } else {
-        Stdio::null()
-    };
-    command.stdout(out);
-    if !is_shown {
-        command.stderr(Stdio::null());
-    }
 }
 
 /// Stops at Ctrl-C and other signals, so that the sidecar and its files do not outlive this
