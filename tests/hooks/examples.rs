@@ -109,11 +109,13 @@ async fn defined_twice(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String
     let once = sidecars
         .on_define_domain(domain.to_owned(), vmi, later())
         .await
-        .unwrap();
+        .unwrap()
+        .xml;
     let twice = sidecars
         .on_define_domain(once.clone(), vmi, later())
         .await
-        .unwrap();
+        .unwrap()
+        .xml;
     let last = sidecars.report().sidecars[0]
         .points
         .iter()
@@ -160,7 +162,8 @@ async fn the_shell_sidecar_sets_the_base_board() {
     let xml = sidecars
         .on_define_domain(bare.into(), &vmi(&[]), later())
         .await
-        .unwrap();
+        .unwrap()
+        .xml;
     assert!(!xml.contains("sysinfo"), "{xml}");
     process.signal(rustix::process::Signal::TERM);
     let (_, log) = process.end();
@@ -206,8 +209,8 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
         .on_define_domain(KUBEVIRT.into(), &vmi(&[]), later())
         .await
         .unwrap();
-    assert!(same.contains("ns0:kubevirt"), "{same}");
-    assert_eq!(sidecars.modified_by(), [""; 0]);
+    assert!(same.xml.contains("ns0:kubevirt"), "{same:?}");
+    assert_eq!(same.modified_by, [""; 0]);
     // Its own error reaches the user who started the virtual machine.
     let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
     let error = sidecars
@@ -401,7 +404,7 @@ async fn a_background_process_of_a_program_does_not_delay_its_answer() {
     let child = std::fs::read_to_string(marker).unwrap();
     let killed = Command::new("kill").arg(child.trim()).status().unwrap();
     assert!(killed.success(), "what it left running was ended");
-    assert!(result.unwrap().contains("ns_vm"));
+    assert!(result.unwrap().xml.contains("ns_vm"));
     process.signal(rustix::process::Signal::TERM);
     assert!(process.end().1.contains(r#""msg":"before""#));
 }

@@ -35,7 +35,7 @@ pub struct Pipeline {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     pub xml: String,
-    /// Plugins that changed the domain, for libvirt's error about it.
+    /// Sidecars or plugins that changed the domain, for libvirt's error about it.
     pub modified_by: Vec<String>,
 }
 
