@@ -107,7 +107,7 @@ pub struct Facts {
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The rules, the worst first. In a next step, `{vm}` stands for the VM's name.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     not_there,
     silent,
     hook_awaited,
@@ -116,6 +116,7 @@ const RULES: [Rule; 9] = [
     nothing_to_boot,
     console_blank,
     emulated,
+    launcher_restarted,
     agent_missing,
 ];
 
@@ -362,6 +363,16 @@ fn emulated(facts: &Facts) -> Option<Problem> {
         "/dev/kvm is missing, forbidden or does not work here, so its processor is emulated, which is slow",
         "launcherctl logs{vm} says why; run --emulate asks for it",
     ))
+}
+
+fn launcher_restarted(facts: &Facts) -> Option<Problem> {
+    facts.launcher.is_adopted.then(|| {
+        Problem::new(
+            "the launcher was restarted",
+            "an earlier one has started the guest, which has run on",
+            "launcherctl logs{vm} has the log of this one",
+        )
+    })
 }
 
 fn agent_missing(facts: &Facts) -> Option<Problem> {

@@ -129,6 +129,10 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the guest has crashed (since 2026-01-02T03:04:05Z): its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed; launcherctl logs web --console shows what it wrote last, launcherctl logs web the launcher's log",
         ),
         (
+            with(|facts| facts.launcher.is_adopted = true),
+            "the launcher was restarted: an earlier one has started the guest, which has run on; launcherctl logs web has the log of this one",
+        ),
+        (
             with(|facts| facts.memory_events = "low 0\nmax 3\noom 1\noom_kill 1\n".to_owned()),
             "memory has run out: the kernel has killed processes of its cgroup: 1; raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest",
         ),
