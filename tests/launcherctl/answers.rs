@@ -44,11 +44,6 @@ fn answers_about_vms_that_do_not_run_are_as_described() {
     add_failed(home, "web");
     schema::check("list", &answer("list -o json"));
     schema::check("status", &answer("status web -o json"));
-    let archive = home.join("a.tar.gz").display().to_string();
-    schema::check(
-        "debug",
-        &answer(&format!("debug web --out {archive} -o json")),
-    );
     schema::check("stop", &answer("stop web -o json"));
 }
 

@@ -173,7 +173,7 @@ impl Facts {
 fn not_there(facts: &Facts) -> Option<Problem> {
     let problem = match &facts.condition {
         Condition::Failed(reason) => {
-            let logs = "launcherctl run with its manifest starts it again, launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs until then, or until launcherctl stop{vm}";
+            let logs = "launcherctl run with its manifest starts it again, launcherctl logs{vm} (--console) has its logs until then, or until launcherctl stop{vm}";
             with_own_remedy("the VM has failed", reason, logs)
         }
         Condition::Lost(Some(pid)) => {
@@ -209,7 +209,7 @@ fn first_line(text: &str) -> &str {
 }
 
 fn silent(facts: &Facts) -> Option<Problem> {
-    let logs = "launcherctl logs{vm} shows its last steps, launcherctl debug{vm} has libvirt's and QEMU's logs";
+    let logs = "launcherctl logs{vm} shows its last steps";
     if facts.condition == Condition::Silent {
         let why = "it is stopped, or waits for libvirt or QEMU";
         return Some(Problem::new("the launcher does not answer", why, logs));
@@ -272,7 +272,7 @@ pub(crate) fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
         // libvirt has no reason for it.
         Reason::Unknown | Reason::Unset => (
             "QEMU has stopped it with an internal error",
-            "launcherctl debug{vm} has QEMU's log, launcherctl reset{vm} starts the guest again",
+            "launcherctl logs{vm} may have QEMU's reason, launcherctl reset{vm} starts the guest again",
         ),
         Reason::PostcopyFailed => (
             "its migration has failed after the switch to post-copy",

@@ -90,8 +90,6 @@ enum Verb {
     /// The guest then has what the file says, as far as it can while it runs; its volumes stay. plan
     /// shows what would change.
     Sync(verbs::plan::PlanArgs),
-    /// Write an archive for a bug report, without secrets
-    Debug(verbs::debug::DebugArgs),
     /// Save a picture of the guest's screen
     Screenshot(verbs::screenshot::ScreenshotArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
@@ -235,7 +233,6 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
         Verb::Explain(args) => verbs::explain::explain(args, format),
         Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
-        Verb::Debug(args) => block_on(verbs::debug::debug(args, format)),
         Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
         Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
