@@ -35,7 +35,7 @@ fn verbs_options_values_names_and_files_are_completed() {
             (&["launcherctl", "pause", "w"], "web-1", "db-1"),
             (&["launcherctl", "plan", "--name", ""], "db-1", "status"),
             (&["launcherctl", "run", "--det"], "--detach", "--disk"),
-            (&["launcherctl", "run", "--network", "pa"], "passt", "user"),
+            (&["launcherctl", "run", "--network", "us"], "user", "none"),
             (&["launcherctl", "launcher", "me"], "metrics", "domain"),
             (
                 &["launcherctl", "check", "Cargo.t"],

@@ -83,7 +83,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     dir.store(FAILURE_FILE, &failure).is_ok()
 }
 
-/// The logs of the launcher, the supervisor, the console, passt, sidecars and QEMU.
+/// The logs of the launcher, the supervisor, the console, sidecars and QEMU.
 pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
     let directories = ["/", QEMU_LOGS, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR];
     let entries = directories.map(|path| fs::read_dir(dir.path(path)));
@@ -150,14 +150,14 @@ mod tests {
         let dir = VmDir::at(root.path().join("vm.log"));
         for file in [
             "vmi.json",
-            "passt.log",
+            "sidecar-0.log",
             "log/qemu/default_web.log",
             "log/x.txt",
         ] {
             fs::create_dir_all(dir.path(file).parent().unwrap()).unwrap();
             fs::write(dir.path(file), "x").unwrap();
         }
-        let expected = ["log/qemu/default_web.log", "passt.log"].map(|file| dir.path(file));
+        let expected = ["log/qemu/default_web.log", "sidecar-0.log"].map(|file| dir.path(file));
         assert_eq!(logs(&dir), expected);
         fs::write(dir.path(TEMPORARY), "").unwrap();
         assert!(leave(&dir, &json!({}), String::new()));

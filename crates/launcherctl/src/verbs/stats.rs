@@ -1,7 +1,6 @@
 //! `stats`: the guest's resource usage, under the VMI's names.
 
 use std::fmt::Write as _;
-use std::iter::repeat;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -10,7 +9,6 @@ use serde_json::json;
 use super::target::VmArgs;
 use crate::error::CtlError;
 use crate::view::output::{Format, Line, answer, counted};
-use domain::Domain;
 use domain::stats::{DomainStats, Memory};
 use terminal::human_size;
 use terminal::table;
@@ -28,14 +26,12 @@ pub struct StatsArgs {
 /// The launcher does not answer, or there is no running guest.
 pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, launcher) = args.vm.target().connect().await?;
-    let domain = launcher.domain().await?.unwrap_or_default();
     let stats = launcher.domain_stats().await?;
-    answer(format, &json!(stats), || text(&stats, &domain, format))
+    answer(format, &json!(stats), || text(&stats, format))
 }
 
-/// The amounts since the guest's start. What libvirt does not count, such as the traffic of passt, is
-/// a dash.
-fn text(stats: &DomainStats, domain: &Domain, format: Format) -> Vec<Line> {
+/// The amounts since the guest's start. What libvirt does not count is a dash.
+fn text(stats: &DomainStats, format: Format) -> Vec<Line> {
     let row = |kind: &str, name: &str, [read, reads, written, writes]: [Option<u64>; 4]| {
         let dash = || "-".to_owned();
         let size = |bytes: Option<u64>| bytes.map_or_else(dash, human_size);
@@ -62,13 +58,9 @@ fn text(stats: &DomainStats, domain: &Domain, format: Format) -> Vec<Line> {
         ];
         row("disk", name(&[&it.alias, &it.name]), amounts)
     });
-    // libvirt lists them in the domain's order; one without a device on the host has no name there.
-    let interfaces = domain.spec.devices.interfaces.iter();
-    let aliases = interfaces.map(|it| it.alias.as_ref().map(|alias| alias.name.clone()));
-    let nics = stats.net.iter().zip(aliases.chain(repeat(None)));
-    let nics = nics.map(|(it, alias)| {
+    let nics = stats.net.iter().map(|it| {
         let amounts = [it.rx_bytes, it.rx_packets, it.tx_bytes, it.tx_packets];
-        row("nic", name(&[&it.alias, &it.name, &alias]), amounts)
+        row("nic", name(&[&it.alias, &it.name]), amounts)
     });
     let header = "DEVICE\tNAME\tREAD\tREADS\tWRITTEN\tWRITES";
     lines.extend(table(format.width(), header, disks.chain(nics)));
@@ -115,11 +107,9 @@ mod tests {
             "Vcpu": [{"State": 1, "StateSet": true}, {"State": 0, "StateSet": true}],
             "Block": [{"Name": "vda", "NameSet": true, "Alias": "rootdisk",
                 "RdBytes": 8 << 20, "RdBytesSet": true, "RdReqs": 2048, "RdReqsSet": true}],
-            // As libvirt reports an interface of passt.
-            "Net": [{"Name": "", "Alias": "", "RxBytes": 0, "RxBytesSet": false}],
+            "Net": [{"Name": "tap0", "Alias": "blue", "RxBytes": 0, "RxBytesSet": false}],
         }));
-        let blue = json!({"Spec": {"Devices": {"Interfaces": [{"Alias": {"Name": "blue"}}]}}});
-        let shown = joined(text(&stats, &crate::json::domain(blue), Format::Wide));
+        let shown = joined(text(&stats, Format::Wide));
         let expected = "\
 default_demo
 cpu     1.0 s of one CPU, 1 vCPU
