@@ -83,12 +83,6 @@ impl CallError {
         !matches!(cause, Connect(error) if error.kind() == std::io::ErrorKind::PermissionDenied)
     }
 
-    /// Whether the launcher lacks the requested thing.
-    #[must_use]
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Status { status, .. } if status.code() == tonic::Code::NotFound)
-    }
-
     /// Whether the requested work may be in progress, so that the call can be repeated.
     #[must_use]
     pub fn is_in_progress(&self) -> bool {

@@ -276,7 +276,7 @@ pub(crate) fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
         ),
         Reason::PostcopyFailed => (
             "its migration has failed after the switch to post-copy",
-            "launcherctl migration{vm} shows how it went; the guest's memory is not whole, so start the VM anew",
+            "the guest's memory is not whole, so start the VM anew",
         ),
         _ => (
             "somebody has paused it",

@@ -118,7 +118,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             paused("PostcopyFailed"),
-            "the guest is paused (since 2026-01-02T03:04:05Z): its migration has failed after the switch to post-copy; launcherctl migration web shows how it went; the guest's memory is not whole, so start the VM anew",
+            "the guest is paused (since 2026-01-02T03:04:05Z): its migration has failed after the switch to post-copy; the guest's memory is not whole, so start the VM anew",
         ),
         (
             facts("Crashed", "Panicked", json!({})),

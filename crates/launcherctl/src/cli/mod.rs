@@ -115,8 +115,6 @@ enum Verb {
     Removevolume(verbs::volumes::RemoveArgs),
     /// Migrate the running VM to another launcher on this machine
     Migrate(Box<verbs::migrate::MigrateArgs>),
-    /// Print what the last migration from a launcher has done, or does now
-    Migration(verbs::migrate::MigrationArgs),
     /// List the VM's volumes: target, size, serial, state and file of each
     ///
     /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds
@@ -244,7 +242,6 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
         Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
         Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
-        Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Launcher(verb) => launcher(verb, format),
         Verb::Completion { shell } => {
