@@ -10,37 +10,30 @@
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`],
 //! with its function.
 
-mod completion;
 mod help;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
-use clap_complete::env::Shells;
+use clap_complete::{Shell, generate};
 
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::VmArgs;
-use crate::view::output::{Format, print_bytes, print_error, wants_json};
+use crate::view::output::{Format, print_bytes, print_error};
 use crate::{host, verbs};
 use api::Action;
-use client::refusal::with_remedy;
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
 struct Cli {
-    /// What to print: text for a person, wide for tables that are not shortened, or json for a
-    /// program
+    /// What to print: text for a person, or json for a program
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
         global = true, help_heading = "Global options")]
     output: Format,
-    #[command(flatten, next_help_heading = "Global options")]
-    color: colorchoice_clap::Color,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -166,40 +159,14 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 /// Entry point; `arguments` follow the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(code) = completion::complete(&arguments) {
-        return code;
-    }
-    let format = if wants_json(&arguments) {
-        Format::Json
-    } else {
-        Format::Text
-    };
     let cli = match parse(arguments) {
         Ok(cli) => cli,
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            return ExitCode::from(2);
-        }
-        Err(error) if error.use_stderr() => {
-            let rendered = error.render().to_string();
-            let (mut text, mut details) = (String::new(), Vec::new());
-            for part in rendered.split("\n\n").map(str::trim) {
-                match (part.strip_prefix("error: "), part.strip_prefix("tip: ")) {
-                    (Some(error), _) => text = error.to_owned(),
-                    (_, Some(tip)) => text = with_remedy(&text, tip),
-                    _ => details.push(part.to_owned()),
-                }
-            }
-            print_error(format, &text, &details);
-            return ExitCode::from(2);
-        }
         Err(error) => {
             let _ = error.print();
-            return ExitCode::SUCCESS;
+            return ExitCode::from(error.exit_code().try_into().unwrap_or(2));
         }
     };
     let format = cli.output;
-    cli.color.write_global();
     match perform(cli, format) {
         Ok(code) => code,
         Err(error) => {
@@ -245,11 +212,8 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Launcher(verb) => launcher(verb, format),
         Verb::Completion { shell } => {
-            let (name, mut script) = ("launcherctl", Vec::new());
-            if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
-                let written = shell.write_registration("COMPLETE", name, name, name, &mut script);
-                written.map_err(FileError::on("write", "standard output"))?;
-            }
+            let mut script = Vec::new();
+            generate(*shell, &mut command(), "launcherctl", &mut script);
             print_bytes(&script)?;
             Ok(ExitCode::SUCCESS)
         }

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use clap_complete::engine::ArgValueCandidates;
 
 use tokio::process::Command;
 
-use super::target::{Target, vm_names};
+use super::target::Target;
 
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
@@ -29,7 +28,7 @@ const SSH_FAILED: i32 = 255;
 #[derive(Debug, Args)]
 pub struct SshArgs {
     /// The VM, and the user to log in as; without one, this machine's
-    #[arg(value_name = "[USER@]VM", add = ArgValueCandidates::new(vm_names))]
+    #[arg(value_name = "[USER@]VM")]
     vm: String,
     /// The private key
     #[arg(short, long, value_name = "FILE")]

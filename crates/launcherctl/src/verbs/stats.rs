@@ -27,11 +27,11 @@ pub struct StatsArgs {
 pub async fn stats(args: &StatsArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, launcher) = args.vm.target().connect().await?;
     let stats = launcher.domain_stats().await?;
-    answer(format, &json!(stats), || text(&stats, format))
+    answer(format, &json!(stats), || text(&stats))
 }
 
 /// The amounts since the guest's start. What libvirt does not count is a dash.
-fn text(stats: &DomainStats, format: Format) -> Vec<Line> {
+fn text(stats: &DomainStats) -> Vec<Line> {
     let row = |kind: &str, name: &str, [read, reads, written, writes]: [Option<u64>; 4]| {
         let dash = || "-".to_owned();
         let size = |bytes: Option<u64>| bytes.map_or_else(dash, human_size);
@@ -63,7 +63,7 @@ fn text(stats: &DomainStats, format: Format) -> Vec<Line> {
         row("nic", name(&[&it.alias, &it.name]), amounts)
     });
     let header = "DEVICE\tNAME\tREAD\tREADS\tWRITTEN\tWRITES";
-    lines.extend(table(format.width(), header, disks.chain(nics)));
+    lines.extend(table(header, disks.chain(nics)));
     lines
 }
 
@@ -109,7 +109,7 @@ mod tests {
                 "RdBytes": 8 << 20, "RdBytesSet": true, "RdReqs": 2048, "RdReqsSet": true}],
             "Net": [{"Name": "tap0", "Alias": "blue", "RxBytes": 0, "RxBytesSet": false}],
         }));
-        let shown = joined(text(&stats, Format::Wide));
+        let shown = joined(text(&stats));
         let expected = "\
 default_demo
 cpu     1.0 s of one CPU, 1 vCPU

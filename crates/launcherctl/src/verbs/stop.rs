@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use clap_complete::engine::ArgValueCandidates;
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -12,7 +11,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, vm_names};
+use super::target::Target;
 use crate::error::{CtlError, fail};
 use crate::files::absolute;
 use crate::host::control::{ControlClient, Request, Update};
@@ -37,7 +36,7 @@ const ENDED: &str = "has ended";
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// The VMs' names; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"], add = ArgValueCandidates::new(vm_names))]
+    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"])]
     vms: Vec<String>,
     #[command(flatten)]
     target: Target,

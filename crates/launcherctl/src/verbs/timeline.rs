@@ -18,7 +18,7 @@ use terminal::table;
 pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
     let timeline = client.timeline().await?;
-    answer(format, &document(&timeline), || text(&timeline, format))
+    answer(format, &document(&timeline), || text(&timeline))
 }
 
 /// For programs: times in microseconds after the launcher's start.
@@ -29,7 +29,7 @@ pub fn document(timeline: &TimelineResponse) -> Value {
 }
 
 /// For people: times in milliseconds.
-fn text(timeline: &TimelineResponse, format: Format) -> Vec<Line> {
+fn text(timeline: &TimelineResponse) -> Vec<Line> {
     let mut lines = vec![format!("the launcher began at {}", began(timeline)).into()];
     let cells = timeline.steps.iter().map(|step| {
         let began = milliseconds(step.began_micros);
@@ -41,11 +41,7 @@ fn text(timeline: &TimelineResponse, format: Format) -> Vec<Line> {
         };
         format!("{began}\t{took}\t{}\t{}", step.part, step.name)
     });
-    lines.extend(table(
-        format.width(),
-        "BEGAN AT MS\tTOOK MS\tPART\tSTEP",
-        cells,
-    ));
+    lines.extend(table("BEGAN AT MS\tTOOK MS\tPART\tSTEP", cells));
     let attempts = timeline.attempts;
     if attempts > 1 {
         lines.push(format!("the domain's steps are those of attempt {attempts}").into());
@@ -99,7 +95,7 @@ BEGAN AT MS  TOOK MS  PART    STEP
        46.0           pod     ready
      3046.0        …  domain  start
 the domain's steps are those of attempt 2";
-        assert_eq!(joined(text(&example(), Format::Wide)), expected);
+        assert_eq!(joined(text(&example())), expected);
     }
 
     #[test]

@@ -26,7 +26,6 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use client::running::check_runs;
 use client::{Client, GuestState};
 use domain::Domain;
-use terminal::progress::waiting;
 
 /// Limit for a guest to release a disk.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -156,13 +155,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     check_runs(domain.as_ref())?;
     client.sync(&vmi, vm.options.clone()).await?;
     // Stored once the guest has released it: until then the same command can be repeated.
-    let release = until_released(client, &args.name, is_medium);
-    waiting(
-        "the guest to release the disk",
-        Some(DETACH_TIMEOUT),
-        release,
-    )
-    .await?;
+    until_released(client, &args.name, is_medium).await?;
     if dir.is_of_run() {
         dir.store_vmi(&vmi)?;
     }
@@ -186,7 +179,7 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     let domain = vm.client.domain().await?.unwrap_or_default();
     let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir, &domain, name));
     let rows: Vec<Row> = rows.collect();
-    answer(format, &json!(rows), || text(&rows, format))
+    answer(format, &json!(rows), || text(&rows))
 }
 
 /// The names of a VMI's volumes and empty CD-ROM drives.

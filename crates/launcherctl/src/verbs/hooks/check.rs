@@ -19,7 +19,6 @@ use crate::verbs::convert::parse;
 use crate::view::output::{Format, Line, counted, print, say};
 use client::refusal::on_one_line;
 use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
-use terminal::progress::waiting;
 use terminal::table;
 
 const CHANGES_NOTHING: &str = "it has changed nothing of what it got";
@@ -94,20 +93,18 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         call: limits.call.max(slowest),
         ..limits
     };
-    let checks = waiting("the checks of the sidecar", None, check(subject, limits));
-    let conformance = until_signal(checks).await?;
+    let conformance = until_signal(check(subject, limits)).await?;
     if let Some(file) = &args.junit {
         fs::write(file, conformance.to_junit()).map_err(FileError::on("write", file))?;
     }
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
-    print(format, &json, || text(&conformance, format, args));
+    print(format, &json, || text(&conformance, args));
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line> {
-    let width = format.width();
+fn text(conformance: &Conformance, args: &CheckArgs) -> Vec<Line> {
     let cells = conformance.results.iter().map(|result| {
         let (word, why) = match (&result.outcome, result.effect) {
             (Outcome::Passed, Some(Effect::ChangesNothing)) => ("ok", CHANGES_NOTHING.to_owned()),
@@ -118,7 +115,7 @@ fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line
         format!("{word}\t{}\t{}\t{why}", result.name(), result.milliseconds)
     });
     let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
-    lines.extend(table(width, "RESULT\tCHECK\tMS\tWHY", cells));
+    lines.extend(table("RESULT\tCHECK\tMS\tWHY", cells));
     lines.push(summary(conformance, args).into());
     lines
 }
@@ -203,7 +200,7 @@ mod tests {
 
     #[test]
     fn results_are_read_by_people_and_by_continuous_integration() {
-        let text = joined(text(&conformance(), Format::Wide, &args()));
+        let text = joined(text(&conformance(), &args()));
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(
             text.ends_with("1 check failed; -v shows what the sidecar prints"),
