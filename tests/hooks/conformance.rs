@@ -22,7 +22,6 @@ const VMI: &str = r#"{"metadata":{"name":"vm","namespace":"ns","annotations":{"s
 const LIMITS: Limits = Limits {
     start: Duration::from_secs(60),
     call: Duration::from_secs(60),
-    slowest: Duration::from_secs(60),
     stop: Duration::from_secs(60),
 };
 
@@ -175,7 +174,7 @@ async fn a_sidecar_that_always_fails_is_found() {
         matches!(failed[..], [(Check::OnDefineDomain, why)] if why.contains("no license")),
         "{failed:?}"
     );
-    for check in [Check::Idempotence, Check::CancelledCall, Check::Time] {
+    for check in [Check::Idempotence, Check::CancelledCall] {
         let outcome = outcome(&table, check);
         assert!(matches!(outcome, Outcome::Skipped(_)), "{outcome:?}");
     }
@@ -213,20 +212,6 @@ async fn a_sidecar_that_knows_no_cloud_data_only_is_found() {
     assert_eq!(failed(&table), [(Check::PreCloudInitIso, ignored)]);
     let table = of(CloudInit::NeedsSecret).await;
     assert_eq!(checks(&table), [Check::PreCloudInitIso]);
-}
-
-#[tokio::test]
-async fn a_slow_sidecar_is_found() {
-    let limits = Limits {
-        slowest: Duration::ZERO,
-        ..LIMITS
-    };
-    let table = script("v1alpha2", "#!/bin/sh\nprintf '%s' \"$4\"\n", limits).await;
-    let failed = failed(&table);
-    assert!(
-        matches!(failed[..], [(Check::Time, reason)] if reason.starts_with("the slowest call took")),
-        "{failed:?}"
-    );
 }
 
 #[tokio::test]

@@ -61,7 +61,6 @@ async fn checked(command: impl FnOnce(&TrialPod) -> Command) -> Conformance {
     let limits = Limits {
         start: LONG,
         call: LONG,
-        slowest: LONG,
         stop: LONG,
     };
     check(subject, limits).await

@@ -60,8 +60,6 @@ pub enum Failure {
     NotAccepting(#[source] CallError),
     #[error("it serves no hook point of LauncherHookService")]
     NoPoints,
-    #[error("the slowest call took {}, the limit is {}; a process that a script leaves running delays its answer", display_duration(*slowest), display_duration(*limit))]
-    Slow { slowest: Duration, limit: Duration },
     #[error("it is still running after {}", display_duration(*after))]
     StillRunning { after: Duration },
     #[error("the domain XML for the check cannot be read")]

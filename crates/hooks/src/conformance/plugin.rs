@@ -36,7 +36,6 @@ pub async fn check(subject: Subject, pod: TrialPod, limits: Limits) -> Conforman
         vmi_json: subject.vmi_json,
         domain_xml: subject.domain_xml,
         limits,
-        slowest: Duration::ZERO,
         table: Conformance::default(),
     };
     run.all().await;
@@ -50,7 +49,6 @@ struct Run {
     vmi_json: Bytes,
     domain_xml: String,
     limits: Limits,
-    slowest: Duration,
     table: Conformance,
 }
 
@@ -95,12 +93,6 @@ impl Run {
         if !has_points {
             self.record(Check::Info, Duration::ZERO, Err(Failure::NoPoints));
         }
-        let (slowest, limit) = (self.slowest, self.limits.slowest);
-        let in_time = match slowest <= limit {
-            true => Ok(()),
-            false => Err(Failure::Slow { slowest, limit }),
-        };
-        self.record(Check::Time, Duration::ZERO, in_time);
         let start = Instant::now();
         let ended = match self.process.running(self.limits.start).await {
             Ok(_) => self.process.terminate(self.limits.stop).await,
@@ -130,7 +122,6 @@ impl Run {
                 result = Err(self.process.cause(failure).await);
             }
             if is_first {
-                self.slowest = self.slowest.max(time);
                 skipped = result.is_err().then_some(FAILS_VALID_INPUT);
             }
             self.record(check, time, result);

@@ -43,8 +43,6 @@ pub enum Check {
     PreMigrationSource,
     /// `PreMigrationSource` does not change its own result.
     PreMigrationSourceIdempotence,
-    /// The slowest call was within the limit.
-    Time,
     /// The program exits after `Shutdown`.
     Shutdown,
     /// The program exits after SIGTERM, as the kubelet sends it.
@@ -156,13 +154,5 @@ impl Check {
     /// Whether the check is the first call of its hook point, with the input that a launcher sends.
     pub(super) fn has_valid_input(self) -> bool {
         matches!(self, Self::OnDefineDomain | Self::PreCloudInitIso)
-    }
-
-    /// Whether the duration counts for [`Check::Time`].
-    pub(super) fn is_timed(self) -> bool {
-        matches!(
-            self,
-            Self::OnDefineDomain | Self::LargeInput | Self::PreCloudInitIso | Self::ConfigDrive
-        )
     }
 }

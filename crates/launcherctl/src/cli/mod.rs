@@ -341,8 +341,7 @@ mod tests {
     fn options_of_hooks_check_stand_after_its_program_too() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         for line in [
-            "launcher hooks check ./a --junit j.xml",
-            "launcher hooks check ./a --slowest 1 -v",
+            "launcher hooks check ./a -v",
             "launcher hooks check ./a -o json",
             "launcher hooks check ./watchdog {}",
             "launcher hooks check -- ./watchdog --dir {}",

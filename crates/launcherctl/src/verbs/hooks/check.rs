@@ -1,10 +1,7 @@
-//! `hooks check`: checks that a sidecar program meets a launcher's expectations; text, JSON and
-//! JUnit.
+//! `hooks check`: checks that a sidecar program meets a launcher's expectations.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use prost::bytes::Bytes;
@@ -12,7 +9,7 @@ use serde_json::json;
 
 use super::{cloud_init, show, socket_dir, temporary_dirs, until_signal};
 use crate::error::CtlError;
-use crate::files::{FileError, read_text};
+use crate::files::read_text;
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::parse;
@@ -33,12 +30,6 @@ pub struct CheckArgs {
     /// small one
     #[arg(long, value_name = "FILE")]
     vmi: Option<PathBuf>,
-    /// Write the results as JUnit XML to FILE too
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// Milliseconds that the slowest call may take
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
-    slowest: u64,
     /// The program is a plugin's sidecar: it serves LauncherHookService; it needs {}
     #[arg(long)]
     plugin: bool,
@@ -87,16 +78,7 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         cloud_init,
         plugin,
     };
-    let (slowest, limits) = (Duration::from_millis(args.slowest), Limits::default());
-    let limits = Limits {
-        slowest,
-        call: limits.call.max(slowest),
-        ..limits
-    };
-    let conformance = until_signal(check(subject, limits)).await?;
-    if let Some(file) = &args.junit {
-        fs::write(file, conformance.to_junit()).map_err(FileError::on("write", file))?;
-    }
+    let conformance = until_signal(check(subject, Limits::default())).await?;
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
@@ -140,7 +122,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
-    use domain::xml::tree::Element;
     use hooks::conformance::{Check, CheckResult};
 
     fn conformance() -> Conformance {
@@ -168,8 +149,6 @@ mod tests {
     fn args() -> CheckArgs {
         CheckArgs {
             vmi: None,
-            junit: None,
-            slowest: 0,
             plugin: false,
             verbose: false,
             program: Vec::new(),
@@ -199,19 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn results_are_read_by_people_and_by_continuous_integration() {
+    fn results_are_read_by_people() {
         let text = joined(text(&conformance(), &args()));
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(
             text.ends_with("1 check failed; -v shows what the sidecar prints"),
             "{text}"
         );
-        let xml = conformance().to_junit();
-        let suite = Element::parse(xml.split_once('\n').unwrap().1).unwrap();
-        assert_eq!(suite.attribute("failures"), Some("1"));
-        let cases: Vec<&Element> = suite.children().collect();
-        assert_eq!(cases[0].attribute("time"), Some("1.200"));
-        let failure = cases[1].children().next().unwrap();
-        assert_eq!(failure.attribute("message"), Some("no <hook> & \"points\""));
     }
 }
