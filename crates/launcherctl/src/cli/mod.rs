@@ -86,7 +86,7 @@ enum Verb {
     /// Save a picture of the guest's screen
     Screenshot(verbs::screenshot::ScreenshotArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
-    Stats(verbs::stats::StatsArgs),
+    Stats(VmArgs),
     /// What the guest agent knows, and commands in the guest
     #[command(subcommand)]
     Guest(verbs::guest::GuestVerb),
@@ -170,11 +170,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match perform(cli, format) {
         Ok(code) => code,
         Err(error) => {
-            let text = match format {
-                Format::Json => error.text_with_hint(),
-                _ => error.text(),
-            };
-            print_error(format, &text, error.details());
+            print_error(format, &error.text(), error.details());
             ExitCode::FAILURE
         }
     }

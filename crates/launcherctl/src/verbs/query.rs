@@ -6,9 +6,8 @@ use serde_json::json;
 
 use super::target::Target;
 use crate::error::{CtlError, fail};
-use crate::view::output::{Format, answer, answer_document};
+use crate::view::output::{Format, answer, answer_document, answer_json};
 use client::running::no_domain;
-use terminal::visible;
 
 /// `ping`: checks that the launcher and its libvirt answer.
 ///
@@ -26,8 +25,7 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// The launcher does not answer.
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
-    let domain = json!(client.domain().await?);
-    answer_document(format, &domain, &visible::json(&format!("{domain:#}\n")))
+    answer_json(format, &json!(client.domain().await?))
 }
 
 /// `metrics`: OpenMetrics text; as JSON, an object that contains it.

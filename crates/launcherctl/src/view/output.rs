@@ -61,6 +61,14 @@ pub fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
+/// Prints a document that has no other form, indented for people.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn answer_json(format: Format, json: &Value) -> Result<ExitCode, CtlError> {
+    answer_document(format, json, &visible::json(&format!("{json:#}\n")))
+}
+
 /// Prints the JSON or the document as the answer of a verb.
 ///
 /// # Errors
