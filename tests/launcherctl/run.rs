@@ -3,9 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::executable::copy_program;
-use super::{
-    error_as_json, has, in_home, in_repository, manifest, refused, script, stderr, stdout,
-};
+use super::{error_as_json, has, in_home, in_repository, manifest, refused, script, stderr};
 
 #[test]
 fn run_names_all_that_is_missing() {
@@ -131,7 +129,7 @@ fn a_start_that_fails_leaves_the_logs_that_it_names() {
     let (code, said) = in_home(home.path(), &run);
     let log = dir.join("launcher.log");
     has(&said, &format!("the launcher's log: {}", log.display()));
-    has(&said, "its last error: no such machine");
+    has(&said, "(exit status: 1): no such machine");
     assert!(code == 1 && log.exists(), "{said}");
     let (_, status) = in_home(home.path(), "status demo");
     has(&status, "  problem    the VM has failed (since ");

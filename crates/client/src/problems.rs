@@ -11,10 +11,11 @@ use super::refusal::{on_one_line, plain, split_remedy};
 use super::{GuestState, has_arrived};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
+use domain::object::DomainStatus;
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 
 /// A console that stays blank for so long is explained.
-pub const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE: Duration = Duration::from_secs(20);
 /// A guest without an agent for so many seconds probably has none.
 const AGENT_SECONDS: i64 = 120;
 /// A BIOS has looked for something to boot after so many seconds.
@@ -142,12 +143,6 @@ pub fn why_not_up(facts: &Facts) -> Option<Problem> {
     rules.find_map(|rule| Some(facts.with_name(rule(facts)?)))
 }
 
-/// Why the guest does not go on by itself: it is paused, or has crashed.
-#[must_use]
-pub fn stop_of(facts: &Facts) -> Option<Problem> {
-    guest_stopped(facts).map(|problem| facts.with_name(problem))
-}
-
 impl Facts {
     fn with_name(&self, mut problem: Problem) -> Problem {
         let space = if self.name.is_empty() { "" } else { " " };
@@ -228,23 +223,29 @@ fn hook_awaited(facts: &Facts) -> Option<Problem> {
     ))
 }
 
+/// How a guest has ended, if that was without a shutdown.
+#[must_use]
+pub fn crash_cause(status: &DomainStatus) -> Option<&'static str> {
+    match (&status.status, &status.reason) {
+        (LifeCycle::Crashed, _) => Some("its kernel has panicked"),
+        (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) if status.panic_count > 0 => {
+            Some("its kernel has panicked")
+        }
+        (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) => {
+            Some("its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed")
+        }
+        _ => None,
+    }
+}
+
 fn guest_stopped(facts: &Facts) -> Option<Problem> {
     let status = &facts.domain.status;
-    let problem = match (&status.status, &status.reason) {
-        (LifeCycle::Crashed, _) | (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) => {
-            let has_panicked = status.status == LifeCycle::Crashed || status.panic_count > 0;
-            let cause = match has_panicked {
-                true => "its kernel has panicked",
-                false => {
-                    "its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed"
-                }
-            };
-            Problem::new(
-                "the guest has crashed",
-                cause,
-                "launcherctl logs{vm} --console shows what it wrote last, launcherctl logs{vm} the launcher's log",
-            )
-        }
+    let problem = match (crash_cause(status), &status.reason) {
+        (Some(cause), _) => Problem::new(
+            "the guest has crashed",
+            cause,
+            "launcherctl logs{vm} --console shows what it wrote last, launcherctl logs{vm} the launcher's log",
+        ),
         (_, reason) if GuestState::of(Some(&facts.domain)) == GuestState::Paused => {
             let (cause, next) = pause_cause(reason);
             let failed = facts.launcher.failed_disks.iter();
