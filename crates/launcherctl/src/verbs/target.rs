@@ -213,7 +213,7 @@ fn the_only_one() -> Result<VmDir, CtlError> {
             names.join(", ")
         ),
         (None, _) => {
-            let why = "no launcher is running here; start one with launcherctl run, or say --root";
+            let why = "no VM of this user runs here; launcherctl run FILE starts one, --root names another launcher";
             Err(NotRunning(why.to_owned()).into())
         }
     }
