@@ -33,7 +33,6 @@ fn hooks_check_fails_a_script_that_is_not_idempotent() {
 
 #[test]
 fn hooks_check_passes_the_shell_example_with_its_options_before_or_after_it() {
-    let dir = tempfile::tempdir().unwrap();
     let sidecar = in_repository("examples/sidecars/smbios-shell");
     let vmi = in_repository("examples/sidecars/vmi.yaml");
     let options = format!("--vmi {vmi}");
@@ -281,7 +280,6 @@ fn example_plugin() -> String {
 
 #[test]
 fn hooks_check_and_try_take_a_plugin() {
-    let dir = tempfile::tempdir().unwrap();
     let program = example_plugin();
     let table = done(&format!("launcher hooks check --plugin -- {program} {{}}"));
     has(&table, "ok       guestDefinition");

@@ -12,7 +12,7 @@ mod until;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;
-pub use guest_state::{GuestState, has_arrived, is_migrating, is_starting};
+pub use guest_state::{GuestState, has_arrived, is_starting};
 pub use until::Until;
 
 use std::path::{Path, PathBuf};

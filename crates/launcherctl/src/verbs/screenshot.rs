@@ -1,6 +1,6 @@
 //! `screenshot`: the guest's screen as a picture.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,13 +9,12 @@ use serde_json::json;
 use super::target::Target;
 use crate::error::CtlError;
 use crate::files::FileError;
-use crate::view::output::{Format, answer, print_bytes};
+use crate::view::output::{Format, answer};
 
 /// The arguments of `screenshot`.
 #[derive(Debug, Args)]
 pub struct ScreenshotArgs {
-    /// Where the picture is written, a name that ends in .png; a QEMU before 7.1 only makes .ppm.
-    /// `-` is standard output
+    /// Where the picture is written, a name that ends in .png; a QEMU before 7.1 only makes .ppm
     file: PathBuf,
     #[command(flatten)]
     target: Target,
@@ -29,10 +28,6 @@ pub struct ScreenshotArgs {
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = args.target.connect().await?;
     let (mime, picture) = client.screenshot().await?;
-    if args.file == Path::new("-") {
-        print_bytes(&picture)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     std::fs::write(&args.file, &picture).map_err(FileError::on("write", &args.file))?;
     let file = args.file.display().to_string();
     let bytes = picture.len();

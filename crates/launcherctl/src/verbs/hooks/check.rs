@@ -13,7 +13,7 @@ use crate::files::read_text;
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::parse;
-use crate::view::output::{Format, Line, counted, print, say};
+use crate::view::output::{Format, Line, counted, print};
 use client::refusal::on_one_line;
 use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
 use terminal::table;
@@ -53,7 +53,6 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
         [program] => SidecarProgram::parse(program, args.plugin)?,
         words => SidecarProgram::new(words, args.plugin)?,
     };
-    program.assumed_hook().iter().for_each(say);
     let file = args.vmi.as_deref().unwrap_or(Path::new("the default VMI"));
     let text_of_vmi = match &args.vmi {
         Some(file) => read_text(file)?,

@@ -14,7 +14,7 @@ use crate::error::{CtlError, TextError, text_error};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::read;
-use crate::view::output::{Format, below_first, print, say};
+use crate::view::output::{Format, below_first, print};
 use hooks::conformance::CloudInit;
 use hooks::dry_run::{CloudInitDryRun, DryRun, DryRunInput, dry_run, dry_run_program};
 use hooks::plugin_dry_run::{PluginInput, dry_run_plugin, dry_run_plugin_program};
@@ -56,7 +56,6 @@ pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut program = None;
     if !is_socket(running) {
         let sidecar = SidecarProgram::parse(&args.sidecar, args.plugin)?;
-        sidecar.assumed_hook().iter().for_each(say);
         let command = program.insert(sidecar.command(&socket_dir, links.path())?);
         // A shim's log is for its developers; an error has what its script prints.
         show(command, args.verbose || !sidecar.has_shim());

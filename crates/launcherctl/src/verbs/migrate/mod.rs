@@ -26,7 +26,6 @@ use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::registry::VmDir;
 use crate::view::output::{Format, print};
-use client::is_migrating;
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason};
 
@@ -62,7 +61,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     let source = Side { dir, client };
     let vmi = source.dir.load_vmi()?;
     let guest = source.client.domain().await?;
-    check_guest(&source.dir.name(), guest.as_ref())?;
+    check_guest(guest.as_ref())?;
     let guest = guest.unwrap_or_default();
     let incoming = Incoming {
         source: &source.dir,
@@ -103,10 +102,7 @@ fn check_place(dir: &VmDir) -> Result<(), TextError> {
 }
 
 /// Refuses a guest that cannot leave now.
-fn check_guest(name: &str, guest: Option<&Domain>) -> Result<(), TextError> {
-    if is_migrating(guest) {
-        fail!("a migration of {name} is in progress");
-    }
+fn check_guest(guest: Option<&Domain>) -> Result<(), TextError> {
     match guest.map(|guest| (&guest.status.status, &guest.status.reason)) {
         // libvirt of the target would not know why it is paused.
         Some((LifeCycle::Paused, StateChangeReason::IoError)) => fail!(
