@@ -265,10 +265,7 @@ impl<'a> LauncherProcess<'a> {
                 () = stop.forced() => Some("the guest is forced off".to_owned()),
                 ended = shut_down => match ended {
                     Ok(ended) => { ended?; None }
-                    Err(_) => Some(match grace.as_secs() {
-                        0 => "the VM has no grace period, so the guest is forced off".to_owned(),
-                        seconds => format!("the guest has not shut down within {seconds} s"),
-                    }),
+                    Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
             };
             if let Some(why) = kill_reason {

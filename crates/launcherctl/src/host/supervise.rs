@@ -60,9 +60,7 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     };
     let result = run(vm, &mut stop).await;
     // Of a launcher that was killed.
-    if terminate_all(dir.root()).await && result.is_err() {
-        progress.note("the QEMU of the launcher that ended is ended too");
-    }
+    terminate_all(dir.root()).await;
     let last = match result {
         Ok(last) => {
             remains::forget(vm.name(), &dir);
