@@ -19,7 +19,6 @@ mod clients;
 mod console_log;
 mod container;
 mod daemons;
-mod debug;
 mod documents;
 #[path = "../executable/mod.rs"]
 mod executable;

@@ -11,10 +11,11 @@ use super::refusal::{on_one_line, plain, split_remedy};
 use super::{GuestState, has_arrived};
 use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
+use domain::object::DomainStatus;
 use domain::status::{LifeCycle, StateChangeReason as Reason};
 
 /// A console that stays blank for so long is explained.
-pub const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE: Duration = Duration::from_secs(20);
 /// A guest without an agent for so many seconds probably has none.
 const AGENT_SECONDS: i64 = 120;
 /// A BIOS has looked for something to boot after so many seconds.
@@ -107,7 +108,7 @@ pub struct Facts {
 type Rule = fn(&Facts) -> Option<Problem>;
 
 /// The rules, the worst first. In a next step, `{vm}` stands for the VM's name.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     not_there,
     silent,
     hook_awaited,
@@ -116,6 +117,7 @@ const RULES: [Rule; 9] = [
     nothing_to_boot,
     console_blank,
     emulated,
+    launcher_restarted,
     agent_missing,
 ];
 
@@ -139,12 +141,6 @@ pub fn why_not_up(facts: &Facts) -> Option<Problem> {
     ];
     let mut rules = rules.iter();
     rules.find_map(|rule| Some(facts.with_name(rule(facts)?)))
-}
-
-/// Why the guest does not go on by itself: it is paused, or has crashed.
-#[must_use]
-pub fn stop_of(facts: &Facts) -> Option<Problem> {
-    guest_stopped(facts).map(|problem| facts.with_name(problem))
 }
 
 impl Facts {
@@ -172,7 +168,7 @@ impl Facts {
 fn not_there(facts: &Facts) -> Option<Problem> {
     let problem = match &facts.condition {
         Condition::Failed(reason) => {
-            let logs = "launcherctl run with its manifest starts it again, launcherctl logs{vm} (--console) and launcherctl debug{vm} have its logs until then, or until launcherctl stop{vm}";
+            let logs = "launcherctl run with its manifest starts it again, launcherctl logs{vm} (--console) has its logs until then, or until launcherctl stop{vm}";
             with_own_remedy("the VM has failed", reason, logs)
         }
         Condition::Lost(Some(pid)) => {
@@ -208,7 +204,7 @@ fn first_line(text: &str) -> &str {
 }
 
 fn silent(facts: &Facts) -> Option<Problem> {
-    let logs = "launcherctl logs{vm} shows its last steps, launcherctl debug{vm} has libvirt's and QEMU's logs";
+    let logs = "launcherctl logs{vm} shows its last steps";
     if facts.condition == Condition::Silent {
         let why = "it is stopped, or waits for libvirt or QEMU";
         return Some(Problem::new("the launcher does not answer", why, logs));
@@ -227,23 +223,29 @@ fn hook_awaited(facts: &Facts) -> Option<Problem> {
     ))
 }
 
+/// How a guest has ended, if that was without a shutdown.
+#[must_use]
+pub fn crash_cause(status: &DomainStatus) -> Option<&'static str> {
+    match (&status.status, &status.reason) {
+        (LifeCycle::Crashed, _) => Some("its kernel has panicked"),
+        (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) if status.panic_count > 0 => {
+            Some("its kernel has panicked")
+        }
+        (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) => {
+            Some("its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed")
+        }
+        _ => None,
+    }
+}
+
 fn guest_stopped(facts: &Facts) -> Option<Problem> {
     let status = &facts.domain.status;
-    let problem = match (&status.status, &status.reason) {
-        (LifeCycle::Crashed, _) | (LifeCycle::Shutoff, Reason::Crashed | Reason::Failed) => {
-            let has_panicked = status.status == LifeCycle::Crashed || status.panic_count > 0;
-            let cause = match has_panicked {
-                true => "its kernel has panicked",
-                false => {
-                    "its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed"
-                }
-            };
-            Problem::new(
-                "the guest has crashed",
-                cause,
-                "launcherctl logs{vm} --console shows what it wrote last, launcherctl logs{vm} the launcher's log",
-            )
-        }
+    let problem = match (crash_cause(status), &status.reason) {
+        (Some(cause), _) => Problem::new(
+            "the guest has crashed",
+            cause,
+            "launcherctl logs{vm} --console shows what it wrote last, launcherctl logs{vm} the launcher's log",
+        ),
         (_, reason) if GuestState::of(Some(&facts.domain)) == GuestState::Paused => {
             let (cause, next) = pause_cause(reason);
             let failed = facts.launcher.failed_disks.iter();
@@ -271,11 +273,11 @@ pub(crate) fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
         // libvirt has no reason for it.
         Reason::Unknown | Reason::Unset => (
             "QEMU has stopped it with an internal error",
-            "launcherctl debug{vm} has QEMU's log, launcherctl reset{vm} starts the guest again",
+            "launcherctl logs{vm} may have QEMU's reason, launcherctl reset{vm} starts the guest again",
         ),
         Reason::PostcopyFailed => (
             "its migration has failed after the switch to post-copy",
-            "launcherctl migration{vm} shows how it went; the guest's memory is not whole, so start the VM anew",
+            "the guest's memory is not whole, so start the VM anew",
         ),
         _ => (
             "somebody has paused it",
@@ -362,6 +364,16 @@ fn emulated(facts: &Facts) -> Option<Problem> {
         "/dev/kvm is missing, forbidden or does not work here, so its processor is emulated, which is slow",
         "launcherctl logs{vm} says why; run --emulate asks for it",
     ))
+}
+
+fn launcher_restarted(facts: &Facts) -> Option<Problem> {
+    facts.launcher.is_adopted.then(|| {
+        Problem::new(
+            "the launcher was restarted",
+            "an earlier one has started the guest, which has run on",
+            "launcherctl logs{vm} has the log of this one",
+        )
+    })
 }
 
 fn agent_missing(facts: &Facts) -> Option<Problem> {

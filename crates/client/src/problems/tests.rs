@@ -55,11 +55,11 @@ fn rows() -> Vec<(Facts, &'static str)> {
     vec![
         (
             failed("no disk\nmore"),
-            "the VM has failed: no disk more; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
+            "the VM has failed: no disk more; launcherctl run with its manifest starts it again, launcherctl logs web (--console) has its logs until then, or until launcherctl stop web",
         ),
         (
             failed("Traceback:\n  File \"a\"\n    ^\nKeyError: 'a'"),
-            "the VM has failed: Traceback: … KeyError: 'a'; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
+            "the VM has failed: Traceback: … KeyError: 'a'; launcherctl run with its manifest starts it again, launcherctl logs web (--console) has its logs until then, or until launcherctl stop web",
         ),
         (
             with(|facts| facts.condition = Condition::Lost(Some(7))),
@@ -71,18 +71,18 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             with(|facts| facts.condition = Condition::Silent),
-            "the launcher does not answer: it is stopped, or waits for libvirt or QEMU; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
+            "the launcher does not answer: it is stopped, or waits for libvirt or QEMU; launcherctl logs web shows its last steps",
         ),
         (
             with(|facts| facts.launcher.problems = vec!["no connection".to_owned()]),
-            "libvirt does not answer: no connection; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
+            "libvirt does not answer: no connection; launcherctl logs web shows its last steps",
         ),
         (
             with(|facts| {
                 let why = "reading the domain is still in progress after 4 s; it continues in the background, send it again";
                 facts.launcher.problems = vec![why.to_owned()];
             }),
-            "libvirt does not answer: reading the domain is still in progress after 4 s; it continues in the background, send it again; launcherctl logs web shows its last steps, launcherctl debug web has libvirt's and QEMU's logs",
+            "libvirt does not answer: reading the domain is still in progress after 4 s; it continues in the background, send it again; launcherctl logs web shows its last steps",
         ),
         (
             with(|facts| facts.launcher.called_hook = "hook sidecar \"slow\"".to_owned()),
@@ -90,7 +90,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             failed("no lock\n  what to do: end the other VM"),
-            "the VM has failed: no lock; end the other VM; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
+            "the VM has failed: no lock; end the other VM; launcherctl run with its manifest starts it again, launcherctl logs web (--console) has its logs until then, or until launcherctl stop web",
         ),
         (
             full_disk(),
@@ -106,7 +106,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             paused("Unknown"),
-            "the guest is paused (since 2026-01-02T03:04:05Z): QEMU has stopped it with an internal error; launcherctl debug web has QEMU's log, launcherctl reset web starts the guest again",
+            "the guest is paused (since 2026-01-02T03:04:05Z): QEMU has stopped it with an internal error; launcherctl logs web may have QEMU's reason, launcherctl reset web starts the guest again",
         ),
         (
             paused("Watchdog"),
@@ -118,7 +118,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
         ),
         (
             paused("PostcopyFailed"),
-            "the guest is paused (since 2026-01-02T03:04:05Z): its migration has failed after the switch to post-copy; launcherctl migration web shows how it went; the guest's memory is not whole, so start the VM anew",
+            "the guest is paused (since 2026-01-02T03:04:05Z): its migration has failed after the switch to post-copy; the guest's memory is not whole, so start the VM anew",
         ),
         (
             facts("Crashed", "Panicked", json!({})),
@@ -129,6 +129,10 @@ fn rows() -> Vec<(Facts, &'static str)> {
             "the guest has crashed (since 2026-01-02T03:04:05Z): its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed; launcherctl logs web --console shows what it wrote last, launcherctl logs web the launcher's log",
         ),
         (
+            with(|facts| facts.launcher.is_adopted = true),
+            "the launcher was restarted: an earlier one has started the guest, which has run on; launcherctl logs web has the log of this one",
+        ),
+        (
             with(|facts| facts.memory_events = "low 0\nmax 3\noom 1\noom_kill 1\n".to_owned()),
             "memory has run out: the kernel has killed processes of its cgroup: 1; raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest",
         ),
@@ -137,7 +141,7 @@ fn rows() -> Vec<(Facts, &'static str)> {
                 facts.condition = Condition::Failed("no disk".to_owned());
                 facts.failed_at = Some(seconds());
             }),
-            "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl run with its manifest starts it again, launcherctl logs web (--console) and launcherctl debug web have its logs until then, or until launcherctl stop web",
+            "the VM has failed (since 2026-01-02T03:04:05Z): no disk; launcherctl run with its manifest starts it again, launcherctl logs web (--console) has its logs until then, or until launcherctl stop web",
         ),
         (
             with(|facts| facts.console = Some("No bootable option or device".to_owned())),
@@ -226,6 +230,6 @@ fn an_emulated_guest_is_slow_before_its_console_is_wrong() {
 #[test]
 fn a_guest_that_goes_on_by_itself_has_no_problem() {
     for reason in ["Migration", "Dump", "StartingUp"] {
-        assert_eq!(stop_of(&paused(reason)), None, "{reason}");
+        assert_eq!(problems(&paused(reason)), [], "{reason}");
     }
 }

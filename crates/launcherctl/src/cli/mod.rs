@@ -10,37 +10,30 @@
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`],
 //! with its function.
 
-mod completion;
 mod help;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
-use clap_complete::env::Shells;
+use clap_complete::{Shell, generate};
 
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::VmArgs;
-use crate::view::output::{Format, print_bytes, print_error, wants_json};
+use crate::view::output::{Format, print_bytes, print_error};
 use crate::{host, verbs};
 use api::Action;
-use client::refusal::with_remedy;
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
 struct Cli {
-    /// What to print: text for a person, wide for tables that are not shortened, or json for a
-    /// program
+    /// What to print: text for a person, or json for a program
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
         global = true, help_heading = "Global options")]
     output: Format,
-    #[command(flatten, next_help_heading = "Global options")]
-    color: colorchoice_clap::Color,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -90,12 +83,10 @@ enum Verb {
     /// The guest then has what the file says, as far as it can while it runs; its volumes stay. plan
     /// shows what would change.
     Sync(verbs::plan::PlanArgs),
-    /// Write an archive for a bug report, without secrets
-    Debug(verbs::debug::DebugArgs),
     /// Save a picture of the guest's screen
     Screenshot(verbs::screenshot::ScreenshotArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
-    Stats(verbs::stats::StatsArgs),
+    Stats(VmArgs),
     /// What the guest agent knows, and commands in the guest
     #[command(subcommand)]
     Guest(verbs::guest::GuestVerb),
@@ -117,8 +108,6 @@ enum Verb {
     Removevolume(verbs::volumes::RemoveArgs),
     /// Migrate the running VM to another launcher on this machine
     Migrate(Box<verbs::migrate::MigrateArgs>),
-    /// Print what the last migration from a launcher has done, or does now
-    Migration(verbs::migrate::MigrationArgs),
     /// List the VM's volumes: target, size, serial, state and file of each
     ///
     /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds
@@ -170,48 +159,18 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 /// Entry point; `arguments` follow the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(code) = completion::complete(&arguments) {
-        return code;
-    }
-    let format = if wants_json(&arguments) {
-        Format::Json
-    } else {
-        Format::Text
-    };
     let cli = match parse(arguments) {
         Ok(cli) => cli,
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            return ExitCode::from(2);
-        }
-        Err(error) if error.use_stderr() => {
-            let rendered = error.render().to_string();
-            let (mut text, mut details) = (String::new(), Vec::new());
-            for part in rendered.split("\n\n").map(str::trim) {
-                match (part.strip_prefix("error: "), part.strip_prefix("tip: ")) {
-                    (Some(error), _) => text = error.to_owned(),
-                    (_, Some(tip)) => text = with_remedy(&text, tip),
-                    _ => details.push(part.to_owned()),
-                }
-            }
-            print_error(format, &text, &details);
-            return ExitCode::from(2);
-        }
         Err(error) => {
             let _ = error.print();
-            return ExitCode::SUCCESS;
+            return ExitCode::from(error.exit_code().try_into().unwrap_or(2));
         }
     };
     let format = cli.output;
-    cli.color.write_global();
     match perform(cli, format) {
         Ok(code) => code,
         Err(error) => {
-            let text = match format {
-                Format::Json => error.text_with_hint(),
-                _ => error.text(),
-            };
-            print_error(format, &text, error.details());
+            print_error(format, &error.text(), error.details());
             ExitCode::FAILURE
         }
     }
@@ -235,7 +194,6 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
         Verb::Explain(args) => verbs::explain::explain(args, format),
         Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
-        Verb::Debug(args) => block_on(verbs::debug::debug(args, format)),
         Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
         Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
@@ -247,15 +205,11 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
         Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
         Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
-        Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Launcher(verb) => launcher(verb, format),
         Verb::Completion { shell } => {
-            let (name, mut script) = ("launcherctl", Vec::new());
-            if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
-                let written = shell.write_registration("COMPLETE", name, name, name, &mut script);
-                written.map_err(FileError::on("write", "standard output"))?;
-            }
+            let mut script = Vec::new();
+            generate(*shell, &mut command(), "launcherctl", &mut script);
             print_bytes(&script)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -383,7 +337,6 @@ mod tests {
     fn options_of_hooks_check_stand_after_its_program_too() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         for line in [
-            "launcher hooks check ./a --vmi a.yaml",
             "launcher hooks check ./a -v",
             "launcher hooks check ./a -o json",
             "launcher hooks check ./watchdog {}",

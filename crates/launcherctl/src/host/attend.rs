@@ -1,7 +1,6 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -12,9 +11,8 @@ use super::launcher::{LauncherProcess, Vm};
 use super::status;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
-use crate::reports::events::LauncherEvent;
 use client::Until;
-use client::problems::{self, Facts, Problem, SILENCE, stop_of};
+use client::problems::{self, Problem};
 
 /// Serves the console until the VM ends or should be shut down. Returns the last update.
 ///
@@ -29,41 +27,22 @@ pub(super) async fn attend(
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.send(Update::Console(output.is_some()));
     let mut until = Until::new(args.start.until.as_deref());
-    // Later than the problem begins, in whole seconds.
-    let mut silence = pin!(tokio::time::sleep(
-        SILENCE.saturating_add(Duration::from_secs(1))
-    ));
-    let mut is_silent = !args.incoming && output.is_some();
-    let mut noted = None;
     let timeout = args.start.limit();
     let mut deadline = pin!(tokio::time::sleep(timeout));
     loop {
         tokio::select! {
             Some(bytes) = next_output(&mut output) => {
-                is_silent = false;
                 if until.seen_in(&bytes) {
                     progress.phase(Phase::GuestUp);
                     if args.stop_when_up { return Ok(Update::Ended(None)); }
                 }
             },
             event = launcher.next_event() => {
-                if let Some(event) = event?.filter(|_| !args.incoming) {
-                    let symptom = problem(&event, vm.name());
-                    if let Some(text) = &symptom && symptom != noted {
-                        progress.note(text);
-                    }
-                    noted = symptom;
-                }
+                event?;
                 if launcher.is_down {
                     launcher.check_end()?;
                     if until.is_waiting() { fail!("the guest ended before it was up"); }
                     return Ok(Update::Ended(None));
-                }
-            },
-            () = &mut silence, if is_silent => {
-                is_silent = false;
-                if let Some(problem) = why_not_up(vm).await {
-                    progress.note(&problem.line());
                 }
             },
             () = stop.requested() => {
@@ -88,16 +67,6 @@ pub(super) async fn attend(
 async fn why_not_up(vm: Vm<'_>) -> Option<Problem> {
     let (_, facts) = status::collect_facts(vm.dir).await;
     problems::why_not_up(&facts)
-}
-
-/// What an event of the VM `name` shows of a problem.
-fn problem(event: &LauncherEvent, name: &str) -> Option<String> {
-    let facts = Facts {
-        name: name.to_owned(),
-        domain: event.domain()?.clone(),
-        ..Facts::default()
-    };
-    stop_of(&facts).map(|problem| problem.line())
 }
 
 /// `None` once there is no more output.

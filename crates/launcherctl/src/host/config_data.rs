@@ -1,7 +1,7 @@
 //! Puts a VM's ConfigMaps and Secrets where a pod has them mounted; they come from other documents
 //! in its file, or from directories.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 
 use clap::Args;
@@ -16,7 +16,6 @@ use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
 use crate::manifest::config_data::{
     ConfigData, Files, Kind, NamedPath, Reference, of_document, of_path, references, write,
 };
-use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
 };
@@ -40,7 +39,7 @@ impl ConfigDataArgs {
 }
 
 /// Puts those that the VMI and its sidecars refer to where the launcher expects them. Returns all
-/// problems: what is missing, unreadable, or unused.
+/// problems: what is missing or unreadable.
 pub fn place(
     manifest: &Manifest,
     args: &ConfigDataArgs,
@@ -56,7 +55,6 @@ pub fn place(
     let mut errors = only_in_a_cluster(manifest, dir);
     let (places, missing) = by_place(&references, &data);
     errors.extend(missing);
-    errors.extend(unused(args, &references));
     let mut errors: Vec<CtlError> = errors.into_iter().map(CtlError::from).collect();
     for (place, files) in places {
         let written = write(&dir.path(place), &files);
@@ -142,21 +140,6 @@ fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<TextError> {
         }
     }
     errors
-}
-
-/// Options that the VMI does not use.
-fn unused(args: &ConfigDataArgs, references: &[Reference<'_>]) -> Vec<TextError> {
-    let unused = args.given().filter_map(|(kind, NamedPath { name, .. })| {
-        let used = references.iter().filter(|it| it.kind == kind);
-        let used: BTreeSet<&str> = used.map(|it| it.name).collect();
-        (!used.contains(name.as_str())).then(|| {
-            let (option, names) = (kind.option(), known_names(name, used));
-            text_error!(
-                "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
-            )
-        })
-    });
-    unused.collect()
 }
 
 /// Copies the ConfigMaps and Secrets to the VM's launcher in another directory.
@@ -273,30 +256,15 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
     }
 
     #[test]
-    fn an_option_that_nothing_refers_to_is_named() {
+    fn an_unreadable_file_is_named() {
         let (root, cert) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let dir = VmDir::at(root.path().to_owned());
         let manifest = Manifest::parse(FILE).unwrap();
         let mut args = args(cert.path());
-        assert!(place(&manifest, &args, &[], &dir).is_empty());
-        let misspelt = format!("setings={}", cert.path().display());
-        args.config_maps.push(misspelt.parse().unwrap());
         args.secrets.push("foo=/nonexistent".parse().unwrap());
         let errors = place(&manifest, &args, &[], &dir);
-        assert!(
-            (errors[0].chain())
-                .starts_with("--secret foo=/nonexistent: cannot read /nonexistent: "),
-            "{errors:?}"
-        );
-        let _ = args.secrets.pop();
-        let errors = place(&manifest, &args, &[], &dir);
-        let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
-        assert_eq!(
-            errors,
-            [
-                "--config-map setings: the VMI refers to no ConfigMap \"setings\"; it refers to none, settings; did you mean settings?"
-            ]
-        );
+        let expected = "--secret foo=/nonexistent: cannot read /nonexistent: ";
+        assert!(errors[0].chain().starts_with(expected), "{errors:?}");
     }
 
     #[test]

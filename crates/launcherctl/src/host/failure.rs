@@ -10,12 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::registry::{FAILURE_FILE, TEMPORARY, VmDir};
-use super::vm_dir;
+use super::{console_log, vm_dir};
 use crate::json::text_at;
 use api::pod_paths::{PodPaths, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR};
 
-/// A failed VM's log of the console, below its directory.
-const CONSOLE_LOG: &str = "/console.log";
 /// QEMU's logs of libvirt's driver in the launcher.
 const QEMU_LOGS: &str = "/log/qemu";
 /// How much of the end of the console's log is kept.
@@ -43,11 +41,11 @@ pub fn time(dir: &VmDir) -> Option<i64> {
     Some(dir.path(FAILURE_FILE).metadata().ok()?.mtime())
 }
 
-/// The log of the console of the VM with this UID: QEMU's, or its end that a failed VM has left.
+/// The log of the console of the VM with this UID; QEMU's, where no supervisor has served it.
 pub fn console_log(dir: &VmDir, uid: &str) -> PathBuf {
-    let kept = dir.path(CONSOLE_LOG);
-    match kept.exists() {
-        true => kept,
+    let [own, _] = console_log::files(dir);
+    match own.exists() {
+        true => own,
         false => dir.path(&PodPaths::default().serial_log(uid)),
     }
 }
@@ -70,7 +68,8 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     if let Ok(mut console) = console {
         // Only whole lines are printed.
         console.extend((!console.is_empty() && !console.ends_with(b"\n")).then_some(b'\n'));
-        let _ = fs::write(dir.path(CONSOLE_LOG), console);
+        let [log, _] = console_log::files(dir);
+        let _ = fs::write(log, console);
     }
     if dir.is_temporary() {
         let mut kept = logs(dir);
@@ -84,7 +83,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     dir.store(FAILURE_FILE, &failure).is_ok()
 }
 
-/// The logs of the launcher, the supervisor, the console, passt, sidecars and QEMU.
+/// The logs of the launcher, the supervisor, the console, sidecars and QEMU.
 pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
     let directories = ["/", QEMU_LOGS, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR];
     let entries = directories.map(|path| fs::read_dir(dir.path(path)));
@@ -97,7 +96,9 @@ pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
 /// Removes the failure of an earlier VM in a directory of `--root`.
 pub fn clear(dir: &VmDir) {
     remove_reason(dir);
-    let _ = fs::remove_file(dir.path(CONSOLE_LOG));
+    for log in console_log::files(dir) {
+        let _ = fs::remove_file(log);
+    }
 }
 
 /// Removes the reason, and leaves the logs in a directory that stays.
@@ -149,14 +150,14 @@ mod tests {
         let dir = VmDir::at(root.path().join("vm.log"));
         for file in [
             "vmi.json",
-            "passt.log",
+            "sidecar-0.log",
             "log/qemu/default_web.log",
             "log/x.txt",
         ] {
             fs::create_dir_all(dir.path(file).parent().unwrap()).unwrap();
             fs::write(dir.path(file), "x").unwrap();
         }
-        let expected = ["log/qemu/default_web.log", "passt.log"].map(|file| dir.path(file));
+        let expected = ["log/qemu/default_web.log", "sidecar-0.log"].map(|file| dir.path(file));
         assert_eq!(logs(&dir), expected);
         fs::write(dir.path(TEMPORARY), "").unwrap();
         assert!(leave(&dir, &json!({}), String::new()));
@@ -184,8 +185,9 @@ mod tests {
             dir.path("var/run/kubevirt-private/vmi-disks/claim")
                 .exists()
         );
-        fs::write(dir.path(CONSOLE_LOG), "boot").unwrap();
+        let logs = console_log::files(&dir);
+        logs.iter().for_each(|log| fs::write(log, "boot").unwrap());
         clear(&dir);
-        assert!(Failure::load(&dir).is_none() && !dir.path(CONSOLE_LOG).exists());
+        assert!(Failure::load(&dir).is_none() && !logs.iter().any(|log| log.exists()));
     }
 }

@@ -38,8 +38,6 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Interval of checking whether a slow start has ended: a failed one causes no event.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Delay before the guest is asked again, if the launcher could not ask it.
-const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Whether a start that has outlived its call goes on. False for KubeVirt's launcher, which does
 /// not tell.
@@ -155,7 +153,6 @@ impl<'a> LauncherProcess<'a> {
 
     /// Repeats the call while the launcher is still starting the guest.
     async fn sync_to_end(&mut self) -> Result<(), CtlError> {
-        let mut noted = String::new();
         loop {
             let options = VirtualMachineOptions::default();
             let Err(refused) = self.client()?.sync(self.vm.vmi, options).await else {
@@ -169,12 +166,6 @@ impl<'a> LauncherProcess<'a> {
             if !refused.is_in_progress() {
                 return Err(refused.into());
             }
-            let answer = self.client()?.debug().await.unwrap_or_default();
-            if !answer.called_hook.is_empty() && noted != answer.called_hook {
-                let text = format!("{} has not answered yet", answer.called_hook);
-                self.vm.progress.note(&text);
-                noted = answer.called_hook;
-            }
             // Another call would start the guest again if this start fails.
             while is_starting_slowly(self.client()?).await {
                 tokio::time::sleep(START_POLL_INTERVAL).await;
@@ -186,11 +177,11 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Waits for the next event; `None` if the launcher has exited after its guest.
+    /// Waits for the next event, or until the launcher has exited after its guest.
     ///
     /// # Errors
     /// The launcher exited under its guest.
-    pub async fn next_event(&mut self) -> Result<Option<LauncherEvent>, CtlError> {
+    pub async fn next_event(&mut self) -> Result<(), CtlError> {
         tokio::select! {
             Some(event) = self.events.recv() => {
                 self.note_message(&event);
@@ -199,11 +190,11 @@ impl<'a> LauncherProcess<'a> {
                 }
                 self.is_down |= event.is_final() || event.domain().is_some_and(|it| is_down(Some(it)));
                 self.crash = event.crash().or(self.crash);
-                Ok(Some(event))
+                Ok(())
             }
             status = self.child.wait() => {
                 let status = status.map_err(RuntimeError)?;
-                if self.is_down { Ok(None) } else { Err(RunError::EndedOnItsOwn(status).into()) }
+                if self.is_down { Ok(()) } else { Err(RunError::EndedOnItsOwn(status).into()) }
             }
         }
     }
@@ -218,7 +209,7 @@ impl<'a> LauncherProcess<'a> {
             tokio::select! {
                 Some(event) = self.events.recv() => {
                     self.note_message(&event);
-                    if event.has_arrived() {
+                    if event.domain().is_some_and(has_arrived) {
                         return Ok(true);
                     }
                 }
@@ -274,10 +265,7 @@ impl<'a> LauncherProcess<'a> {
                 () = stop.forced() => Some("the guest is forced off".to_owned()),
                 ended = shut_down => match ended {
                     Ok(ended) => { ended?; None }
-                    Err(_) => Some(match grace.as_secs() {
-                        0 => "the VM has no grace period, so the guest is forced off".to_owned(),
-                        seconds => format!("the guest has not shut down within {seconds} s"),
-                    }),
+                    Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
             };
             if let Some(why) = kill_reason {
@@ -311,34 +299,24 @@ impl<'a> LauncherProcess<'a> {
                 "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now"
             ));
         }
-        let (mut was_asked, mut was_refused) = (false, false);
-        loop {
-            let delay = match self.act(Action::Shutdown).await {
-                Ok(()) => {
-                    if !std::mem::replace(&mut was_asked, true) {
-                        self.vm.progress.phase(Phase::ShutdownRequested);
-                    }
-                    REQUEST_INTERVAL
-                }
-                Err(error) => {
-                    if !was_asked && !std::mem::replace(&mut was_refused, true) {
-                        self.vm.progress.note(&format!(
-                            "the guest cannot be asked to shut down: {}",
-                            error.chain()
-                        ));
-                    }
-                    SHUTDOWN_RETRY_DELAY
-                }
-            };
-            let down = async {
-                while !self.is_down {
-                    self.next_event().await?;
-                }
-                Ok(())
-            };
-            if let Ok(ended) = timeout(delay, down).await {
-                return ended;
+        self.vm.progress.phase(Phase::ShutdownRequested);
+        let (client, vmi) = (self.client()?.clone(), self.vm.vmi);
+        let ask = async {
+            loop {
+                // One that cannot be asked yet is asked again.
+                let _ = client.act(Action::Shutdown, vmi).await;
+                tokio::time::sleep(REQUEST_INTERVAL).await;
             }
+        };
+        let down = async {
+            while !self.is_down {
+                self.next_event().await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            down = down => down,
+            never = ask => never,
         }
     }
 

@@ -4,6 +4,7 @@ pub mod attend;
 pub mod config_data;
 pub mod console;
 pub mod console_hub;
+mod console_log;
 pub mod control;
 pub mod data_volumes;
 pub mod error;

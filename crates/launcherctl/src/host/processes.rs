@@ -17,14 +17,7 @@ use os::process::Process;
 /// Between SIGTERM, on which QEMU normally exits at once, and SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A VM's processes, by the beginnings of their programs' names.
-const PROGRAMS: [&str; 6] = [
-    "virt-launcher",
-    "qemu",
-    "passt",
-    "libvirtd",
-    "virtqemud",
-    "virtlogd",
-];
+const PROGRAMS: [&str; 5] = ["virt-launcher", "qemu", "libvirtd", "virtqemud", "virtlogd"];
 
 /// This executable as another tool of `pod-tools`, whatever its file is called.
 ///

@@ -107,20 +107,9 @@ impl VmDir {
         UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
-    /// Whether a launcher or a supervisor serves there, or a `run` is about to start them.
+    /// Whether a launcher or a supervisor serves there.
     pub fn is_in_use(&self) -> bool {
-        self.is_running() || self.is_supervised() || matches!(self.lock_for_start(), Ok(None))
-    }
-
-    /// Locks the directory by flock(2) until the file is closed; `None` if another `run` has. A
-    /// `run` that starts a VM holds the lock until the VM has a supervisor or is given up: until
-    /// then nothing there answers, and another `run` would take it for a lost VM.
-    ///
-    /// # Errors
-    /// The directory cannot be opened.
-    pub fn lock_for_start(&self) -> Result<Option<fs::File>, FileError> {
-        let directory = fs::File::open(&self.root).map_err(FileError::on("open", &self.root))?;
-        Ok(directory.try_lock().is_ok().then_some(directory))
+        self.is_running() || self.is_supervised()
     }
 
     /// Whether the directory is removed with the VM.
@@ -298,15 +287,12 @@ pub fn all() -> Result<Vec<VmDir>, CtlError> {
 /// The user's directory of links; refused if another user owns it.
 fn directory() -> Result<PathBuf, CtlError> {
     let user = rustix::process::getuid().as_raw();
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        // After su(1) it is still the other user's. The specification: a relative path is invalid.
-        Some(runtime)
-            if Path::new(&runtime).is_absolute()
-                && fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) =>
-        {
-            Path::new(&runtime).join("launcherctl")
-        }
-        _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
+    // After su(1) it is still the other user's.
+    let is_own = |it: &PathBuf| fs::metadata(it).is_ok_and(|it| it.is_dir() && it.uid() == user);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let directory = match runtime.filter(|it| it.is_absolute() && is_own(it)) {
+        Some(runtime) => runtime.join("launcherctl"),
+        None => std::env::temp_dir().join(format!("launcherctl-{user}")),
     };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

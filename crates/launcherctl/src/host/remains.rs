@@ -3,13 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use super::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use super::failure::{self, Failure};
-use super::registry::{self, CONTROL_SOCKET, VmDir, name_taken};
-use super::{network, processes, vm_dir};
+use super::registry::{self, VmDir, name_taken};
+use super::{processes, vm_dir};
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
-use crate::reports::notify_server::notify_socket;
 use api::pod_paths::PodPaths;
 
 /// Ends what a failed or lost VM has left under its name, as another one is about to start.
@@ -39,7 +37,7 @@ pub fn forget(name: &str, dir: &VmDir) {
     if dir.is_temporary() {
         vm_dir::remove(dir, &[]);
     } else {
-        remove_sockets(dir);
+        remove_of_uid(dir);
         vm_dir::remove_secrets(dir);
         vm_dir::remove_overlays(dir);
         vm_dir::remove_plugged_links(dir);
@@ -48,18 +46,13 @@ pub fn forget(name: &str, dir: &VmDir) {
     registry::remove(name, dir);
 }
 
-/// Removes an ended VM's sockets, and its UID's directory with the guest's sockets, from a
-/// directory of `--root`, which stays.
-fn remove_sockets(dir: &VmDir) {
+/// Removes the directory of an ended VM's UID, which the next VM in a directory of `--root` does not
+/// use.
+fn remove_of_uid(dir: &VmDir) {
     let uid = match Failure::load(dir) {
         Some(failure) => failure.uid,
         None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/uid").to_owned(),
     };
-    let notify = notify_socket();
-    for socket in [CONTROL_SOCKET, CONSOLE_SOCKET, NEW_OUTPUT_SOCKET, &notify] {
-        let _ = fs::remove_file(dir.path(socket));
-    }
-    let _ = fs::remove_file(network::sidecar::socket(dir));
     let log = dir.path(&PodPaths::default().serial_log(&uid));
     // A VMI's UID may be any text, such as a path.
     if let (Some(name), Some(own)) = (Path::new(&uid).file_name(), log.parent())
@@ -75,18 +68,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sockets_of_a_vm_go_and_its_claims_stay() {
+    fn what_a_uid_has_goes_and_its_claims_stay() {
         let root = tempfile::tempdir().unwrap();
         let dir = VmDir::at(root.path().join("vm"));
         let of_uid = |uid: &str| dir.path(&PodPaths::default().serial_log(uid));
         let (own, other) = (of_uid("u"), of_uid("other"));
         let claim = dir.path("/var/run/kubevirt-private/vmi-disks/data/disk.img");
-        let sockets = [
-            dir.path(CONTROL_SOCKET),
-            dir.path(&notify_socket()),
-            network::sidecar::socket(&dir),
-        ];
-        for file in sockets.iter().chain([&own, &other, &claim]) {
+        for file in [&own, &other, &claim] {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
@@ -94,10 +82,9 @@ mod tests {
         for (uid, is_left) in [("", true), ("..", true), ("u/../other", true), ("u", false)] {
             dir.store_vmi(&serde_json::json!({"metadata": {"uid": uid}}))
                 .unwrap();
-            remove_sockets(&dir);
+            remove_of_uid(&dir);
             assert_eq!(own.parent().unwrap().exists(), is_left, "{uid}");
             assert!(other.exists() && claim.exists(), "{uid}");
         }
-        assert!(sockets.iter().all(|socket| !socket.exists()));
     }
 }

@@ -110,21 +110,6 @@ impl SidecarProgram {
         }
     }
 
-    /// Says as which hook a script is called that has another name.
-    pub fn assumed_hook(&self) -> Option<String> {
-        match &self.kind {
-            // The hookPath of a ConfigMap's script says it.
-            Kind::Script(path, hook) if path.is_absolute() && !path.ends_with(hook) => {
-                Some(format!(
-                    "{} is called as {hook}; a script for the cloud-init data has the name {}",
-                    path.display(),
-                    HOOK_PROGRAMS[1]
-                ))
-            }
-            _ => None,
-        }
-    }
-
     /// From one argument: a path, else split at spaces.
     ///
     /// # Errors

@@ -7,7 +7,6 @@
 //! ```
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -64,9 +63,6 @@ pub struct VmStatus {
     pub problems: Vec<Problem>,
 }
 
-/// Limit for a supervisor that no longer answers to remove its VM.
-const REMOVAL_TIME: Duration = Duration::from_millis(300);
-
 /// Collects the status of the VM in `dir`, without parts that do not answer, and its problems.
 pub async fn collect(dir: &VmDir) -> VmStatus {
     let (mut status, facts) = collect_facts(dir).await;
@@ -76,12 +72,7 @@ pub async fn collect(dir: &VmDir) -> VmStatus {
 
 /// Like [`collect`], with what the rules for problems look at in their place.
 pub async fn collect_facts(dir: &VmDir) -> (VmStatus, Facts) {
-    let (mut status, mut domain) = collect_now(dir).await;
-    if status.state == LOST {
-        // A supervisor that has just ended normally does not answer while it removes the VM.
-        tokio::time::sleep(REMOVAL_TIME).await;
-        (status, domain) = collect_now(dir).await;
-    }
+    let (status, domain) = collect_now(dir).await;
     let condition = match &*status.state {
         FAILED => Condition::Failed(status.reason.clone().unwrap_or_default()),
         LOST => Condition::Lost(status.guest_pid),

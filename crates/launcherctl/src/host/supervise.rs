@@ -25,18 +25,18 @@ use super::attend::attend;
 use super::control::{Control, Phase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{LauncherProcess, Vm};
-use super::launcher_log::{reason, with_log};
+use super::launcher_log::reason;
 use super::launcher_start::start_launcher;
 use super::network::{self, Network};
 use super::processes::terminate_all;
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, remains, vm_dir};
+use super::{failure, remains};
 use crate::error::{CtlError, RuntimeError};
+use crate::files::absolute;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
-use client::CallError;
 use os::signals::EndSignals;
 
 /// Runs the VM until it ends, and reports to the clients of its control socket.
@@ -58,25 +58,9 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         dir: &dir,
         progress,
     };
-    let mut result = run(vm, &mut stop).await;
-    let emulated = args.emulated();
-    if let Err(error) = &result
-        && !args.start.emulate
-        && is_of_kvm(error)
-    {
-        let why = error.chain();
-        progress.note(&format!(
-            "{why}; starting again without KVM, as --emulate does"
-        ));
-        terminate_all(dir.root()).await;
-        vm_dir::remove_stale(&dir)?;
-        let args = &emulated;
-        result = run(Vm { args, ..vm }, &mut stop).await;
-    }
+    let result = run(vm, &mut stop).await;
     // Of a launcher that was killed.
-    if terminate_all(dir.root()).await && result.is_err() {
-        progress.note("the QEMU of the launcher that ended is ended too");
-    }
+    terminate_all(dir.root()).await;
     let last = match result {
         Ok(last) => {
             remains::forget(vm.name(), &dir);
@@ -91,11 +75,12 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
 /// Removes the files for running the VM, and leaves the reason of its failure.
 fn failed(error: CtlError, vm: Vm<'_>) -> Update {
     let (name, dir) = (vm.name(), vm.dir);
-    let reason = reason(&error, &dir.log_file());
-    let error = with_log(error, &dir.log_file());
-    let message = error.chain();
-    let mut details = error.details().to_vec();
-    if failure::leave(dir, vm.vmi, reason) {
+    let (log, mut details) = (dir.log_file(), error.details().to_vec());
+    let message = reason(&error, &log);
+    if log.metadata().is_ok_and(|it| it.len() > 0) {
+        details.push(format!("the launcher's log: {}", absolute(&log).display()));
+    }
+    if failure::leave(dir, vm.vmi, message.clone()) {
         details.push(format!(
             "launcherctl status {name} shows the reason again and launcherctl logs {name} the rest, until the next run or launcherctl stop {name}"
         ));
@@ -103,13 +88,6 @@ fn failed(error: CtlError, vm: Vm<'_>) -> Update {
         remains::forget(name, dir);
     }
     Update::Failed { message, details }
-}
-
-/// Whether KVM does not work here, as in many nested machines. The last sign is of QEMU's
-/// assertions.
-fn is_of_kvm(error: &CtlError) -> bool {
-    let signs = ["KVM", "/dev/kvm", "initialize kvm", "/kvm/kvm"];
-    matches!(error.of(), Some(CallError::Refused { message, .. }) if signs.iter().any(|it| message.contains(it)))
 }
 
 /// The stream to the owner. The launcher must not inherit it: its end tells the owner that this

@@ -7,9 +7,9 @@ use std::{fs, io};
 use rustix::fs::Mode;
 
 use super::processes;
-use super::registry::{self, START_FILE, VmDir, name_taken};
+use super::registry::{self, START_FILE, VmDir};
 use crate::error::{CtlError, fail};
-use crate::files::{FileError, MAX_FILE_BYTES, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
+use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
 use api::pod_paths::{
     CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
     SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, SYSTEM_NVRAM_DIR,
@@ -19,34 +19,26 @@ use api::pod_paths::{
 const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
 /// A UID in Kubernetes' format: the sockets below it have the longest paths.
 const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Has the owner of a directory of `--root`, as `NAMESPACE/NAME`.
-const OWNER_FILE: &str = "/owner";
 /// Files of this process and its children are private, whatever the umask was.
 const PRIVATE: Mode = Mode::RWXG.union(Mode::RWXO);
-/// Limit of directory names to try.
-const MAX_ATTEMPTS: u32 = 1000;
 
 /// Makes a root for the VM `name`, in `root` or in a new directory with a short name, and adds it
 /// to the registry. If `root`'s path is too long for the sockets below it, a link with a short path
-/// replaces it, which [`registry::remove`] removes. Hold the lock until the VM has a supervisor.
+/// replaces it, which [`registry::remove`] removes.
 ///
 /// # Errors
 /// The directory cannot be made, or a VM of that name, or in that directory, is running or being
 /// started.
-pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlError> {
-    let dir = match root {
-        None => create_temporary()?,
-        Some(root) => at_root(root)?,
-    };
-    let lock = dir.lock_for_start()?;
-    let lock = lock.ok_or_else(|| name_taken(name, &dir))?;
-    if root.is_none() {
+pub fn create(name: &str, root: Option<&Path>) -> Result<VmDir, CtlError> {
+    let Some(root) = root else {
+        let dir = create_temporary()?;
         registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
-        return Ok((dir, lock));
-    }
-    remove_stale(&dir).inspect_err(|_| dir.remove_link())?;
-    registry::add(name, &dir).inspect_err(|_| dir.remove_link())?;
-    Ok((dir, lock))
+        return Ok(dir);
+    };
+    let dir = at_root(root)?;
+    let added = remove_stale(&dir).and_then(|()| registry::add(name, &dir));
+    added.inspect_err(|_| dir.remove_link())?;
+    Ok(dir)
 }
 
 /// A directory of `--root`, by a short path.
@@ -58,22 +50,6 @@ fn at_root(root: &Path) -> Result<VmDir, CtlError> {
     }
     let root = root.canonicalize().map_err(FileError::on("find", root))?;
     with_short_path(root)
-}
-
-/// Makes the VM the owner of a directory of `--root`.
-///
-/// # Errors
-/// It is another VM's: volumes of the same names would get its disks.
-pub fn take(dir: &VmDir, vm: &str) -> Result<(), CtlError> {
-    let file = dir.path(OWNER_FILE);
-    let owner = os::small_file::read_text(&file, MAX_FILE_BYTES).unwrap_or_default();
-    if !owner.is_empty() && owner != vm {
-        fail!(
-            "{} is the directory of the VM {owner}, whose disks {vm} would get for volumes of the same names; give {vm} a directory of its own",
-            absolute(dir.root()).display()
-        );
-    }
-    Ok(fs::write(&file, vm).map_err(FileError::on("write", file))?)
 }
 
 /// Makes the directory private to this user, including what an earlier run has left in it.
@@ -108,16 +84,11 @@ pub fn create_temporary() -> Result<VmDir, CtlError> {
 }
 
 /// Makes a directory, or a link to one, with a short name that is not taken.
-fn make_new(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
-    for attempt in 0..MAX_ATTEMPTS {
-        let root = base.join(format!("vm-{:x}{attempt:x}", std::process::id()));
-        match make(&root) {
-            Ok(()) => return Ok(VmDir::at(root)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(FileError::on("make", root)(error).into()),
-        }
-    }
-    fail!("no free directory name in {}", base.display());
+fn make_new(base: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
+    let made = tempfile::Builder::new().prefix("vm-").make_in(base, make);
+    let kept = made.and_then(|made| Ok(made.keep()?));
+    let (_, root) = kept.map_err(FileError::on("make a directory in", base))?;
+    Ok(VmDir::at(root))
 }
 
 /// Removes what a killed launcher has left: its socket, which would be mistaken for the next one's,
@@ -206,16 +177,6 @@ pub fn remove_secrets(dir: &VmDir) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn a_directory_of_a_vm_is_no_other_vms() {
-        let root = tempfile::tempdir().unwrap();
-        let vm = VmDir::at(root.path().to_owned());
-        take(&vm, "a/one").unwrap();
-        take(&vm, "a/one").unwrap();
-        let refused = take(&vm, "b/one").unwrap_err().to_string();
-        assert!(refused.contains("directory of the VM a/one"), "{refused}");
-    }
 
     #[test]
     fn a_root_that_is_too_long_for_sockets_gets_a_short_link() {

@@ -3,7 +3,6 @@
 pub mod check;
 pub mod console;
 pub mod convert;
-pub mod debug;
 pub mod explain;
 pub mod guest;
 pub mod hooks;

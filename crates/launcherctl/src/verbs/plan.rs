@@ -13,7 +13,6 @@ use crate::json::{list_at, push, text_at, text_or_dash};
 use crate::manifest::in_manifest;
 use crate::view::output::{Format, Line, answer};
 use client::Client;
-use terminal::progress::waiting;
 use terminal::table;
 
 /// Why a device does not change.
@@ -94,21 +93,21 @@ pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     }
     let steps = [list_at(&plan, "/steps"), list_at(&plan, "/kept")].concat();
     answer(format, &plan, || {
-        let lines = text(&steps, list_at(&plan, "/restart"), format);
+        let lines = text(&steps, list_at(&plan, "/restart"));
         let nothing = lines.is_empty().then(|| "nothing to do".into());
         lines.into_iter().chain(nothing)
     })
 }
 
 /// The steps, with devices that cannot be changed now, and the fields that need a restart.
-fn text(steps: &[Value], restart: &[Value], format: Format) -> Vec<Line> {
+fn text(steps: &[Value], restart: &[Value]) -> Vec<Line> {
     let cells = steps.iter().map(|step| {
         let name = step.get("interface").map_or("/volume", |_| "/interface");
         let cells = ["/verb", "/target", name, "/why"];
         cells.map(|cell| text_or_dash(step, cell)).join("\t")
     });
     // Each line says what it is, so they have no header.
-    let lines = table(format.width(), "\t\t\t", cells).into_iter().skip(1);
+    let lines = table("\t\t\t", cells).into_iter().skip(1);
     let mut lines: Vec<Line> = lines.collect();
     let restart = restart.iter().map(|field| text_at(field, "/why"));
     lines.extend(restart.map(|why| Line::Problem(why.to_owned())));
@@ -125,8 +124,7 @@ pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     let options = client.last_sync().await?.map(|sync| sync.options);
     // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
     let planned = client.plan(vmi).await.unwrap_or_default();
-    let synced = client.sync(vmi, options.unwrap_or_default());
-    waiting("the launcher to sync the VM", None, synced).await?;
+    client.sync(vmi, options.unwrap_or_default()).await?;
     if update.dir.is_of_run() {
         update.dir.store_vmi(vmi)?;
         // For a later plan.
@@ -138,7 +136,7 @@ pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError>
     let vm = vm_name(vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
     answer(format, &json, || {
-        let changes = text(steps, &restart, format);
+        let changes = text(steps, &restart);
         [Line::from(format!("synced {vm}"))]
             .into_iter()
             .chain(changes)
@@ -156,11 +154,11 @@ mod tests {
             json!({"verb": "detach", "target": "sda", "volume": "data", "why": "not wanted any more"}),
         ];
         let restart = [json!({"why": "needs a restart: spec.domain.cpu.cores"})];
-        let lines = joined(text(&steps, &restart, Format::Wide));
+        let lines = joined(text(&steps, &restart));
         let expected = "\
 detach  sda  data  not wanted any more
 needs a restart: spec.domain.cpu.cores";
         assert_eq!(lines, expected);
-        assert!(text(&[], &[], Format::Wide).is_empty());
+        assert!(text(&[], &[]).is_empty());
     }
 }

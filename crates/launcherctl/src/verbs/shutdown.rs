@@ -17,7 +17,6 @@ use crate::view::output::{Format, answer};
 use api::Action;
 use client::running::check_runs;
 use client::{CallError, Client, is_down, is_starting};
-use terminal::progress::waiting;
 
 /// Also a guest whose grace period is 0 is asked.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
@@ -43,8 +42,7 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
     let text = match target.connect_to_vm().await {
         Ok((dir, client, Some(vmi))) => {
             let limit = args.timeout.map(Duration::from_secs);
-            let down = shut_down(&client, &vmi, limit);
-            waiting("the guest to shut down", None, down).await?;
+            shut_down(&client, &vmi, limit).await?;
             ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
             format!("the guest of {} is down", vm_name(&vmi))
         }

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use clap_complete::engine::ArgValueCandidates;
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -12,7 +11,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::shutdown::shut_down;
-use super::target::{Target, vm_names};
+use super::target::Target;
 use crate::error::{CtlError, fail};
 use crate::files::absolute;
 use crate::host::control::{ControlClient, Request, Update};
@@ -37,7 +36,7 @@ const ENDED: &str = "has ended";
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// The VMs' names; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"], add = ArgValueCandidates::new(vm_names))]
+    #[arg(value_name = "VM", conflicts_with_all = ["all", "name", "root"])]
     vms: Vec<String>,
     #[command(flatten)]
     target: Target,
@@ -69,32 +68,22 @@ pub async fn stop(args: &StopArgs, format: Format) -> Result<ExitCode, CtlError>
     CtlError::of_several(errors).map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// The VMs to stop: the named ones, all if requested, else the only one.
+/// The VMs to stop: all if requested, the named ones, else the only one.
 fn chosen(args: &StopArgs) -> Result<Vec<VmDir>, CtlError> {
+    if args.all {
+        return registry::all();
+    }
     if !args.vms.is_empty() {
         return args.vms.iter().map(|name| registry::find(name)).collect();
     }
-    if args.target.root.is_some() || args.target.name.is_some() {
-        let dir = args.target.resolve()?;
-        if dir.name().is_empty() {
-            let root = dir.root().display();
-            fail!(
-                "no VM in {root} is of launcherctl run; launcherctl shutdown --root {root} shuts another launcher's guest down"
-            );
-        }
-        return Ok(vec![dir]);
+    let dir = args.target.resolve()?;
+    if dir.name().is_empty() {
+        let root = dir.root().display();
+        fail!(
+            "no VM in {root} is of launcherctl run; launcherctl shutdown --root {root} shuts another launcher's guest down"
+        );
     }
-    let all = registry::all()?;
-    let names: Vec<String> = all.iter().map(VmDir::name).collect();
-    match all.len() {
-        1 => Ok(all),
-        _ if args.all => Ok(all),
-        0 => fail!("no VM of this user runs here; launcherctl run FILE starts one"),
-        _ => fail!(
-            "there are several VMs ({}); say which one, or --all",
-            names.join(", ")
-        ),
-    }
+    Ok(vec![dir])
 }
 
 async fn stop_one(

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
-use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
@@ -27,7 +26,7 @@ pub struct NotRunning(String);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Target {
     /// The VM's name, as launcherctl list shows it; needed if several run
-    #[arg(long, help_heading = "Which VM", add = ArgValueCandidates::new(vm_names))]
+    #[arg(long, help_heading = "Which VM")]
     pub name: Option<String>,
     /// In place of the name: the launcher's root directory (of run --root; of a pod:
     /// /proc/PID/root)
@@ -39,16 +38,10 @@ pub struct Target {
 #[derive(Debug, Args)]
 pub struct VmArgs {
     /// The VM's name; may be left out if there is only one
-    #[arg(value_name = "VM", conflicts_with_all = ["name", "root"], add = ArgValueCandidates::new(vm_names))]
+    #[arg(value_name = "VM", conflicts_with_all = ["name", "root"])]
     vm: Option<String>,
     #[command(flatten)]
     target: Target,
-}
-
-/// For a shell's completion.
-pub fn vm_names() -> Vec<CompletionCandidate> {
-    let all = registry::all().unwrap_or_default().into_iter();
-    all.map(|vm| CompletionCandidate::new(vm.name())).collect()
 }
 
 impl VmArgs {
@@ -220,7 +213,7 @@ fn the_only_one() -> Result<VmDir, CtlError> {
             names.join(", ")
         ),
         (None, _) => {
-            let why = "no launcher is running here; start one with launcherctl run, or say --root";
+            let why = "no VM of this user runs here; launcherctl run FILE starts one, --root names another launcher";
             Err(NotRunning(why.to_owned()).into())
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::files::absolute;
 use crate::host::registry::VmDir;
-use crate::view::output::{Format, Line, or_dash};
+use crate::view::output::{Line, or_dash};
 use domain::Domain;
 use domain::disks::Disk;
 use terminal::human_size;
@@ -74,7 +74,7 @@ impl Row {
 }
 
 /// The rows as text, with a headline.
-pub fn text(rows: &[Row], format: Format) -> Vec<Line> {
+pub fn text(rows: &[Row]) -> Vec<Line> {
     let cells = rows.iter().map(|row| {
         let (name, state) = (&row.name, row.state);
         let cells = [&row.target, &row.serial, &row.source];
@@ -82,11 +82,7 @@ pub fn text(rows: &[Row], format: Format) -> Vec<Line> {
         let size = row.size.map_or_else(|| "-".into(), human_size);
         format!("{name}\t{target}\t{size}\t{serial}\t{state}\t{source}")
     });
-    table(
-        format.width(),
-        "NAME\tTARGET\tSIZE\tSERIAL\tSTATE\tSOURCE",
-        cells,
-    )
+    table("NAME\tTARGET\tSIZE\tSERIAL\tSTATE\tSOURCE", cells)
 }
 
 #[cfg(test)]
@@ -119,7 +115,7 @@ mod tests {
             Row::new(&VmDir::at(dir.path().to_owned()), &of(disk), "a")
         };
         assert_eq!(json!(row_as("qcow2"))["size"], 3_u64 << 29);
-        assert!(joined(text(&[row_as("qcow2")], Format::Wide)).contains(" 1.5 GiB "));
+        assert!(joined(text(&[row_as("qcow2")])).contains(" 1.5 GiB "));
         assert_eq!(
             json!(row_as("raw"))["size"],
             512,
@@ -163,7 +159,7 @@ mod tests {
         assert_eq!(row("b")["state"], "not attached");
         assert!(row("b")["target"].is_null());
         let rows = ["a", "b"].map(|name| Row::new(&VmDir::at("/".into()), &domain, name));
-        let text = joined(text(&rows, Format::Wide));
+        let text = joined(text(&rows));
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.lines()

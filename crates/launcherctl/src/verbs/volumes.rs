@@ -26,7 +26,6 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use client::running::check_runs;
 use client::{Client, GuestState};
 use domain::Domain;
-use terminal::progress::waiting;
 
 /// Limit for a guest to release a disk.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,9 +45,6 @@ pub struct AddArgs {
     /// Bus of the disk; scsi if not given
     #[arg(long, value_parser = ["scsi", "virtio"])]
     bus: Option<String>,
-    /// Cache mode of the disk
-    #[arg(long, value_parser = ["none", "writethrough", "writeback"])]
-    cache: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -79,17 +75,11 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
     check_free(&args.name, &vmi)?;
     let is_medium = is_drive(&vmi, &args.name);
-    if is_medium && (args.bus.is_some() || args.serial.is_some() || args.cache.is_some()) {
-        fail!(
-            "{} is a CD-ROM drive of the VMI, which says its bus, cache and serial",
-            args.name
-        );
-    }
     if !is_medium {
         let bus = args.bus.as_deref().unwrap_or("scsi");
         let mut disk = json!({"name": args.name, "disk": {"bus": bus}});
-        for (key, value) in [("/serial", &args.serial), ("/cache", &args.cache)] {
-            value.iter().for_each(|it| set(&mut disk, key, json!(it)));
+        if let Some(serial) = &args.serial {
+            set(&mut disk, "/serial", json!(serial));
         }
         push(&mut vmi, "/spec/domain/devices/disks", disk);
     }
@@ -112,18 +102,10 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     let Some(attached) = find_attached(&domain, &args.name) else {
         let _ = fs::remove_file(&image);
         synced?;
-        let plan = client.plan(&vmi).await.unwrap_or_default();
-        let mut kept = list_at(&plan, "/kept").iter();
-        let step = kept.find(|step| text_at(step, "/volume") == args.name);
-        let why = step.map_or("launcherctl logs says more", |step| text_at(step, "/why"));
-        fail!("{} was not attached: {why}", args.name);
+        fail!("{} was not attached; launcherctl logs says more", args.name);
     };
     if dir.is_of_run() {
         dir.store_vmi(&vmi)?;
-        let mut restart = dir.load_restart();
-        let end = format!("[{}]", args.name);
-        restart.retain(|it| !text_at(it, "/field").ends_with(&end));
-        dir.store_restart(&restart)?;
     }
     let (name, target) = (&args.name, attached.target.device.as_str());
     let text = if is_medium {
@@ -156,13 +138,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     check_runs(domain.as_ref())?;
     client.sync(&vmi, vm.options.clone()).await?;
     // Stored once the guest has released it: until then the same command can be repeated.
-    let release = until_released(client, &args.name, is_medium);
-    waiting(
-        "the guest to release the disk",
-        Some(DETACH_TIMEOUT),
-        release,
-    )
-    .await?;
+    until_released(client, &args.name).await?;
     if dir.is_of_run() {
         dir.store_vmi(&vmi)?;
     }
@@ -186,7 +162,7 @@ pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError>
     let domain = vm.client.domain().await?.unwrap_or_default();
     let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir, &domain, name));
     let rows: Vec<Row> = rows.collect();
-    answer(format, &json!(rows), || text(&rows, format))
+    answer(format, &json!(rows), || text(&rows))
 }
 
 /// The names of a VMI's volumes and empty CD-ROM drives.
@@ -262,7 +238,7 @@ fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Domain>) -> Result<
 }
 
 /// Polls, as only virt-handler gets events from the launcher.
-async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<(), CtlError> {
+async fn until_released(client: &Client, name: &str) -> Result<(), CtlError> {
     let is_attached = |domain: Domain| find_attached(&domain, name).is_some();
     let released = async {
         while client.domain().await?.is_some_and(is_attached) {
@@ -273,13 +249,10 @@ async fn until_released(client: &Client, name: &str, is_medium: bool) -> Result<
     if let Ok(released) = tokio::time::timeout(DETACH_TIMEOUT, released).await {
         return released;
     }
-    let seconds = DETACH_TIMEOUT.as_secs();
-    let why = if is_medium {
-        "it has mounted the medium, or locked the CD-ROM drive; unmount it there (umount, eject), then try again"
-    } else {
-        "it still uses the disk; unmount it there, then try again"
-    };
-    fail!("the guest has not released {name} within {seconds} s: {why}");
+    fail!(
+        "the guest has not released {name} within {} s: unmount it there, then try again",
+        DETACH_TIMEOUT.as_secs()
+    );
 }
 
 #[cfg(test)]

@@ -1,27 +1,24 @@
-//! A network for the guest, without root: passt, or QEMU's own user network where passt is missing.
+//! A network for the guest, without root: QEMU's own user network.
 //!
 //! ```text
 //!  the VMI's interfaces ─► cards ─┐
-//!  -p HOST:GUEST ─► forwards ─────┼─► Network, stored in the VM's directory
-//!  --network ─► backend ──────────┘     └─► the supervisor's hook sidecar adds the cards to the domain
+//!  -p HOST:GUEST ─► forwards ─────┴─► Network, stored in the VM's directory
+//!                                       └─► the supervisor's hook sidecar adds the cards to the domain
 //! ```
 
-mod backend;
 mod forward;
 pub mod sidecar;
 mod xml;
 
 use std::collections::BTreeMap;
 
-use backend::Backend;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::registry::VmDir;
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
-pub use backend::Wanted;
 pub use forward::Forward;
 
 /// Where the network is stored, below the VM's root.
@@ -34,14 +31,21 @@ pub struct NetworkArgs {
     #[arg(short, long, value_name = "[ADDRESS:]HOST:GUEST[/udp]")]
     publish: Vec<Forward>,
     /// How the guest's interfaces of masquerade and bridge bindings are connected
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    #[arg(long, value_enum, default_value_t = Wanted::User)]
     network: Wanted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wanted {
+    /// QEMU's own user network; it needs nothing
+    User,
+    /// No network
+    None,
 }
 
 /// The network of a VM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Network {
-    backend: Backend,
     cards: Vec<Card>,
     /// For the first card.
     forwards: Vec<Forward>,
@@ -52,7 +56,7 @@ impl Network {
     /// interfaces. Also returns notes for the user.
     ///
     /// # Errors
-    /// A port is in use, or passt is missing.
+    /// A port is in use.
     pub fn of(
         manifest: &mut Manifest,
         args: &NetworkArgs,
@@ -76,15 +80,8 @@ impl Network {
                 "--publish needs a network interface; the VMI has none, or --network none takes it away"
             );
         }
-        let (backend, reason) = args.network.backend()?;
-        notes.extend(reason.map(str::to_owned));
         let forwards = forward::with_ssh(args.publish.clone())?;
-        let network = Self {
-            backend,
-            cards,
-            forwards,
-        };
-        Ok((Some(network), notes))
+        Ok((Some(Self { cards, forwards }), notes))
     }
 
     /// Stores it for the supervisor, `ssh` and `status`.

@@ -11,7 +11,6 @@ use crate::error::CtlError;
 use crate::view::output::{Format, Line, counted, print};
 use client::refusal::on_one_line;
 use hooks::conformance::{Conformance, Limits, Outcome, check};
-use terminal::progress::waiting;
 use terminal::table;
 
 const CHANGES_NOTHING: &str = "it has changed nothing of what it got";
@@ -50,16 +49,15 @@ pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError>
     };
     let (program, subject, _dirs) = subject(&given)?;
     let checks = check(program, subject, Limits::default());
-    let conformance = until_signal(waiting("the checks of the sidecar", None, checks)).await?;
+    let conformance = until_signal(checks).await?;
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
-    print(format, &json, || text(&conformance, format, args));
+    print(format, &json, || text(&conformance, args));
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line> {
-    let width = format.width();
+fn text(conformance: &Conformance, args: &CheckArgs) -> Vec<Line> {
     let cells = conformance.results.iter().map(|result| {
         let (word, why) = match (&result.outcome, result.changes) {
             (Outcome::Passed, Some(false)) => ("ok", CHANGES_NOTHING.to_owned()),
@@ -70,7 +68,7 @@ fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line
         format!("{word}\t{}\t{}\t{why}", result.name(), result.milliseconds)
     });
     let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
-    lines.extend(table(width, "RESULT\tCHECK\tMS\tWHY", cells));
+    lines.extend(table("RESULT\tCHECK\tMS\tWHY", cells));
     lines.push(summary(conformance, args).into());
     lines
 }
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_failed_check_is_shown_with_its_reason() {
-        let text = joined(text(&conformance(), Format::Wide, &args()));
+        let text = joined(text(&conformance(), &args()));
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(
             text.ends_with("1 check failed; -v shows what the sidecar prints"),

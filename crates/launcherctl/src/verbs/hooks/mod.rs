@@ -20,14 +20,15 @@ use crate::files::{FileError, InFile, MAX_FILE_BYTES, short_temporary};
 use crate::host::config_data::place_of_file;
 use crate::host::registry::VmDir;
 use crate::host::sidecar_program::SidecarProgram;
+use crate::json::set;
 use crate::manifest::{in_manifest, other_documents};
 use crate::verbs::convert::{parse, read};
-use crate::view::output::{Format, answer, say};
+use crate::view::output::{Format, answer_json};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
 use client::refusal::plain;
+use hooks::Report;
 use hooks::conformance::{CloudInit, Subject, TrialPod};
-use hooks::{HookPointReport, Report};
 use os::signals::EndSignals;
 use pod::ExampleCloudInit;
 
@@ -75,14 +76,10 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
-    answer(format, &json!(report), || {
-        let mut lines = table(&report);
-        let ignored = plain(&launcher.ignored_by_libvirt);
-        lines.extend(Some(ignored).filter(|it| !it.is_empty()));
-        let called = Some(launcher.called_hook).filter(|hook| !hook.is_empty());
-        lines.extend(called.map(|hook| format!("{hook} is called now")));
-        lines
-    })
+    let mut document = json!(report);
+    let ignored = plain(&launcher.ignored_by_libvirt);
+    set(&mut document, "/ignoredByLibvirt", json!(ignored));
+    answer_json(format, &document)
 }
 
 /// What `hooks try` and `hooks check` are given.
@@ -102,7 +99,6 @@ fn subject(given: &Given<'_>) -> Result<(Command, Subject, [TempDir; 2]), CtlErr
         [program] => SidecarProgram::parse(program, given.is_plugin)?,
         words => SidecarProgram::new(words, given.is_plugin)?,
     };
-    program.assumed_hook().iter().for_each(say);
     let file = given.vmi.unwrap_or(Path::new("the default VMI"));
     let (text, value, vmi, context) = match given.vmi {
         Some(file) => read(file, None)?,
@@ -166,57 +162,5 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     tokio::select! {
         done = work => Ok(done),
         _ = signals.next() => fail!("cancelled, and the sidecar has been killed"),
-    }
-}
-
-fn table(report: &Report) -> Vec<String> {
-    if report.sidecars.is_empty() {
-        return vec!["no sidecars".into()];
-    }
-    let mut lines = Vec::new();
-    for sidecar in &report.sidecars {
-        lines.push(format!(
-            "{}  {}  {}",
-            sidecar.name, sidecar.version, sidecar.socket
-        ));
-        for point in &sidecar.points {
-            lines.push(format!(
-                "  {}. at {}, priority {}: {}",
-                point.order,
-                point.point,
-                point.priority,
-                last_call(point)
-            ));
-            for change in point.last.iter().flat_map(|run| &run.changes.list) {
-                lines.push(format!("     {change}"));
-            }
-        }
-    }
-    lines
-}
-
-fn last_call(point: &HookPointReport) -> String {
-    let Some(run) = &point.last else {
-        return "not called yet".into();
-    };
-    let outcome = run.error.clone().unwrap_or_else(|| run.changes.count());
-    format!(
-        "called {}×, last in {:.1} ms: {outcome}",
-        point.calls,
-        run.microseconds as f64 / 1000.0
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_sidecar_has_its_version_and_socket() {
-        let sidecar =
-            json!({"name": "watchdog", "socket": "a.sock", "version": "v1alpha3", "points": []});
-        let report: Report = serde_json::from_value(json!({"sidecars": [sidecar]})).unwrap();
-        assert_eq!(table(&report), ["watchdog  v1alpha3  a.sock"]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::record::{Output, Record};
+use super::output::{Output, seconds, summary};
 use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
@@ -21,6 +21,8 @@ use api::pod_paths::{
     MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET,
 };
 use api::proto::cmd::v1::VirtualMachineOptions;
+use api::proto::inspect::v1::MigrationEnded;
+use api::proto::inspect::v1::migration_event::Event;
 use client::running::status_text;
 use client::{Client, has_arrived, refusal};
 use domain::Domain;
@@ -32,6 +34,9 @@ use os::signals::EndSignals;
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for the source to report that its guest still runs.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a migration has ended, after so many seconds; `None` if its launcher ended before it said so.
+type End = Option<(f64, MigrationEnded)>;
 
 /// Source or target.
 #[derive(Debug)]
@@ -134,11 +139,11 @@ impl<'a> Migration<'a> {
         let transferred = self.transfer(stop).await;
         let reason = match &transferred {
             Err(error) => error.chain(),
-            Ok((_, record)) => match &record.ended {
+            Ok((_, end)) => match end {
                 Some((_, ended)) if !ended.failure.is_empty() => refusal::plain(&ended.failure),
                 // As virt-handler does.
                 _ if self.target.reports(ARRIVAL_TIMEOUT, has_arrived).await => {
-                    return Ok(self.finish(record).await);
+                    return Ok(self.finish(end).await);
                 }
                 _ if self.source.domain().await.as_ref().is_some_and(is_running) => {
                     "the source's launcher has not reported the end".to_owned()
@@ -155,10 +160,10 @@ impl<'a> Migration<'a> {
         fail!("the VM is not migrated, and {guest}: {reason}");
     }
 
-    /// Runs from the first call to the end of the migration, or of the source's launcher: the
-    /// record tells how it ended. The sockets are needed until the guest has arrived, as libvirt's
+    /// Runs from the first call to the end of the migration, or of the source's launcher. The
+    /// sockets are needed until the guest has arrived, as libvirt's
     /// daemon may outlive the launcher.
-    async fn transfer(&self, stop: &mut EndSignals) -> Result<(Sockets, Record), CtlError> {
+    async fn transfer(&self, stop: &mut EndSignals) -> Result<(Sockets, End), CtlError> {
         let target = &self.target.client;
         let prepared = target.prepare_migration_target(&self.vmi, self.options.clone());
         tokio::select! {
@@ -191,24 +196,28 @@ impl<'a> Migration<'a> {
     }
 
     /// Takes the source's events to the migration's end.
-    async fn follow(&self, stop: &mut EndSignals) -> Result<Record, CtlError> {
-        let mut events = self.source.client.migration_events(false).await?;
+    async fn follow(&self, stop: &mut EndSignals) -> Result<End, CtlError> {
+        let mut events = self.source.client.migration_events().await?;
         let late = sleep(self.args.timeout.map_or(Duration::MAX, Duration::from_secs));
         tokio::pin!(late);
         let mut cancelled: Option<&str> = None;
-        let mut record = Record::default();
+        let mut end: End = None;
         loop {
             let cause = tokio::select! {
                 event = events.message() => match event {
                     Ok(Some(event)) => {
-                        record.add(&event);
                         self.output.event(&event);
+                        if let Some(Event::Ended(ended)) = &event.event {
+                            end = Some((seconds(&event), ended.clone()));
+                        }
                         continue;
                     }
                     // It or its launcher has ended.
                     Ok(None) | Err(_) => match cancelled {
-                        Some(cause) if record.has_succeeded() == Some(false) => fail!("cancelled {cause}"),
-                        _ => return Ok(record),
+                        Some(cause) if end.as_ref().is_some_and(|(_, it)| !it.failure.is_empty()) => {
+                            fail!("cancelled {cause}")
+                        }
+                        _ => return Ok(end),
                     },
                 },
                 _ = stop.next() => "by Ctrl-C or another signal",
@@ -226,7 +235,7 @@ impl<'a> Migration<'a> {
     }
 
     /// Does virt-handler's part once the guest is on the target.
-    async fn finish(&self, record: &Record) -> String {
+    async fn finish(&self, end: &End) -> String {
         let kept = self.keep();
         let target = &self.target.client;
         let finalized = target.finalize_migration(&self.vmi).await;
@@ -240,8 +249,8 @@ impl<'a> Migration<'a> {
         }
         // This ends its launcher, unless whoever started it already has.
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
-        match record.ended {
-            Some(_) => record.summary(),
+        match end {
+            Some((seconds, ended)) => summary(*seconds, ended),
             None => "migrated; the source's launcher has ended before it said how long that took"
                 .to_owned(),
         }

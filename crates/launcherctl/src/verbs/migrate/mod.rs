@@ -12,7 +12,7 @@
 
 mod flow;
 mod options;
-mod record;
+mod output;
 mod vmi;
 
 use std::path::PathBuf;
@@ -26,14 +26,13 @@ use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::registry::VmDir;
 use crate::view::output::{Format, print};
-use client::is_migrating;
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason};
 
 use flow::{Migration, Side};
 use options::MigrationLimits;
 use os::signals::EndSignals;
-use record::{Output, Record};
+use output::Output;
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
@@ -50,16 +49,6 @@ pub struct MigrateArgs {
     limits: MigrationLimits,
 }
 
-/// Arguments of `migration`.
-#[derive(Debug, Args)]
-pub struct MigrationArgs {
-    #[command(flatten)]
-    vm: VmArgs,
-    /// Follow a migration that is in progress to its end
-    #[arg(long)]
-    follow: bool,
-}
-
 /// `migrate`: moves the VM and prints the progress.
 ///
 /// # Errors
@@ -72,7 +61,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     let source = Side { dir, client };
     let vmi = source.dir.load_vmi()?;
     let guest = source.client.domain().await?;
-    check_guest(&source.dir.name(), guest.as_ref())?;
+    check_guest(guest.as_ref())?;
     let guest = guest.unwrap_or_default();
     let incoming = Incoming {
         source: &source.dir,
@@ -113,12 +102,7 @@ fn check_place(dir: &VmDir) -> Result<(), TextError> {
 }
 
 /// Refuses a guest that cannot leave now.
-fn check_guest(name: &str, guest: Option<&Domain>) -> Result<(), TextError> {
-    if is_migrating(guest) {
-        fail!(
-            "a migration of this VM is in progress; launcherctl migration {name} --follow shows it to its end"
-        );
-    }
+fn check_guest(guest: Option<&Domain>) -> Result<(), TextError> {
     match guest.map(|guest| (&guest.status.status, &guest.status.reason)) {
         // libvirt of the target would not know why it is paused.
         Some((LifeCycle::Paused, StateChangeReason::IoError)) => fail!(
@@ -127,29 +111,4 @@ fn check_guest(name: &str, guest: Option<&Domain>) -> Result<(), TextError> {
         Some((LifeCycle::Running | LifeCycle::Paused, _)) => Ok(()),
         _ => fail!("the source's launcher has no running guest"),
     }
-}
-
-/// `migration`: prints the last migration from the launcher.
-/// The exit status is 1 if it failed.
-///
-/// # Errors
-/// There was none, or the launcher does not answer.
-pub async fn migration(args: &MigrationArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client) = args.vm.target().connect().await?;
-    let (mut record, output) = (Record::default(), Output::new(format));
-    let mut events = match client.migration_events(!args.follow).await {
-        Err(error) if error.is_not_found() => fail!(
-            "no migration from here has begun since this launcher was started; one that brought the VM here is known to the launcher that it came from"
-        ),
-        events => events?,
-    };
-    // The stream also ends with the launcher.
-    while let Ok(Some(event)) = events.message().await {
-        record.add(&event);
-        output.event(&event);
-    }
-    let (message, success) = (record.summary(), record.has_succeeded());
-    let json = json!({"message": message, "success": success});
-    print(format, &json, || [message.clone()]);
-    Ok(ExitCode::from(u8::from(success == Some(false))))
 }

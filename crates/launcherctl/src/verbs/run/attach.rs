@@ -48,8 +48,6 @@ pub struct Attachment<'a> {
     screen: &'a Screen,
     console: Option<Console>,
     terminal: Option<Terminal>,
-    /// The guest was started.
-    is_running: bool,
     /// The VM is being stopped: this terminal's next request forces it off.
     is_stopping: bool,
 }
@@ -64,7 +62,6 @@ impl<'a> Attachment<'a> {
             screen,
             console: None,
             terminal: None,
-            is_running: false,
             is_stopping: false,
         }
     }
@@ -134,7 +131,6 @@ impl<'a> Attachment<'a> {
     fn note_phase(&mut self, phase: Phase) {
         self.is_stopping |= phase == Phase::ShutdownRequested;
         if phase == Phase::DomainRunning {
-            self.is_running = true;
             let network = Network::load(self.dir).ok().flatten();
             for forward in network.iter().flat_map(Network::forwards) {
                 self.screen.note(&forward.to_string());
@@ -149,10 +145,8 @@ impl<'a> Attachment<'a> {
             return;
         }
         self.control.request(Request::Stop).await;
-        if self.is_running {
-            self.screen
-                .note("the guest is to shut down; Ctrl-C once more forces it off");
-        }
+        self.screen
+            .note("the guest is to shut down; Ctrl-C once more forces it off");
     }
 
     async fn open_console(&mut self, is_there: bool) -> Result<(), CtlError> {

@@ -9,7 +9,6 @@
 //! The second launcher runs libvirt with a daemon: the driver in the launcher's own process can
 //! send a VM, but not receive one.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,8 +30,6 @@ use crate::view::output::Format;
 use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
-/// The log of a target that got no VM, in the source's directory, where `debug` finds it.
-const TARGET_LOG: &str = "/migration-target.log";
 /// Limit for the supervisor to end a launcher that gets no VM.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -92,12 +89,8 @@ pub async fn receive(
         Err(error) => {
             end(supervisor, control).await;
             terminate_all(dir.root()).await;
-            let log = incoming.source.path(TARGET_LOG);
-            // A VM that has ended meanwhile takes it away.
-            let kept = incoming.source.is_running() && fs::copy(dir.log_file(), &log).is_ok();
             vm_dir::remove(&dir, &[]);
-            let detail = kept.then(|| format!("the target's log: {}", log.display()));
-            return Err(error.with_details(detail.into_iter().collect()));
+            return Err(error);
         }
     }
     wait_for(Phase::GuestArrived, &name, &mut control, &screen, stop).await?;
@@ -187,6 +180,7 @@ fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), C
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs;
 
     /// A guest may write the beginning of another format to its disk.
     #[test]

@@ -23,7 +23,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::screen::Screen;
-use super::target::{read_manifest, vm_name};
+use super::target::read_manifest;
 use crate::error::{CtlError, RuntimeError};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
@@ -85,9 +85,6 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     notes.extend(of_network);
     notes.iter().for_each(|note| screen.note(note));
     let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars);
-    let started = sidecars.as_deref().unwrap_or_default().iter();
-    let assumed = started.filter_map(SidecarProgram::assumed_hook);
-    assumed.for_each(|hook| screen.note(&hook));
     manifest
         .check_conversion()
         .map_err(in_conversion(&args.manifest))?;
@@ -95,7 +92,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     remains::make_way(&name).await?;
-    let (dir, _starting) = vm_dir::create(&name, args.root.as_deref())?;
+    let dir = vm_dir::create(&name, args.root.as_deref())?;
     let prepared = prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen);
     prepared.inspect_err(|_| remains::forget(&name, &dir))?;
     // A directory of --root may have another VM's.
@@ -140,7 +137,6 @@ fn prepare(
     if args.root.is_none() {
         mark_temporary(dir)?;
     } else {
-        vm_dir::take(dir, &vm_name(manifest.value()))?;
         // Those of an earlier, killed VM.
         vm_dir::remove_secrets(dir);
         vm_dir::remove_overlays(dir);
