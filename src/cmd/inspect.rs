@@ -13,8 +13,8 @@ use crate::launcher::Launcher;
 use api::proto::inspect::v1::inspect_server::Inspect;
 use api::proto::inspect::v1::{
     DebugRequest, DebugResponse, DomainChange, LastSyncRequest, LastSyncResponse, MetricsRequest,
-    MetricsResponse, MigrationEvent, SetupRequest, SetupResponse, TimelineRequest,
-    TimelineResponse, WatchDomainRequest, WatchMigrationRequest, migration_event,
+    MetricsResponse, MigrationEvent, TimelineRequest, TimelineResponse, WatchDomainRequest,
+    WatchMigrationRequest, migration_event,
 };
 use domain::Domain;
 
@@ -30,22 +30,17 @@ impl Inspect for Service {
     type WatchDomainStream = ReceiverStream<Result<DomainChange, Status>>;
     type WatchMigrationStream = ReceiverStream<Result<MigrationEvent, Status>>;
 
-    async fn setup(&self, _: Request<SetupRequest>) -> Result<Response<SetupResponse>, Status> {
-        Ok(Response::new(self.launcher.inspection.setup()))
-    }
-
     async fn watch_migration(
         &self,
-        request: Request<WatchMigrationRequest>,
+        _: Request<WatchMigrationRequest>,
     ) -> Result<Response<Self::WatchMigrationStream>, Status> {
         if self.launcher.migration.record.is_empty() {
             let message = "no migration from here has begun since this launcher was started";
             return Err(Status::not_found(message));
         }
         let launcher = self.launcher.clone();
-        let until_now = request.into_inner().until_now;
         let stream = self.stream(|sender| async move {
-            send_migration(launcher, &sender, until_now).await;
+            send_migration(launcher, &sender).await;
         });
         Ok(Response::new(stream))
     }
@@ -117,7 +112,6 @@ impl Service {
 async fn send_migration(
     launcher: Arc<Launcher>,
     sender: &mpsc::Sender<Result<MigrationEvent, Status>>,
-    until_now: bool,
 ) {
     let mut last = 0;
     loop {
@@ -128,9 +122,6 @@ async fn send_migration(
             if sender.send(Ok(event)).await.is_err() || is_last {
                 return;
             }
-        }
-        if until_now {
-            return;
         }
     }
 }

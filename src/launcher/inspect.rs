@@ -2,15 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use jiff::Timestamp;
-
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::reads::xml;
-use super::start::LastStart;
 use super::vm::events::IoError;
 use super::vm::{Phase, Snapshot, Vm};
-use api::proto::inspect::v1::{DebugResponse, FailedDisk, SetupResponse};
+use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
 use hooks::CurrentCall;
 use os::lock::lock;
@@ -19,7 +16,7 @@ pub struct Inspection {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     config: Arc<LauncherConfig>,
-    last_start: Arc<Mutex<LastStart>>,
+    ignored: Arc<Mutex<String>>,
     hook: CurrentCall,
 }
 
@@ -28,24 +25,15 @@ impl Inspection {
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
         config: Arc<LauncherConfig>,
-        last_start: Arc<Mutex<LastStart>>,
+        ignored: Arc<Mutex<String>>,
         hook: CurrentCall,
     ) -> Self {
         Self {
             libvirt,
             vm,
             config,
-            last_start,
+            ignored,
             hook,
-        }
-    }
-
-    /// Where the launcher has its files.
-    #[must_use]
-    pub fn setup(&self) -> SetupResponse {
-        SetupResponse {
-            root: self.config.flags.root.dir().display().to_string(),
-            pod_name: self.config.pod_name.clone(),
         }
     }
 
@@ -67,7 +55,7 @@ impl Inspection {
         (newer.generation, newer.document)
     }
 
-    /// Data for a bug report. libvirt omits passwords from the XML unless asked for them.
+    /// What `launcherctl` asks. libvirt omits passwords from the XML unless asked for them.
     pub async fn debug(&self) -> DebugResponse {
         let snapshot = self.vm.snapshot();
         let xml = self.libvirt.read("reading the domain", |connection, name| {
@@ -80,21 +68,15 @@ impl Inspection {
             Ok(xml) => (xml, None),
             Err(error) => (String::new(), Some(os::logging::chain(&error))),
         };
-        let LastStart { context, ignored } = lock(&self.last_start).clone();
         DebugResponse {
-            version: os::version::get().to_owned(),
             phase: phase(snapshot.phase),
-            jobs: snapshot.jobs.iter().map(|job| format!("{job:?}")).collect(),
             domain_xml,
-            context_json: context,
             problems: problem.into_iter().collect(),
             failed_disks: self.failed_disks(),
             phase_unix_micros: snapshot.phase_since.as_microsecond(),
             is_adopted: self.vm.is_adopted(),
             called_hook: self.hook.whom().unwrap_or_default(),
-            agent_silent_unix_micros: (self.vm.agent_silent_since())
-                .map_or(0, Timestamp::as_microsecond),
-            ignored_by_libvirt: ignored,
+            ignored_by_libvirt: lock(&self.ignored).clone(),
         }
     }
 

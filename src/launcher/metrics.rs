@@ -143,16 +143,11 @@ impl LauncherMetrics {
         let report = self.sidecars.report();
         let points = || {
             report.sidecars.iter().flat_map(|sidecar| {
-                let labels = |point: &str| {
-                    [
-                        ("sidecar", sidecar.name.clone()),
-                        ("point", point.to_owned()),
-                    ]
-                };
-                sidecar
-                    .points
-                    .iter()
-                    .map(move |point| (labels(&point.point.to_string()), point))
+                sidecar.points.iter().map(move |point| {
+                    let name = point.point.to_string();
+                    let labels = [("sidecar", sidecar.name.clone()), ("point", name)];
+                    (labels, point)
+                })
             })
         };
         let help = "Calls of hook sidecars";

@@ -83,27 +83,21 @@ impl Preparation {
         xml: String,
         purpose: Purpose,
     ) -> Result<(String, Vec<String>), LauncherError> {
-        let hooks = self
-            .sidecars
-            .on_define_domain(xml, &request.vmi_json, request.hooks_deadline);
-        let xml = hooks.await?;
-        let touched = self.sidecars.modified_by();
-        let modified_by = touched
-            .iter()
-            .map(|sidecar| format!("hook sidecar {sidecar}"));
+        let (vmi_json, deadline) = (&request.vmi_json, request.hooks_deadline);
+        let sidecars = self.sidecars.on_define_domain(xml, vmi_json, deadline);
+        let by_sidecars = sidecars.await?;
         let plugins = self.in_pod(request.plugins.clone());
         let context = match purpose {
             Purpose::Start => InvocationContext::Boot,
             Purpose::MigrationTarget => InvocationContext::MigrationTarget,
         };
-        let applied = plugins
-            .apply(xml, &request.vmi_json, context, request.hooks_deadline)
-            .await?;
-        let plugins = applied
-            .modified_by
-            .iter()
-            .map(|plugin| format!("plugin {plugin}"));
-        Ok((applied.xml, modified_by.chain(plugins).collect()))
+        let by_plugins = plugins.apply(by_sidecars.xml, vmi_json, context, deadline);
+        let by_plugins = by_plugins.await?;
+        let named =
+            |kind, names: Vec<String>| names.into_iter().map(move |it| format!("{kind} {it}"));
+        let sidecars = named("hook sidecar", by_sidecars.modified_by);
+        let plugins = named("plugin", by_plugins.modified_by);
+        Ok((by_plugins.xml, sidecars.chain(plugins).collect()))
     }
 
     /// The plugins of the last sync, for a call that comes without plugins.

@@ -30,7 +30,7 @@ use super::removals::Removals;
 use super::report::Reporter;
 use super::requests::Requests;
 use super::requests::kill::Killer;
-use super::start::{LastStart, Start};
+use super::start::Start;
 use super::statistics::Statistics;
 use super::sync::Syncs;
 use super::timeline::Timeline;
@@ -166,7 +166,7 @@ impl Launcher {
                 libvirt.clone(),
                 vm.clone(),
                 config.clone(),
-                handles.last_start,
+                handles.ignored,
                 handles.sidecars.current_call().clone(),
             ),
             libvirt,
@@ -280,7 +280,7 @@ struct Handles {
     network: Arc<PodNetwork>,
     detach_requests: Arc<Mutex<DetachRequests>>,
     removals: Arc<Removals>,
-    last_start: Arc<Mutex<LastStart>>,
+    ignored: Arc<Mutex<String>>,
 }
 
 impl Handles {
@@ -307,7 +307,7 @@ impl Handles {
             network: Arc::new(PodNetwork::new(&config.flags.root)),
             detach_requests: Arc::default(),
             removals: Arc::default(),
-            last_start: Arc::default(),
+            ignored: Arc::default(),
             config: Arc::new(config),
         }
     }
@@ -358,7 +358,7 @@ impl Handles {
             freezer: guest.freezer.clone(),
             warnings: self.warnings.clone(),
             config: self.config.clone(),
-            last_start: self.last_start.clone(),
+            ignored: self.ignored.clone(),
         });
         let apply = Arc::new(Apply {
             vm: self.vm.clone(),

@@ -179,7 +179,7 @@ async fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
     let with_serial = ["addvolume", "drive", "--serial", "S", "--file"];
     let first = path("first.iso");
     let error = refused(home, &[&with_serial[..], &[first.as_str()]].concat()).await;
-    assert!(error.contains("leave out --bus"), "{error}");
+    assert!(error.contains("says its bus, cache and serial"), "{error}");
     // The VMI wants a medium that is not there yet: the drive stays.
     std::fs::write(path("full.json"), with_medium(&vmi).value().to_string()).unwrap();
     done(home, &["sync", &path("full.json")]).await;
@@ -206,7 +206,7 @@ async fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
     let without = Vmi::new("discs").value().to_string();
     std::fs::write(path("without.json"), without).unwrap();
     let synced = done(home, &["sync", &path("without.json")]).await;
-    let kept = "spec.domain.devices.disks[drive]: the guest keeps the one of its start";
+    let kept = "spec.domain.devices.disks[drive]: the guest keeps its devices";
     assert!(synced.contains(kept), "{synced}");
     is_listed("empty drive").await;
     done(home, &["addvolume", "drive", "--file", &path("first.iso")]).await;

@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::executable::write_script;
 use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi};
 use crate::launcherctl::{Laptop, Running, done, end_of, launcherctl, signal};
 
@@ -161,7 +160,7 @@ async fn a_sidecar_changes_the_domain_of_run() {
     stderr.read_to_string(&mut said).unwrap();
     assert!(!refused.wait().unwrap().success());
     assert!(
-        said.contains("1 hook sidecar (image example/smbios)") && said.contains("--sidecar"),
+        said.contains("1 hook sidecar (example/smbios)") && said.contains("--sidecar"),
         "{said}"
     );
     assert!(
@@ -186,51 +185,6 @@ async fn a_sidecar_changes_the_domain_of_run() {
     // Also by the directory's own path, which is too long for the address of a socket.
     let root = vm.root().display().to_string();
     assert_eq!(vm.done(&["launcher", "ping", "--root", &root]).await, "ok");
-}
-
-#[tokio::test]
-async fn a_terminal_shows_what_libvirt_ignores_before_it_leaves_the_start() {
-    let vm = LocalVm::new(Vmi::new("ignored"));
-    let sidecar = vm.home.join("sidecar");
-    let script = "#!/bin/sh\necho \"$4\" | sed 's#</domain>#<forest trees=\"2\"/></domain>#'\n";
-    write_script(&sidecar, script);
-    let program = sidecar.to_str().unwrap();
-    let output = end_of(vm.run(&["--emulate", "--detach", "--sidecar", program])).await;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let (status, hooks) = (
-        vm.done(&["status"]).await,
-        vm.done(&["launcher", "hooks"]).await,
-    );
-    vm.done(&["stop", "--force"]).await;
-    let ignored = r#"libvirt ignores these parts of the domain: forest; the domain was changed by hook sidecar "shim" ("#;
-    for said in [said, status, hooks] {
-        let line = said.lines().find(|line| line.contains(ignored));
-        let is_users = line.is_some_and(|it| !it.contains("launcherctl-network"));
-        assert!(is_users, "{said}");
-    }
-    // Both logs stay in a directory of --root.
-    let root = vm.root().display().to_string();
-    assert!(vm.done(&["logs", "--root", &root]).await.contains("forest"));
-    vm.done(&["logs", "--console", "--root", &root]).await;
-}
-
-#[tokio::test]
-async fn a_sidecar_that_serves_on_no_socket_is_named() {
-    let vm = LocalVm::new(Vmi::new("deaf"));
-    let program = vm.home.join("deaf");
-    write_program(&program, "#!/bin/sh\nexec sleep 1000\n");
-    let sidecar = format!("{} {{}}", program.display());
-    let mut running = Running(vm.run(&["--emulate", "--sidecar", &sidecar]));
-    let stderr = running.0.stderr.take().unwrap();
-    let note = tokio::task::spawn_blocking(move || {
-        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-        lines.find(|line| line.contains("waits for hook sidecars"))
-    });
-    let named = "hook-sidecar-0 (no socket in it)";
-    assert!(note.await.unwrap().unwrap().ends_with(named));
-    let status = vm.done(&["status"]).await;
-    assert!(status.contains(&format!("not ready: {named}")), "{status}");
-    vm.done(&["stop"]).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::executable::write_script;
 use crate::harness::{Guest, TEST_TIMEOUT, UP, Vmi};
-use crate::launcherctl::{Laptop, NOBODY, launcherctl};
+use crate::launcherctl::{Laptop, launcherctl};
 
 /// A VM with a masqueraded interface and cloud-init's network data.
 fn laptop(name: &str) -> Laptop {
@@ -25,23 +24,19 @@ fn laptop(name: &str) -> Laptop {
     laptop
 }
 
-/// A VM on the network that this option chooses, as a user other than root if it has to be.
+/// A VM on QEMU's user network.
 struct Connected {
     laptop: Laptop,
-    user: Option<u32>,
     port: u16,
 }
 
 impl Connected {
-    fn start(network: &str, user: Option<u32>) -> Self {
+    fn start() -> Self {
         let laptop = laptop("laptop");
-        for path in ["", "guest.img", "vmi.json"] {
-            std::os::unix::fs::chown(laptop.path(path), user, user).unwrap();
-        }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let connected = Self { laptop, user, port };
+        let connected = Self { laptop, port };
         let disk = connected.laptop.root_disk();
         let manifest = connected.laptop.path("vmi.json");
         let (publish, manifest) = (format!("{port}:80"), manifest.to_str().unwrap());
@@ -54,7 +49,7 @@ impl Connected {
             "--until",
             UP,
         ];
-        let more = ["--network", network, "-p", &publish, manifest];
+        let more = ["-p", &publish, manifest];
         connected.done(&[&run[..], &more].concat());
         connected
     }
@@ -63,9 +58,6 @@ impl Connected {
         let home = self.laptop.path("");
         let mut command = launcherctl(&home);
         command.env("TMPDIR", &home).env("HOME", "/nonexistent");
-        if let Some(user) = self.user {
-            command.uid(user).gid(user);
-        }
         command
     }
 
@@ -102,8 +94,7 @@ impl Connected {
             stream
                 .set_read_timeout(Some(Duration::from_secs(5)))
                 .unwrap();
-            // The guest may not listen yet. passt of 2023 opens the guest's side only when this
-            // side has written.
+            // The guest may not listen yet.
             let _ = stream.write_all(b"ping\n");
             let _ = stream.read_exact(&mut answer);
         }
@@ -120,7 +111,7 @@ impl Drop for Connected {
 
 #[tokio::test]
 async fn a_guest_is_on_qemus_user_network() {
-    let vm = Connected::start("user", None);
+    let vm = Connected::start();
     vm.check("10.0.2.15").await;
 
     // ssh(1) is called with the port that leads to the guest's, and with the VM's own known hosts.
@@ -165,32 +156,5 @@ async fn a_guest_is_on_qemus_user_network() {
     assert_eq!(
         vm.done(&["plan", manifest.to_str().unwrap()]),
         "nothing to do\n"
-    );
-}
-
-#[tokio::test]
-async fn a_guest_is_on_passts_network_without_root() {
-    if Command::new("passt").arg("--version").output().is_err() {
-        return eprintln!("skipped: passt is not installed");
-    }
-    // passt gives the guest this machine's own address.
-    let address = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-    if address.connect("198.51.100.1:9").is_err() {
-        return eprintln!("skipped: this machine has no route that a guest could use");
-    }
-    let user = rustix::process::geteuid().is_root().then_some(NOBODY);
-    if let Some(user) = user {
-        let mut probe = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
-        if probe.arg("--list").uid(user).gid(user).output().is_err() {
-            return eprintln!("skipped: an ordinary user may not start what is built here");
-        }
-    }
-    let vm = Connected::start("passt", user);
-    vm.check(&address.local_addr().unwrap().ip().to_string())
-        .await;
-    let xml = vm.done(&["launcher", "dumpxml"]);
-    assert!(
-        xml.contains("type='passt'") && xml.contains("ua-default"),
-        "{xml}"
     );
 }

@@ -19,7 +19,6 @@ mod clients;
 mod console_log;
 mod container;
 mod daemons;
-mod debug;
 mod documents;
 #[path = "../executable/mod.rs"]
 mod executable;
@@ -37,7 +36,6 @@ mod kubevirt_examples;
 mod launcher_hooks;
 mod launcherctl;
 mod launcherctl_in_pod;
-mod launcherctl_jobs;
 mod launcherctl_run;
 mod lifecycle;
 mod local_network;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::executable::write_script;
 use crate::support::{built_example, example, is_missing, search_path};
 use hooks::conformance::{Check, CloudInit, Conformance, Limits, Outcome, Subject, check};
+use hooks::dry_run::dry_run;
 use prost::bytes::Bytes;
 use serde_json::json;
 use tempfile::TempDir;
@@ -22,7 +23,6 @@ const VMI: &str = r#"{"metadata":{"name":"vm","namespace":"ns","annotations":{"s
 const LIMITS: Limits = Limits {
     start: Duration::from_secs(60),
     call: Duration::from_secs(60),
-    slowest: Duration::from_secs(60),
     stop: Duration::from_secs(60),
 };
 
@@ -36,15 +36,18 @@ async fn with_cloud_init(
     limits: Limits,
 ) -> Conformance {
     let dir = tempfile::tempdir().unwrap();
-    let subject = Subject {
-        command: command(dir.path()),
-        socket_dir: dir.path().to_path_buf(),
+    let subject = subject(cloud_init, dir.path());
+    check(command(dir.path()), subject, limits).await
+}
+
+fn subject(cloud_init: CloudInit, socket_dir: &Path) -> Subject {
+    Subject {
+        socket_dir: socket_dir.to_owned(),
         vmi_json: Bytes::from_static(VMI.as_bytes()),
         domain_xml: DOMAIN.to_owned(),
         cloud_init,
         plugin: None,
-    };
-    check(subject, limits).await
+    }
 }
 
 /// The shim with the programs of a directory.
@@ -175,7 +178,7 @@ async fn a_sidecar_that_always_fails_is_found() {
         matches!(failed[..], [(Check::OnDefineDomain, why)] if why.contains("no license")),
         "{failed:?}"
     );
-    for check in [Check::Idempotence, Check::CancelledCall, Check::Time] {
+    for check in [Check::Idempotence, Check::CancelledCall] {
         let outcome = outcome(&table, check);
         assert!(matches!(outcome, Outcome::Skipped(_)), "{outcome:?}");
     }
@@ -216,17 +219,23 @@ async fn a_sidecar_that_knows_no_cloud_data_only_is_found() {
 }
 
 #[tokio::test]
-async fn a_slow_sidecar_is_found() {
-    let limits = Limits {
-        slowest: Duration::ZERO,
-        ..LIMITS
+async fn a_dry_run_shows_what_is_changed_again_and_what_is_ignored() {
+    let text = "#!/bin/sh\nprintf '%s' \"$4\" | sed 's|</domain>|<qemu:commandline/></domain>|'\n";
+    let programs = directory_with("onDefineDomain", text);
+    let dir = tempfile::tempdir().unwrap();
+    let program = shim("v1alpha2", programs.path(), dir.path());
+    let subject = subject(CloudInit::Examples, dir.path());
+    let tried = dry_run(program, subject, LIMITS.call).await.unwrap();
+    let [run] = &tried.points[..] else {
+        panic!("{tried:?}")
     };
-    let table = script("v1alpha2", "#!/bin/sh\nprintf '%s' \"$4\"\n", limits).await;
-    let failed = failed(&table);
-    assert!(
-        matches!(failed[..], [(Check::Time, reason)] if reason.starts_with("the slowest call took")),
-        "{failed:?}"
-    );
+    assert_eq!((run.point, &run.refused), ("OnDefineDomain", &None));
+    assert_eq!(run.changes, ["+ qemu:commandline"]);
+    assert_eq!(run.again, ["+ qemu:commandline#2"]);
+    let remedy = "write xmlns:qemu=\"http://libvirt.org/schemas/domain/qemu/1.0\" on it";
+    let ignored = format!("libvirt ignores qemu:commandline: its prefix is not declared; {remedy}");
+    assert_eq!(run.ignored, [ignored]);
+    assert!(tried.xml.contains("<qemu:commandline/>") && !tried.passed());
 }
 
 #[tokio::test]

@@ -59,6 +59,7 @@ fn outcome(answer: &[u8]) -> Result<String, String> {
                 .sidecars
                 .on_define_domain(XML.into(), &vmi(), deadline),
         )
+        .map(|applied| applied.xml)
         .map_err(|error| os::logging::chain(&error))
 }
 

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{VMI, built_example};
-use hooks::conformance::{Check, CloudInit, Conformance, Limits, Outcome, Subject, check};
-use hooks::plugin_dry_run::{PluginDryRun, PluginInput, dry_run_plugin_program};
-use hooks::plugins::TrialPod;
+use hooks::conformance::{
+    Check, CloudInit, Conformance, Limits, Outcome, Subject, TrialPod, check,
+};
+use hooks::dry_run::{DryRun, dry_run};
 use prost::bytes::Bytes;
 use tokio::process::Command;
 
@@ -47,24 +48,32 @@ fn python(text: &str, pod: &TrialPod) -> Command {
     command
 }
 
-async fn checked(command: impl FnOnce(&TrialPod) -> Command) -> Conformance {
-    let root = tempfile::tempdir().unwrap();
-    let pod = TrialPod::new(root.path(), None).unwrap();
+fn subject(
+    root: &Path,
+    command: impl FnOnce(&TrialPod) -> Command,
+    vmi: &'static str,
+) -> (Command, Subject) {
+    let pod = TrialPod::new(root, None).unwrap();
+    let command = command(&pod);
     let subject = Subject {
-        command: command(&pod),
         socket_dir: pod.socket_dir(),
-        vmi_json: Bytes::from_static(VMI.as_bytes()),
+        vmi_json: Bytes::from_static(vmi.as_bytes()),
         domain_xml: XML.to_owned(),
         cloud_init: CloudInit::Examples,
         plugin: Some(pod),
     };
+    (command, subject)
+}
+
+async fn checked(command: impl FnOnce(&TrialPod) -> Command) -> Conformance {
+    let root = tempfile::tempdir().unwrap();
     let limits = Limits {
         start: LONG,
         call: LONG,
-        slowest: LONG,
         stop: LONG,
     };
-    check(subject, limits).await
+    let (command, subject) = subject(root.path(), command, VMI);
+    check(command, subject, limits).await
 }
 
 /// Whether a killed process is gone, at last.
@@ -108,16 +117,10 @@ async fn a_program_that_ends_in_a_call_has_failed_there() {
     }
 }
 
-async fn tried(command: impl FnOnce(&TrialPod) -> Command, vmi: &'static str) -> PluginDryRun {
+async fn tried(command: impl FnOnce(&TrialPod) -> Command, vmi: &'static str) -> DryRun {
     let root = tempfile::tempdir().unwrap();
-    let pod = TrialPod::new(root.path(), None).unwrap();
-    let command = command(&pod);
-    let input = PluginInput {
-        vmi_json: Bytes::from_static(vmi.as_bytes()),
-        domain_xml: XML.to_owned(),
-        pod,
-    };
-    dry_run_plugin_program(command, input, LONG).await.unwrap()
+    let (command, subject) = subject(root.path(), command, vmi);
+    dry_run(command, subject, LONG).await.unwrap()
 }
 
 const SERVE: &str = "exec \"$2\" \"$1\"";
@@ -134,8 +137,6 @@ async fn a_trial_shows_all_points_with_a_refused_one() {
     assert!(why.starts_with("plugin under-test hook 0 failed"), "{why}");
     assert!(why.ends_with("its storage must not move"), "{why}");
     assert!(!run.passed());
-    let shown = run.lines().join("\n");
-    assert!(shown.contains("PreMigrationSource is refused: "), "{shown}");
 
     let run = tried(|pod| shell(SERVE, pod), VMI).await;
     assert!(run.passed(), "{run:?}");
@@ -165,5 +166,4 @@ async fn a_trial_fails_for_a_program_that_serves_no_point() {
     };
     let run = tried(serve, VMI).await;
     assert!(run.points.is_empty() && !run.passed());
-    assert!(run.lines().concat().contains("it serves no hook point"));
 }

@@ -58,13 +58,7 @@ pub const EXAMPLES: [(&str, (Note, Outcome)); 47] = [
     ("vm-cirros-sata", ("", IMAGE)),
     ("vm-cirros-with-sidecar-hook-configmap", ("", SCRIPT)),
     ("vm-cirros", ("", IMAGE)),
-    (
-        "vm-pool-cirros",
-        (
-            "run refuses it: it takes one VM",
-            Refuses("spec.virtualMachineTemplate is one, if it gets kind: VirtualMachine"),
-        ),
-    ),
+    ("vm-pool-cirros", OTHER),
     ("vm-priorityclass", ("", IMAGE)),
     ("vm-windows-clarge-windows", INSTANCETYPE),
     ("vmi-alpine-efi", ("", IMAGE)),
@@ -92,13 +86,7 @@ pub const EXAMPLES: [(&str, (Note, Outcome)); 47] = [
     ("vmi-nocloud", ("", IMAGE)),
     ("vmi-preset-small", OTHER),
     ("vmi-pvc", ("", CLAIM)),
-    (
-        "vmi-replicaset-cirros",
-        (
-            "run refuses it: it takes one VM",
-            Refuses("spec.template is one, if it gets kind: VirtualMachineInstance"),
-        ),
-    ),
+    ("vmi-replicaset-cirros", OTHER),
     ("vmi-sata", ("", IMAGE)),
     ("vmi-secureboot", ("", IMAGE)),
     ("vmi-sriov", (MULTUS, IMAGE)),

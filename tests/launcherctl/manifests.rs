@@ -106,7 +106,7 @@ fn explain_says_what_is_there_if_an_element_is_not() {
     let vmi = in_repository("examples/vmi.yaml");
     let output = launcherctl(&format!("explain {vmi} --element devices/disk/drivr"));
     let said = stderr(&output);
-    has(&said, "did you mean driver?");
+    has(&said, "the domain has no such part");
     let output = launcherctl(&format!("explain {vmi} --element devices/disk/driver"));
     assert!(
         stdout(&output).contains("/driver/@name"),

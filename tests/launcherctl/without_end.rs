@@ -46,7 +46,11 @@ fn a_manifest_of_many_values_is_refused_before_anything_is_made_of_them() {
 fn a_supervisor_that_sends_a_line_without_end_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let supervisor = UnixListener::bind(dir.path().join("control.sock")).unwrap();
-    std::fs::write(dir.path().join("vmi.json"), "{}").unwrap();
+    std::fs::write(
+        dir.path().join("vmi.json"),
+        r#"{"metadata": {"name": "a"}}"#,
+    )
+    .unwrap();
     std::thread::spawn(move || {
         for mut client in supervisor.incoming().flatten() {
             std::thread::spawn(move || while client.write_all(&[b'x'; 65536]).is_ok() {});
@@ -61,36 +65,21 @@ fn a_supervisor_that_sends_a_line_without_end_is_not_waited_for() {
 }
 
 #[test]
-fn debug_neither_waits_for_a_fifo_nor_follows_a_link_in_a_vms_directory() {
+fn status_neither_waits_for_a_fifo_nor_follows_a_link_in_a_vms_directory() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     std::fs::create_dir(at("vm")).unwrap();
-    std::fs::write(at("vm/vmi.json"), "{}").unwrap();
-    std::fs::write(at("others"), "{\"other\": \"content\"}\n").unwrap();
-    for log in ["launcher.log", "supervisor.log", "console.log"] {
-        symlink(at("others"), at("vm").join(log)).unwrap();
+    std::fs::write(at("vm/vmi.json"), r#"{"metadata": {"name": "web"}}"#).unwrap();
+    let other = r#"{"reason": "content", "name": "a", "namespace": "b", "uid": "c"}"#;
+    std::fs::write(at("others"), other).unwrap();
+    symlink(at("others"), at("vm/failure.json")).unwrap();
+    for fifo in ["vm/start.json", "vm/console.log"] {
+        let made = Command::new("mkfifo").arg(at(fifo)).status();
+        assert!(made.unwrap().success());
     }
-    let fifo = Command::new("mkfifo").arg(at("vm/console.log.0")).status();
-    assert!(fifo.unwrap().success());
-    let archive = at("debug.tar.gz").display().to_string();
-    let debug = |more: &str| {
-        let root = at("vm").display().to_string();
-        let (code, said) = in_home(
-            home.path(),
-            &format!("debug --force --root {root} --out {archive}{more}"),
-        );
-        assert_eq!(code, 0, "{said}");
-        stdout(
-            &Command::new("tar")
-                .args(["-xzOf", &archive])
-                .output()
-                .unwrap(),
-        )
-    };
-    assert!(!debug("").contains("content"));
-    // The user's own.
-    has(
-        &debug(&format!(" --log {}", at("vm/launcher.log").display())),
-        "content",
+    let (code, said) = in_home(
+        home.path(),
+        &format!("status --root {}", at("vm").display()),
     );
+    assert!(code == 0 && !said.contains("content"), "{said}");
 }

@@ -12,7 +12,7 @@ use crate::{
 use api::proto::cmd::v1::{
     EmptyRequest, ExecRequest, ExecResponse, FreezeRequest, GuestPingRequest, Response,
 };
-use domain::guest_agent::{Filesystem, GuestDocument};
+use domain::guest_agent::GuestDocument;
 
 /// virt-handler's timeout of a freeze.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,18 +29,6 @@ impl Client {
         let asked = self.cmd().get_guest_info(read()).await;
         let answer = message(call, asked)?;
         document(call, answer.response, &answer.guest_info_response)
-    }
-
-    /// The mounted file systems.
-    ///
-    /// # Errors
-    /// The call fails.
-    pub async fn filesystems(&self) -> Result<Vec<Filesystem>, CallError> {
-        let call = "GetFilesystems";
-        let asked = self.cmd().get_filesystems(read()).await;
-        let answer = message(call, asked)?;
-        let list: Option<_> = document(call, answer.response, &answer.guest_filesystems_response)?;
-        Ok(list.unwrap_or_default())
     }
 
     /// Runs a command in the guest, and waits until it has ended.

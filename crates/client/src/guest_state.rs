@@ -50,13 +50,6 @@ impl GuestState {
     }
 }
 
-/// Whether the domain is migrating, in or out.
-#[must_use]
-pub fn is_migrating(domain: Option<&Domain>) -> bool {
-    let migration = domain.and_then(|it| it.spec.metadata.kube_virt.migration.as_ref());
-    migration.is_some_and(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
-}
-
 /// Whether the domain has arrived by a migration, as virt-handler decides it: the guest runs, or
 /// its user has paused it, and libvirt is done.
 #[must_use]
@@ -108,18 +101,6 @@ mod tests {
         assert_eq!(of("Crashed"), GuestState::Ended);
         assert_eq!(of("Paused"), GuestState::Paused);
         assert_eq!(GuestState::of(None), GuestState::Absent);
-    }
-
-    #[test]
-    fn a_migration_is_under_way_until_it_has_an_end() {
-        let of = |migration: Value| {
-            let domain = json!({"Spec": {"Metadata": {"KubeVirt": {"Migration": migration}}}});
-            is_migrating(Some(&read(domain)))
-        };
-        let start = "2026-01-01T00:00:00Z";
-        assert!(of(json!({"StartTimestamp": start})));
-        assert!(!of(json!({"StartTimestamp": start, "EndTimestamp": start})));
-        assert!(!of(Value::Null) && !is_migrating(None));
     }
 
     #[test]

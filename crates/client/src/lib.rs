@@ -4,8 +4,6 @@
 mod domain_changes;
 mod guest_calls;
 mod guest_state;
-mod job_calls;
-mod metrics;
 mod migration_calls;
 pub mod problems;
 pub mod refusal;
@@ -14,8 +12,7 @@ mod until;
 
 pub use domain_changes::{DomainChanges, is_down};
 pub use guest_calls::exit_code;
-pub use guest_state::{GuestState, has_arrived, is_migrating, is_starting};
-pub use metrics::metrics_as_json;
+pub use guest_state::{GuestState, has_arrived, is_starting};
 pub use until::Until;
 
 use std::path::{Path, PathBuf};
@@ -76,18 +73,14 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether this user may not use the socket.
+    /// Whether nothing serves the socket, as far as this user may know.
     #[must_use]
-    pub fn is_forbidden(&self) -> bool {
+    pub fn has_no_server(&self) -> bool {
         use os::grpc::ConnectError::Connect;
-        matches!(self, Self::Connect { cause: Connect(error), .. }
-            if error.kind() == std::io::ErrorKind::PermissionDenied)
-    }
-
-    /// Whether the launcher lacks the requested thing.
-    #[must_use]
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Status { status, .. } if status.code() == tonic::Code::NotFound)
+        let Self::Connect { cause, .. } = self else {
+            return false;
+        };
+        !matches!(cause, Connect(error) if error.kind() == std::io::ErrorKind::PermissionDenied)
     }
 
     /// Whether the requested work may be in progress, so that the call can be repeated.
@@ -166,21 +159,6 @@ impl Client {
             .ping(with_timeout(EmptyRequest {}, READ_TIMEOUT))
             .await;
         accepted(call, message(call, answer)?)
-    }
-
-    /// QEMU's version.
-    ///
-    /// # Errors
-    /// The call fails.
-    pub async fn qemu_version(&self) -> Result<String, CallError> {
-        let call = "GetQemuVersion";
-        let answer = self
-            .cmd()
-            .get_qemu_version(with_timeout(EmptyRequest {}, READ_TIMEOUT))
-            .await;
-        let answer = message(call, answer)?;
-        accepted(call, answer.response.unwrap_or_default())?;
-        Ok(answer.version)
     }
 
     /// The domain, if there is one.
@@ -278,7 +256,7 @@ impl Client {
         message("Timeline", answer)
     }
 
-    /// Data for a bug report. May contain secrets.
+    /// What the launcher knows of itself and its VM. May contain secrets.
     ///
     /// # Errors
     /// The launcher lacks this call (KubeVirt's does).

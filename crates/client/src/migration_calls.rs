@@ -6,28 +6,14 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 use tonic::Streaming;
 
-use crate::{
-    CHANGE_TIMEOUT, CallError, Client, READ_TIMEOUT, accepted, message, request, with_timeout,
-};
+use crate::{CHANGE_TIMEOUT, CallError, Client, accepted, message, request, with_timeout};
 use api::proto::cmd::v1::{MigrationRequest, VirtualMachineOptions};
-use api::proto::inspect::v1::{MigrationEvent, SetupRequest, SetupResponse, WatchMigrationRequest};
+use api::proto::inspect::v1::{MigrationEvent, WatchMigrationRequest};
 
 /// virt-handler waits less and repeats the call; this call is made once.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Client {
-    /// Where the launcher has its files; `None` from KubeVirt's launcher, which lacks this call.
-    ///
-    /// # Errors
-    /// The call fails.
-    pub async fn setup(&self) -> Result<Option<SetupResponse>, CallError> {
-        let request = with_timeout(SetupRequest {}, READ_TIMEOUT);
-        match self.inspect().setup(request).await {
-            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(None),
-            answer => message("Setup", answer).map(Some),
-        }
-    }
-
     /// Prepares the launcher for the arrival of the VM.
     ///
     /// # Errors
@@ -93,19 +79,15 @@ impl Client {
         accepted(call, message(call, answer)?)
     }
 
-    /// The events of the last migration from the launcher, to its end; with `until_now`, only those
-    /// so far.
+    /// The events of the last migration from the launcher, to its end.
     ///
     /// # Errors
     /// There was none, or the launcher lacks this call (KubeVirt's does).
-    pub async fn migration_events(
-        &self,
-        until_now: bool,
-    ) -> Result<Streaming<MigrationEvent>, CallError> {
-        let request = WatchMigrationRequest { until_now };
-        message(
-            "WatchMigration",
-            self.inspect().watch_migration(request).await,
-        )
+    pub async fn migration_events(&self) -> Result<Streaming<MigrationEvent>, CallError> {
+        let events = self
+            .inspect()
+            .watch_migration(WatchMigrationRequest {})
+            .await;
+        message("WatchMigration", events)
     }
 }

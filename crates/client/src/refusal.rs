@@ -156,8 +156,6 @@ pub fn asked(call: &str) -> &'static str {
         "Info" => "the launcher's versions cannot be read",
         "Ping" => "the launcher, or its libvirt, does not answer",
         "WatchDomain" => "the domain's changes cannot be read",
-        "VirtualMachineMemoryDump" => "the guest's memory is not dumped",
-        "BackupVirtualMachine" => "the disks are not backed up",
         "Setup" => "the launcher's directories cannot be read",
         "SyncMigrationTarget" => "the target is not ready for the VM",
         "MigrateVirtualMachine" => "the migration has not begun",

@@ -3,16 +3,24 @@
 use std::path::Path;
 use std::time::Duration;
 
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Code, Request};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
 
-use super::cloud_init::CloudInitForms;
 use super::error::CallError;
-use super::sidecar::{Sidecar, Version};
-use api::proto::hooks::info::{InfoParams, InfoResult, info_client::InfoClient};
-use api::proto::hooks::{v1alpha1, v1alpha2, v1alpha3};
+use super::sidecar::{HookPoint, Sidecar};
+use api::proto::hooks::info::{InfoParams, InfoResult};
+/// The data of `PreCloudInitIso` in both forms, as JSON.
+pub use api::proto::hooks::v1alpha3::PreCloudInitIsoResult as CloudInitForms;
+use api::proto::hooks::v1alpha3::{
+    OnDefineDomainParams, OnDefineDomainResult, PreCloudInitIsoParams, ShutdownParams,
+    ShutdownResult,
+};
 use domain::xml::MAX_BYTES;
 use os::grpc::{self, ConnectError};
 
@@ -24,16 +32,33 @@ const MAX_INFO_BYTES: usize = 64 << 10;
 /// If the sidecar cancels a call this shortly before the deadline, the call counts as timed out.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
-/// Waits for a call until its deadline.
+/// Makes a call on a connection of its own, with its deadline in the header `grpc-timeout`. `limit`
+/// is that of the answer, in bytes.
 ///
 /// # Errors
-/// The call's own error, or [`CallError::TimedOut`].
-pub async fn until_deadline<T>(
+/// All but those of an answer's content.
+pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
+    socket: &Path,
+    method: String,
+    message: Q,
+    limit: usize,
     deadline: Instant,
-    call: impl Future<Output = Result<T, CallError>>,
-) -> Result<T, CallError> {
+) -> Result<A, CallError> {
     let after = deadline.saturating_duration_since(Instant::now());
-    match timeout_at(deadline, call).await {
+    let answer = async {
+        let mut client = Grpc::new(connect(socket).await?).max_decoding_message_size(limit);
+        let broken = |error| CallError::Broken(Box::new(error));
+        client.ready().await.map_err(broken)?;
+        let mut request = Request::new(message);
+        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+        let answer = match PathAndQuery::try_from(method) {
+            Ok(path) => client.unary(request, path, ProstCodec::default()).await,
+            Err(error) => Err(Status::internal(error.to_string())),
+        };
+        let answer = answer.map(tonic::Response::into_inner);
+        answer.map_err(|status| CallError::from_status(status, limit))
+    };
+    match timeout_at(deadline, answer).await {
         Ok(Err(CallError::Failed { code, .. })) if is_timeout(code, deadline) => {
             Err(CallError::TimedOut { after })
         }
@@ -60,37 +85,21 @@ pub async fn connect(socket: &Path) -> Result<Channel, CallError> {
     })
 }
 
-/// A request that carries its deadline in the header `grpc-timeout`.
-pub fn request<T>(message: T, deadline: Instant) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    request
-}
-
-/// Calls `kubevirt.hooks.info.Info/Info`.
 pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, CallError> {
-    until_deadline(deadline, async {
-        let mut client =
-            InfoClient::new(connect(socket).await?).max_decoding_message_size(MAX_INFO_BYTES);
-        let answer = client.info(request(InfoParams {}, deadline)).await;
-        answer
-            .map(tonic::Response::into_inner)
-            .map_err(|status| CallError::from_status(status, MAX_INFO_BYTES))
-    })
-    .await
+    let method = "/kubevirt.hooks.info.Info/Info".to_owned();
+    call(socket, method, InfoParams {}, MAX_INFO_BYTES, deadline).await
 }
 
-/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. Each version has its own message types
-/// with the same fields.
-macro_rules! call {
-    ($version:ident.$method:ident($params:ident $fields:tt), $sidecar:expr, $deadline:expr) => {
-        $version::callbacks_client::CallbacksClient::new(connect(&$sidecar.socket).await?)
-            .max_decoding_message_size(MAX_ANSWER_BYTES)
-            .$method(request($version::$params $fields, $deadline))
-            .await
-            .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))?
-            .into_inner()
-    };
+/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. All versions have the messages of the
+/// newest, where they have the method.
+async fn hook<Q: Message + 'static, A: Message + Default + 'static>(
+    sidecar: &Sidecar,
+    point: HookPoint,
+    message: Q,
+    deadline: Instant,
+) -> Result<A, CallError> {
+    let method = format!("/kubevirt.hooks.{}.Callbacks/{point}", sidecar.version);
+    call(&sidecar.socket, method, message, MAX_ANSWER_BYTES, deadline).await
 }
 
 /// Calls `OnDefineDomain` with the domain XML and the VMI's JSON. Does not check the answer.
@@ -100,63 +109,33 @@ pub async fn on_define_domain(
     vmi: Bytes,
     deadline: Instant,
 ) -> Result<Bytes, CallError> {
-    #[rustfmt::skip]
-    let call = async {
-        Ok(match sidecar.version {
-            Version::V1alpha1 => call!(v1alpha1.on_define_domain(OnDefineDomainParams { domain_xml, vmi }), sidecar, deadline).domain_xml,
-            Version::V1alpha2 => call!(v1alpha2.on_define_domain(OnDefineDomainParams { domain_xml, vmi }), sidecar, deadline).domain_xml,
-            Version::V1alpha3 => call!(v1alpha3.on_define_domain(OnDefineDomainParams { domain_xml, vmi }), sidecar, deadline).domain_xml,
-        })
-    };
-    until_deadline(deadline, call).await
+    let message = OnDefineDomainParams { domain_xml, vmi };
+    let answer = hook(sidecar, HookPoint::OnDefineDomain, message, deadline);
+    answer
+        .await
+        .map(|answer: OnDefineDomainResult| answer.domain_xml)
 }
 
-/// Calls `PreCloudInitIso`, which v1alpha2 added. Does not check the answer.
+/// Does not check the answer.
 pub async fn pre_cloud_init_iso(
     sidecar: &Sidecar,
     data: CloudInitForms,
     vmi: Bytes,
     deadline: Instant,
 ) -> Result<CloudInitForms, CallError> {
-    let CloudInitForms {
-        cloud_init_data,
-        cloud_init_no_cloud_source,
-    } = data;
-    #[rustfmt::skip]
-    let call = async {
-        let (cloud_init_data, cloud_init_no_cloud_source) = match sidecar.version {
-            Version::V1alpha1 => return Err(unimplemented(sidecar.version)),
-            Version::V1alpha2 => {
-                let answer = call!(v1alpha2.pre_cloud_init_iso(PreCloudInitIsoParams { cloud_init_no_cloud_source, vmi, cloud_init_data }), sidecar, deadline);
-                (answer.cloud_init_data, answer.cloud_init_no_cloud_source)
-            }
-            Version::V1alpha3 => {
-                let answer = call!(v1alpha3.pre_cloud_init_iso(PreCloudInitIsoParams { cloud_init_no_cloud_source, vmi, cloud_init_data }), sidecar, deadline);
-                (answer.cloud_init_data, answer.cloud_init_no_cloud_source)
-            }
-        };
-        Ok(CloudInitForms { cloud_init_data, cloud_init_no_cloud_source })
+    let message = PreCloudInitIsoParams {
+        cloud_init_no_cloud_source: data.cloud_init_no_cloud_source,
+        vmi,
+        cloud_init_data: data.cloud_init_data,
     };
-    until_deadline(deadline, call).await
+    hook(sidecar, HookPoint::PreCloudInitIso, message, deadline).await
 }
 
-/// Calls `Shutdown`, which v1alpha3 added.
+/// Calls `Shutdown`. The program may end before it answers.
 pub async fn shutdown(sidecar: &Sidecar, deadline: Instant) -> Result<(), CallError> {
-    until_deadline(deadline, async {
-        match sidecar.version {
-            Version::V1alpha1 | Version::V1alpha2 => Err(unimplemented(sidecar.version)),
-            Version::V1alpha3 => {
-                call!(v1alpha3.shutdown(ShutdownParams {}), sidecar, deadline);
-                Ok(())
-            }
-        }
-    })
-    .await
-}
-
-fn unimplemented(version: Version) -> CallError {
-    CallError::Failed {
-        code: Code::Unimplemented,
-        message: format!("{version} does not have this hook"),
+    let called = hook(sidecar, HookPoint::Shutdown, ShutdownParams {}, deadline);
+    match called.await {
+        Ok(ShutdownResult {}) | Err(CallError::Broken(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -8,6 +8,7 @@
 use prost::bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::client::CloudInitForms;
 use super::diff::{Change, Changes};
 use domain::excerpt;
 
@@ -76,15 +77,6 @@ const DEVICE: Shape = Shape::Struct(&[
     ("alignedCPUs", Shape::ListOf(&Shape::Number)),
     ("tags", Shape::ListOf(&Shape::Text)),
 ]);
-
-/// The data in both forms, as JSON.
-#[derive(Debug, Clone, Default)]
-pub struct CloudInitForms {
-    /// All data, with the field names of KubeVirt's Go struct `CloudInitData`.
-    pub cloud_init_data: Bytes,
-    /// User and network data, as in the API's `CloudInitNoCloudSource`.
-    pub cloud_init_no_cloud_source: Bytes,
-}
 
 /// What a script has done wrong.
 fn hint(begin: &str, error: &serde_json::Error) -> String {
@@ -155,15 +147,20 @@ pub fn encode(data: &Value) -> CloudInitForms {
     }
 }
 
-pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudInitError> {
+/// Also returns the names in the answer that KubeVirt does not have: they are left out.
+pub fn decode(
+    before: &Value,
+    answer: &CloudInitForms,
+) -> Result<(Value, Vec<String>), CloudInitError> {
     let data = parse("cloudInitData", &answer.cloud_init_data);
+    let mut unknown = Vec::new();
     let data = data.and_then(|data| {
-        let known = |data| known_parts(&CLOUD_INIT_DATA, "", data);
+        let known = |data| known_parts(&CLOUD_INIT_DATA, "", data, &mut unknown);
         data.map(known).transpose()
     });
     let unused = match data {
         Ok(Some(data)) => match missing(&data) {
-            None => return Ok(data),
+            None => return Ok((data, unknown)),
             Some(missing) => CloudInitError::Incomplete { missing },
         },
         Ok(None) => CloudInitError::Nothing,
@@ -185,39 +182,7 @@ pub fn decode(before: &Value, answer: &CloudInitForms) -> Result<Value, CloudIni
     let mut data = before.as_object().cloned().unwrap_or_default();
     data.insert("UserData".to_owned(), json!(user_data));
     data.insert("NetworkData".to_owned(), json!(network_data));
-    Ok(Value::Object(data))
-}
-
-/// The names in an answer that its data, decoded, do not have: KubeVirt has no such names.
-pub fn unknown_names(answer: &CloudInitForms, data: &Value) -> Vec<String> {
-    let given = parse("cloudInitData", &answer.cloud_init_data);
-    let mut found = Vec::new();
-    if let Ok(Some(given)) = given {
-        find_unknown(&given, data, "", &mut found);
-    }
-    found
-}
-
-fn find_unknown(given: &Value, known: &Value, field: &str, found: &mut Vec<String>) {
-    match (given, known) {
-        (Value::Object(given), Value::Object(known)) => {
-            let dot = if field.is_empty() { "" } else { "." };
-            for (name, given) in given {
-                let field = format!("{field}{dot}{}", shown(name));
-                let mut known = known.iter();
-                match known.find(|(it, _)| it.eq_ignore_ascii_case(name)) {
-                    Some((_, known)) => find_unknown(given, known, &field, found),
-                    None => found.push(field),
-                }
-            }
-        }
-        (Value::Array(given), Value::Array(known)) => {
-            for (index, (given, known)) in given.iter().zip(known).enumerate() {
-                find_unknown(given, known, &format!("{field}[{index}]"), found);
-            }
-        }
-        _ => {}
-    }
+    Ok((Value::Object(data), Vec::new()))
 }
 
 /// The changed fields with their sizes. The content is often secret, so it is not logged.
@@ -324,21 +289,26 @@ fn missing(data: &Value) -> Option<&'static str> {
 
 /// The parts of a value that a Go type has: Go reads the names of a struct in any case, and leaves
 /// others out. `field` names the value, empty for all data.
-fn known_parts(shape: &Shape, field: &str, value: Value) -> Result<Value, CloudInitError> {
+fn known_parts(
+    shape: &Shape,
+    field: &str,
+    value: Value,
+    unknown: &mut Vec<String>,
+) -> Result<Value, CloudInitError> {
     let of_field = |name: &str| match field {
         "" => name.to_owned(),
         field => format!("{field}.{name}"),
     };
-    let known = match (shape, value) {
+    Ok(match (shape, value) {
         (Shape::ListOf(shape), Value::Array(items)) => {
             let items = items.into_iter().enumerate();
-            let items =
-                items.map(|(index, it)| known_parts(shape, &format!("{field}[{index}]"), it));
+            let items = items
+                .map(|(index, it)| known_parts(shape, &format!("{field}[{index}]"), it, unknown));
             Value::Array(items.collect::<Result<_, _>>()?)
         }
         (Shape::MapOf(shape), Value::Object(items)) => {
             let items = items.into_iter().map(|(name, item)| {
-                let item = known_parts(shape, &of_field(&shown(&name)), item)?;
+                let item = known_parts(shape, &of_field(&shown(&name)), item, unknown)?;
                 Ok((name, item))
             });
             Value::Object(items.collect::<Result<_, _>>()?)
@@ -347,9 +317,12 @@ fn known_parts(shape: &Shape, field: &str, value: Value) -> Result<Value, CloudI
             let mut known = Map::new();
             for (name, value) in given {
                 let mut parts = parts.iter();
-                if let Some((name, shape)) = parts.find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
-                    let value = known_parts(shape, &of_field(name), value)?;
-                    known.insert((*name).to_owned(), value);
+                match parts.find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
+                    Some((name, shape)) => {
+                        let value = known_parts(shape, &of_field(name), value, unknown)?;
+                        known.insert((*name).to_owned(), value);
+                    }
+                    None => unknown.push(of_field(&shown(&name))),
                 }
             }
             Value::Object(known)
@@ -364,8 +337,7 @@ fn known_parts(shape: &Shape, field: &str, value: Value) -> Result<Value, CloudI
                 wanted: shape.name(),
             });
         }
-    };
-    Ok(known)
+    })
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -393,13 +365,11 @@ mod tests {
     }
 
     fn answer(data: &str, no_cloud: &str) -> Result<Value, CloudInitError> {
-        decode(
-            &before(),
-            &CloudInitForms {
-                cloud_init_data: Bytes::from(data.to_owned()),
-                cloud_init_no_cloud_source: Bytes::from(no_cloud.to_owned()),
-            },
-        )
+        let forms = CloudInitForms {
+            cloud_init_data: Bytes::from(data.to_owned()),
+            cloud_init_no_cloud_source: Bytes::from(no_cloud.to_owned()),
+        };
+        decode(&before(), &forms).map(|(data, _)| data)
     }
 
     #[test]
@@ -451,10 +421,8 @@ mod tests {
         data["Foo"] = json!(1);
         data["NoCloudMetaData"]["hostname"] = json!("other");
         data["NoCloudMetaData"]["public-keys"] = json!({"me": "ssh-ed25519 A"});
-        let got = answer(&data.to_string(), "").unwrap();
-        let forms = encode(&data);
-        let unknown = ["Foo", "NoCloudMetaData.hostname"];
-        assert_eq!(unknown_names(&forms, &got), unknown);
+        let (got, unknown) = decode(&before(), &encode(&data)).unwrap();
+        assert_eq!(unknown, ["Foo", "NoCloudMetaData.hostname"]);
         let mut expected = before();
         expected["UserData"] = json!("#new");
         expected["NoCloudMetaData"]["public-keys"] = json!({"me": "ssh-ed25519 A"});

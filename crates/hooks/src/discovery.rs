@@ -337,7 +337,7 @@ fn backoff((first, longest): (Duration, Duration), attempt: u32) -> Duration {
 ///
 /// # Errors
 /// [`HookError::Unusable`] without a common protocol version.
-pub fn from_info(socket: PathBuf, id: String, info: InfoResult) -> Result<Sidecar, HookError> {
+fn from_info(socket: PathBuf, id: String, info: InfoResult) -> Result<Sidecar, HookError> {
     let name: String = if info.name.is_empty() {
         id.clone()
     } else {

@@ -66,9 +66,6 @@ pub enum UnusableReason {
     /// The gRPC server has no service `Info`.
     #[error("it does not serve kubevirt.hooks.info.Info: {message}")]
     NoInfoService { message: String },
-    /// `Info` failed.
-    #[error("Info")]
-    Info(#[source] CallError),
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -14,8 +14,8 @@
 //! launcher does not know reach libvirt unchanged. The log and `launcherctl launcher hooks`
 //! ([`Report`]) show what each hook changed.
 //!
-//! Sidecar authors use `docs/sidecars.md`, [`dry_run`] (`launcherctl launcher hooks try`),
-//! [`conformance`].
+//! Sidecar authors use `docs/sidecars.md`, [`dry_run`] (`launcherctl launcher hooks try`) and
+//! [`conformance`] (`hooks check`).
 #![forbid(unsafe_code)]
 
 pub mod answer;
@@ -27,7 +27,6 @@ pub mod diff;
 mod discovery;
 pub mod dry_run;
 mod error;
-pub mod plugin_dry_run;
 pub mod plugins;
 mod report;
 mod sidecar;

@@ -2,9 +2,7 @@
 //! each one's last call. The launcher writes it as JSON to
 //! [`HOOKS_REPORT`](api::pod_paths::HOOKS_REPORT).
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
@@ -53,60 +51,18 @@ pub struct CallReport {
     pub error: Option<String>,
 }
 
-impl CallReport {
-    pub fn succeeded(time: Duration, changes: Changes) -> Self {
-        Self {
-            microseconds: microseconds(time),
-            changes,
-            error: None,
-        }
-    }
-
-    pub fn failed(time: Duration, error: String) -> Self {
-        Self {
-            microseconds: microseconds(time),
-            changes: Changes::default(),
-            error: Some(error),
-        }
-    }
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The number of calls so far and the last one, by [`Sidecar::id`] and hook point.
-#[derive(Debug, Default)]
-pub struct CallLog(BTreeMap<(String, HookPoint), (u64, CallReport)>);
-
-impl CallLog {
-    pub fn record(&mut self, sidecar: &Sidecar, point: HookPoint, call: CallReport) {
-        let key = (sidecar.id.clone(), point);
-        let calls = self.0.get(&key).map_or(0, |(calls, _)| *calls);
-        self.0.insert(key, (calls.saturating_add(1), call));
-    }
-
-    pub fn last(&self, sidecar: &Sidecar, point: HookPoint) -> Option<&CallReport> {
-        self.get(sidecar, point).map(|(_, last)| last)
-    }
-
-    fn get(&self, sidecar: &Sidecar, point: HookPoint) -> Option<&(u64, CallReport)> {
-        self.0.get(&(sidecar.id.clone(), point))
-    }
-}
-
 impl Report {
-    pub fn new(sidecars: &[Sidecar], log: &CallLog) -> Self {
-        let point_report = |sidecar: &Sidecar, point, priority| {
+    /// The report before the first call.
+    pub fn new(sidecars: &[Sidecar]) -> Self {
+        let point_report = |sidecar: &Sidecar, &(point, priority): &(HookPoint, i32)| {
             let order = calling_order(sidecars, point);
             let position = order.iter().position(|other| other.id == sidecar.id);
-            let calls = log.get(sidecar, point);
             HookPointReport {
                 point,
                 priority,
                 order: position.map_or(0, |position| position + 1),
-                calls: calls.map_or(0, |(count, _)| *count),
-                last: calls.map(|(_, last)| last.clone()),
+                calls: 0,
+                last: None,
             }
         };
         let sidecar_report = |sidecar: &Sidecar| SidecarReport {
@@ -116,11 +72,21 @@ impl Report {
             points: sidecar
                 .points
                 .iter()
-                .map(|&(point, priority)| point_report(sidecar, point, priority))
+                .map(|point| point_report(sidecar, point))
                 .collect(),
         };
         Self {
             sidecars: sidecars.iter().map(sidecar_report).collect(),
+        }
+    }
+
+    pub fn record(&mut self, sidecar: &Sidecar, point: HookPoint, call: CallReport) {
+        let all = self.sidecars.iter_mut();
+        let of_sidecar = all.filter(|report| report.socket == sidecar.id);
+        let mut points = of_sidecar.flat_map(|report| &mut report.points);
+        if let Some(report) = points.find(|report| report.point == point) {
+            report.calls = report.calls.saturating_add(1);
+            report.last = Some(call);
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use os::lock::lock;
@@ -22,7 +22,8 @@ use super::answer::{self, Answer};
 use super::current_call::{CurrentCall, Waiting};
 use super::diff::{self, Changes};
 use super::error::{CallError, HookError};
-use super::report::{CallLog, CallReport, Report};
+use super::plugins::Applied;
+use super::report::{CallReport, Report};
 use super::sidecar::{HookPoint, Sidecar, calling_order};
 use super::timeout::hook_call_deadline;
 use super::{client, cloud_init, discovery, work};
@@ -33,7 +34,7 @@ use domain::xml::tree::Element;
 #[derive(Debug, Default)]
 pub struct Sidecars {
     all: Vec<Sidecar>,
-    call_log: Mutex<CallLog>,
+    report: Mutex<Report>,
     /// The last successful `OnDefineDomain` of all sidecars. The lock is held during the calls, so
     /// a sidecar never gets two at once.
     last_definition: tokio::sync::Mutex<Option<Definition>>,
@@ -50,7 +51,7 @@ struct Definition {
     /// Hash of the domain XML; spares a second copy of the document.
     xml_hash: u64,
     vmi: Bytes,
-    result: String,
+    result: Applied,
 }
 
 impl Sidecars {
@@ -59,8 +60,9 @@ impl Sidecars {
         Self::default()
     }
 
-    pub(super) fn of(all: Vec<Sidecar>) -> Self {
+    fn of(all: Vec<Sidecar>) -> Self {
         Self {
+            report: Mutex::new(Report::new(&all)),
             all,
             ..Self::default()
         }
@@ -121,7 +123,7 @@ impl Sidecars {
     /// Calls `OnDefineDomain` of the sidecars one after the other; each gets the domain XML that
     /// the previous one returned.
     ///
-    /// Returns the last answer byte for byte. The same input under the same deadline is answered
+    /// Returns the last answer byte for byte, and the sidecars that changed the domain. The same input under the same deadline is answered
     /// from memory, so one start of a domain calls each sidecar once.
     ///
     /// # Errors
@@ -133,10 +135,11 @@ impl Sidecars {
         xml: String,
         vmi_json: &Bytes,
         deadline: Instant,
-    ) -> Result<String, HookError> {
+    ) -> Result<Applied, HookError> {
+        let mut modified_by = Vec::new();
         let sidecars = self.at(HookPoint::OnDefineDomain);
         if sidecars.is_empty() {
-            return Ok(xml);
+            return Ok(Applied { xml, modified_by });
         }
         let mut last_definition = self.last_definition.lock().await;
         let hasher = self.hasher.clone();
@@ -150,12 +153,14 @@ impl Sidecars {
         let parsed = work::until(deadline, move || as_kubevirt_writes_it(&xml)).await?;
         let mut domain = parsed.map_err(HookError::Input)?;
         for sidecar in sidecars {
-            domain = self
-                .define(sidecar, domain, vmi_json.clone(), deadline)
-                .await?;
+            let defined = self.define(sidecar, domain, vmi_json.clone(), deadline);
+            let (after, has_changed) = defined.await?;
+            modified_by.extend(has_changed.then(|| sidecar.to_string()));
+            domain = after;
         }
         // The blocking thread also drops the tree, which may have many elements.
-        let result = work::until(deadline, move || domain.text).await?;
+        let xml = work::until(deadline, move || domain.text).await?;
+        let result = Applied { xml, modified_by };
         *last_definition = Some(Definition {
             deadline,
             xml_hash,
@@ -170,14 +175,14 @@ impl Sidecars {
         self.current_call.begin(whom)
     }
 
-    /// Calls `OnDefineDomain` of one sidecar.
+    /// Calls `OnDefineDomain` of one sidecar. Also returns whether it changed the domain.
     async fn define(
         &self,
         sidecar: &Sidecar,
         before: Answer,
         vmi: Bytes,
         deadline: Instant,
-    ) -> Result<Answer, HookError> {
+    ) -> Result<(Answer, bool), HookError> {
         let start = Instant::now();
         let _waiting = self.wait_for(sidecar, HookPoint::OnDefineDomain);
         let call = async {
@@ -194,7 +199,7 @@ impl Sidecars {
                     xml = %without_secrets(&after.text),
                     "The domain as the hook sidecar returned it"
                 );
-                Ok((after, changes))
+                Ok(((after, !changes.is_empty()), changes))
             };
             work::until(hook_call_deadline(deadline), check).await?
         };
@@ -225,7 +230,7 @@ impl Sidecars {
                 let answer =
                     client::pre_cloud_init_iso(sidecar, forms, vmi_json.clone(), deadline).await?;
                 let check = move || {
-                    let new = cloud_init::decode(&data, &answer)?;
+                    let (new, _) = cloud_init::decode(&data, &answer)?;
                     let changes = cloud_init::changes(&data, &new);
                     Ok((new, changes))
                 };
@@ -245,11 +250,7 @@ impl Sidecars {
             let sidecar = sidecar.clone();
             calls.spawn(async move {
                 let start = Instant::now();
-                let result = match client::shutdown(&sidecar, hook_call_deadline(deadline)).await {
-                    // The sidecar may exit before it answers, as `Shutdown` asks it to exit.
-                    Err(CallError::Broken(_)) => Ok(()),
-                    result => result,
-                };
+                let result = client::shutdown(&sidecar, hook_call_deadline(deadline)).await;
                 (sidecar, start.elapsed(), result)
             });
         }
@@ -267,29 +268,9 @@ impl Sidecars {
         first_failure
     }
 
-    /// The sidecars that changed the last defined domain, for libvirt's error about that domain.
-    #[must_use]
-    pub fn modified_by(&self) -> Vec<String> {
-        let log = self.call_log();
-        let has_changed = |sidecar: &&Sidecar| {
-            let last = log.last(sidecar, HookPoint::OnDefineDomain);
-            last.is_some_and(|call| !call.changes.is_empty())
-        };
-        self.at(HookPoint::OnDefineDomain)
-            .into_iter()
-            .filter(has_changed)
-            .map(ToString::to_string)
-            .collect()
-    }
-
     #[must_use]
     pub fn report(&self) -> Report {
-        Report::new(&self.all, &self.call_log())
-    }
-
-    fn call_log(&self) -> MutexGuard<'_, CallLog> {
-        // A panic under this lock leaves no half-written log.
-        lock(&self.call_log)
+        lock(&self.report).clone()
     }
 
     /// Logs a call and adds it to the report. Names the sidecar in an error.
@@ -301,24 +282,30 @@ impl Sidecars {
         result: Result<(T, Changes), CallError>,
     ) -> Result<T, HookError> {
         let milliseconds = time.as_millis();
-        let (call, result) = match result {
+        let mut call = CallReport {
+            microseconds: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+            changes: Changes::default(),
+            error: None,
+        };
+        let result = match result {
             Ok((value, changes)) => {
                 let changed = diff::summary(&changes);
                 tracing::info!(%sidecar, %point, milliseconds, changes = changes.list.len(), changed, "A hook sidecar has run");
-                (CallReport::succeeded(time, changes), Ok(value))
+                call.changes = changes;
+                Ok(value)
             }
             Err(reason) => {
                 let text = chain(&reason);
                 tracing::error!(%sidecar, %point, milliseconds, reason = text, "A hook sidecar failed");
-                let error = HookError::Call {
+                call.error = Some(text);
+                Err(HookError::Call {
                     sidecar: sidecar.to_string(),
                     point,
                     reason,
-                };
-                (CallReport::failed(time, text), Err(error))
+                })
             }
         };
-        self.call_log().record(sidecar, point, call);
+        lock(&self.report).record(sidecar, point, call);
         self.save_report().await;
         result
     }

@@ -36,15 +36,6 @@ pub fn display_limit(time: Duration) -> String {
     }
 }
 
-/// Renders a duration for people: `250 ms`, `20.0 s`.
-pub fn display_duration(time: Duration) -> String {
-    if time < Duration::from_secs(1) {
-        format!("{} ms", time.as_millis())
-    } else {
-        format!("{:.1} s", time.as_secs_f64())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-use super::timeout::display_duration;
+use super::timeout::display_limit;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
     /// The work takes too long. It continues, and its result is dropped.
-    #[error("the work was not finished within {}", display_duration(*after))]
+    #[error("the work was not finished within {}", display_limit(*after))]
     TimedOut {
         /// How long the launcher waited.
         after: Duration,

@@ -69,11 +69,6 @@ impl CtlError {
         TextError::new(option).caused_by(self.source).into()
     }
 
-    /// The module's error, as another's cause.
-    pub fn into_source(self) -> Box<dyn Error + Send + Sync> {
-        self.source
-    }
-
     /// The error with its causes, on one line.
     pub fn chain(&self) -> String {
         chain(&*self.source)
@@ -86,17 +81,6 @@ impl CtlError {
         match self.remedy.as_deref().or(known) {
             Some(remedy) => with_remedy(&text, remedy),
             None => text,
-        }
-    }
-
-    /// Like [`Self::text`]; the remedy may also be the end of the module's own sentence.
-    pub fn text_with_hint(&self) -> String {
-        let (text, own) = (self.text(), self.to_string());
-        match own.rsplit_once("; ") {
-            Some((_, hint)) if split_remedy(&text).1.is_none() => {
-                with_remedy(&text.replacen(&format!("; {hint}"), "", 1), hint)
-            }
-            _ => text,
         }
     }
 

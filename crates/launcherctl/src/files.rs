@@ -33,16 +33,10 @@ impl FileError {
         let path = path.into();
         move |source| Self {
             action,
-            path: behind_link(&path).unwrap_or(path),
+            path,
             source,
         }
     }
-}
-
-/// A VM's directory with a long path has a short link, which goes with the VM: the path without it.
-fn behind_link(path: &Path) -> Option<PathBuf> {
-    path.ancestors().skip(1).find(|above| above.is_symlink())?;
-    Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// Something is wrong with a file's content.

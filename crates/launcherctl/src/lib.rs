@@ -17,7 +17,6 @@ mod files;
 mod host;
 mod json;
 mod manifest;
-mod new_file;
 mod reports;
 mod similar;
 mod verbs;

@@ -55,7 +55,9 @@ pub(super) fn collect(
     Ok(())
 }
 
-fn matches_volume(disk: &Disk) -> bool {
+/// Whether the disk asks for the volume's block sizes.
+#[must_use]
+pub fn matches_volume(disk: &Disk) -> bool {
     let matching = disk
         .block_size
         .as_ref()
@@ -88,7 +90,8 @@ fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError
 }
 
 /// Images that a disk on the volume may have.
-fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
+#[must_use]
+pub fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
     let name = volume.name.as_str();
     if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
         vec![paths.claim_image(name), paths.hotplug_image(name)]

@@ -115,18 +115,6 @@ pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
     })
 }
 
-/// Fails if this machine, a launcher image, lacks the EFI images of the VMI.
-///
-/// # Errors
-/// The missing files.
-pub fn check_image(vmi: &Vmi, arch: &str) -> Result<(), PodError> {
-    let flags = LauncherFlags {
-        ovmf_path: image_directory(arch).to_owned(),
-        ..LauncherFlags::default()
-    };
-    choose(&flags, vmi, arch).map(drop)
-}
-
 /// Where launcher images have EFI images: virt-controller's `--ovmf-path`.
 fn image_directory(arch: &str) -> &'static str {
     if arch == "arm64" {

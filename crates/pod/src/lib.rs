@@ -56,6 +56,7 @@ mod volumes;
 
 pub use access_credentials::{AccessCredentials, access_credential_dirs, access_credentials};
 pub use backup_dir::BackupDir;
+pub use block_sizes::{images, matches_volume};
 pub use cloud_init::{
     CloudInitData, ConfigDriveMetadata, DataSource, DeviceData, ExampleCloudInit, NoCloudMetadata,
     cloud_init, device_metadata, example_cloud_init, example_cloud_init_image, write_cloud_init,

@@ -2,11 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod line;
-pub mod progress;
 mod size;
 mod table;
 pub mod visible;
 
-pub use line::{Line, joined, on_stderr, print, say, stdout_width};
+pub use line::{Line, joined, on_stderr, print, say};
 pub use size::human_size;
 pub use table::table;

@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 use rustix::termios::tcgetwinsize;
 use textwrap::{Options, WordSplitter};
 
-use super::{progress, visible};
+use super::visible;
 
 /// Of a terminal that does not tell its width.
 const DEFAULT_WIDTH: usize = 80;
@@ -65,19 +65,13 @@ fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     Some(columns.unwrap_or(DEFAULT_WIDTH))
 }
 
-/// The width of standard output in columns; `None` if it is not a terminal.
-#[must_use]
-pub fn stdout_width() -> Option<usize> {
-    width(&std::io::stdout())
-}
-
 /// Prints lines on standard output.
 pub fn print(lines: impl IntoIterator<Item: Into<Line>>) {
-    let (width, mut out) = (stdout_width(), anstream::stdout().lock());
+    let (width, mut out) = (width(&std::io::stdout()), anstream::stdout().lock());
     for line in lines {
         let shown = line.into().shown(width);
         // A reader such as head(1) may have closed the pipe.
-        let _ = progress::paused(|| writeln!(out, "{shown}"));
+        let _ = writeln!(out, "{shown}");
     }
 }
 
@@ -90,7 +84,7 @@ pub fn on_stderr(line: impl Into<Line>) -> String {
 pub fn say(line: impl Into<Line>) {
     let shown = on_stderr(line);
     // The reader may be gone.
-    let _ = progress::paused(|| writeln!(anstream::stderr(), "{shown}"));
+    let _ = writeln!(anstream::stderr(), "{shown}");
 }
 
 /// The lines as one text, safe for a terminal.

@@ -6,17 +6,10 @@ use super::{Line, visible};
 
 /// Between two columns.
 const GAP: &str = "  ";
-/// A column is not shortened below this.
-const MIN_WIDTH: usize = 8;
 
 /// The header and the rows, whose cells are separated by tabs. Columns of numbers stand at the
-/// right. The longest cells are shortened to make it as wide as this many columns, if that is
-/// given.
-pub fn table(
-    width: Option<usize>,
-    header: &str,
-    rows: impl IntoIterator<Item = String>,
-) -> Vec<Line> {
+/// right.
+pub fn table(header: &str, rows: impl IntoIterator<Item = String>) -> Vec<Line> {
     let rows: Vec<String> = rows.into_iter().map(|row| visible::line(&row)).collect();
     let columns = header.split('\t').count();
     let mut widths = vec![0; columns];
@@ -32,21 +25,14 @@ pub fn table(
         cells.clone().any(is_number) && !cells.any(is_text)
     };
     let numbers: Vec<bool> = (0..columns).map(has_numbers).collect();
-    let available = width.unwrap_or(usize::MAX);
-    while widths.iter().map(|width| width + GAP.len()).sum::<usize>() > available
-        && let Some(widest) = widths.iter_mut().max().filter(|width| **width > MIN_WIDTH)
-    {
-        *widest -= 1;
-    }
     let line = |cells: &str| {
         let cells = cells.splitn(columns, '\t').zip(widths.iter().zip(&numbers));
         let cells = cells.map(|(cell, (width, are_numbers))| {
-            let cell = shortened(cell, *width);
-            let padding = " ".repeat(width.saturating_sub(display_width(&cell)));
+            let padding = " ".repeat(width.saturating_sub(display_width(cell)));
             if *are_numbers {
-                padding + &cell
+                padding + cell
             } else {
-                cell + &padding
+                cell.to_owned() + &padding
             }
         });
         cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
@@ -56,16 +42,6 @@ pub fn table(
         .into_iter()
         .chain(body)
         .collect()
-}
-
-/// As much of it as fits into `width` columns of a terminal.
-fn shortened(cell: &str, width: usize) -> String {
-    if display_width(cell) <= width {
-        return cell.to_owned();
-    }
-    let mut kept = cell.to_owned();
-    while display_width(&kept) >= width && kept.pop().is_some() {}
-    kept + "…"
 }
 
 #[cfg(test)]
@@ -86,16 +62,6 @@ web       2  -       /tmp/vm-1
 größe    16  S       \\u{1b}[2J
 db        -  -";
         let header = "NAME\tCPUS\tSERIAL\tDIRECTORY";
-        assert_eq!(
-            joined(table(None, header, rows.map(str::to_owned))),
-            expected
-        );
-    }
-
-    #[test]
-    fn a_long_cell_is_shortened_to_its_column() {
-        assert_eq!(shortened("abcdef", 6), "abcdef");
-        assert_eq!(shortened("abcdefg", 6), "abcde…");
-        assert_eq!(shortened("日本語日本語", 6), "日本…");
+        assert_eq!(joined(table(header, rows.map(str::to_owned))), expected);
     }
 }

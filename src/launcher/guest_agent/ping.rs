@@ -75,7 +75,6 @@ impl Probe {
             .libvirt
             .agent_call("pinging the guest agent", limit, ping);
         let Err(error) = asked.await else {
-            self.vm.agent_answers(true);
             return Ok(());
         };
         if is_unavailable(&error) && (self.vm.metadata().is_migrating() || self.is_excused().await)

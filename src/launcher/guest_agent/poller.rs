@@ -60,8 +60,6 @@ impl Poller {
                 () = self.poll() => {}
                 _ = gone.wait_for(|vm| !can_be_asked(vm)) => {}
             }
-            // Nobody asks it any more.
-            self.known.vm.agent_answers(true);
             tracing::info!("Stopped polling the guest agent");
         }
     }
@@ -114,10 +112,8 @@ impl Session<'_> {
         if let Err(error) = asked {
             tracing::info!(reason = %os::logging::chain(&error), "The guest agent does not answer");
             self.schedule.silent(Instant::now(), &due);
-            self.known.vm.agent_answers(false);
         } else {
             self.schedule.answered();
-            self.known.vm.agent_answers(true);
         }
     }
 

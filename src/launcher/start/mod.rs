@@ -52,16 +52,8 @@ pub(super) struct Start {
     pub freezer: Arc<Freezer>,
     pub warnings: Warnings,
     pub config: Arc<LauncherConfig>,
-    pub last_start: Arc<Mutex<LastStart>>,
-}
-
-/// What is kept of the domain's last start.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LastStart {
-    /// The input of its conversion, as JSON.
-    pub context: String,
     /// The message on the parts that libvirt has ignored; empty without any.
-    pub ignored: String,
+    pub ignored: Arc<Mutex<String>>,
 }
 
 impl Start {
@@ -163,7 +155,8 @@ impl Start {
             self.pod.make_overlay(vmi, disk)?;
         }
         let modes = self.pod.resolve_disk_modes(&mut domain)?;
-        self.keep_context(&Context {
+        lock(&self.ignored).clear();
+        log_context(&Context {
             disk_modes: Some(modes),
             ..context
         });
@@ -171,18 +164,6 @@ impl Start {
         domain.metadata.kube_virt = self.vm.metadata().get().clone();
         let ports = HotplugPorts::plan(vmi, &domain).map_err(DomainStartError::from)?;
         Ok((domain.to_xml(), ports))
-    }
-
-    /// Logs the conversion's context and keeps it for bug reports. `launcherctl convert --context`
-    /// makes the same domain from it anywhere.
-    fn keep_context(&self, context: &Context) {
-        if let Ok(context) = serde_json::to_string(context) {
-            tracing::debug!(context, "Context of the conversion");
-            *lock(&self.last_start) = LastStart {
-                context,
-                ignored: String::new(),
-            };
-        }
     }
 
     /// Blocks until the domain runs (`virDomainCreateWithFlags`). A kill during libvirt's start
@@ -304,7 +285,7 @@ impl Start {
                 excerpt(&hooks, MAX_IGNORED_CHARS / 2)
             );
             tracing::warn!("{message}");
-            lock(&self.last_start).ignored.clone_from(&message);
+            lock(&self.ignored).clone_from(&message);
             self.warnings.send("IgnoredByLibvirt", message);
         }
         Ok(())
@@ -424,6 +405,14 @@ fn undo(domain: &ChangeableDomain, why: LauncherError) -> LauncherError {
         _ => {}
     }
     why
+}
+
+/// Logs the conversion's context: `launcherctl convert --context` makes the same domain from it
+/// anywhere.
+fn log_context(context: &Context) {
+    if let Ok(context) = serde_json::to_string(context) {
+        tracing::debug!(context, "Context of the conversion");
+    }
 }
 
 #[cfg(test)]

@@ -102,8 +102,6 @@ struct Inner {
     is_adopted: bool,
     metadata: Metadata,
     agent: Agent,
-    /// Since when a connected agent has not answered; `None` if it answers.
-    agent_silent_since: Option<Timestamp>,
     /// Reports of the guest agent, and panics of the guest. State and reason are empty here.
     guest: DomainStatus,
     document: Option<Arc<Domain>>,
@@ -133,7 +131,6 @@ impl Vm {
                 failed_disks: BTreeMap::new(),
                 disk_failed_on_source: false,
                 is_adopted: false,
-                agent_silent_since: None,
                 metadata: Metadata::new(uid),
                 agent: Agent::Away,
                 guest: DomainStatus::default(),
@@ -495,19 +492,6 @@ impl Vm {
             });
             self.events.refresh();
         }
-    }
-
-    /// Notes whether a connected agent answers.
-    pub fn agent_answers(&self, answers: bool) {
-        self.with(|inner| {
-            let since = inner.agent_silent_since.filter(|_| !answers);
-            inner.agent_silent_since = since.or_else(|| (!answers).then(Timestamp::now));
-        });
-    }
-
-    /// Since when a connected agent has not answered.
-    pub fn agent_silent_since(&self) -> Option<Timestamp> {
-        self.with(|inner| inner.agent_silent_since)
     }
 
     /// Changes what was learned about the guest. The caller sends the document.

@@ -181,7 +181,6 @@ async fn a_detached_vm_is_found_by_its_name() {
         (&row["name"], &row["state"]),
         (&"laptop".into(), &"Running".into())
     );
-    assert_eq!(row["supervised"], true);
     // libvirt's reason says nothing more.
     assert!(row["reason"].is_null(), "{row}");
     let qemu = row["guestPid"].as_u64().unwrap();

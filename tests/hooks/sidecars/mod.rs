@@ -25,7 +25,8 @@ async fn collect(pod: &Pod, count: usize) -> Sidecars {
 
 /// What the sidecars make of the domain, in a request of its own.
 async fn define(sidecars: &Sidecars) -> Result<String, HookError> {
-    sidecars.on_define_domain(XML.into(), &vmi(), later()).await
+    let applied = sidecars.on_define_domain(XML.into(), &vmi(), later()).await;
+    Ok(applied?.xml)
 }
 
 /// The text and the reason of the failed call of a sidecar alone in its pod.

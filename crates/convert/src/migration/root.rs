@@ -28,15 +28,10 @@ pub fn move_to_root(
     Ok(domain.to_xml())
 }
 
-/// passt's ports are libvirt's `<portForward>`; QEMU's user network has its ports as arguments.
+/// QEMU's user network has its ports as arguments.
 fn move_ports(element: &mut Element, ports: &BTreeMap<u16, u16>) {
-    let is_range = element.name == "range";
-    for (name, value) in &mut element.attributes {
-        if is_range && name == "start" {
-            if let Some(port) = value.parse().ok().and_then(|port: u16| ports.get(&port)) {
-                *value = port.to_string();
-            }
-        } else if value.starts_with("user,") {
+    for (_, value) in &mut element.attributes {
+        if value.starts_with("user,") {
             *value = hostfwd(value, ports);
         }
     }
@@ -89,14 +84,10 @@ mod tests {
 
     #[test]
     fn ports_of_this_machine_move_and_those_of_the_guest_do_not() {
-        let xml = "<domain><interface><portForward><range start='8080' to='22'/><range start='22' to='8080'/></portForward>\
-             </interface><arg value='user,id=a,hostfwd=tcp:127.0.0.1:8080-:22,hostfwd=udp:[::1]:53-:8080'/></domain>";
+        let xml = "<domain><arg value='user,id=a,hostfwd=tcp:127.0.0.1:8080-:22,hostfwd=udp:[::1]:53-:8080'/></domain>";
         let ports = BTreeMap::from([(8080, 40001), (53, 40002)]);
         let moved = move_to_root(xml, "/a", "/b", &ports).unwrap();
-        let expected = xml
-            .replace("start='8080'", "start='40001'")
-            .replace(":8080-", ":40001-")
-            .replace(":53-", ":40002-");
+        let expected = xml.replace(":8080-", ":40001-").replace(":53-", ":40002-");
         let parse = |text: &str| Element::parse(text).unwrap();
         assert_eq!(parse(&moved), parse(&expected));
     }

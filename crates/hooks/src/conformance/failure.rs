@@ -10,7 +10,7 @@ use super::inputs::MARKED_ELEMENTS;
 use crate::error::{CallError, HookError};
 use crate::plugins::PluginError;
 use crate::sidecar::Version;
-use crate::timeout::display_duration;
+use crate::timeout::display_limit;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -35,35 +35,40 @@ pub enum Failure {
     NoHookPoints,
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("KubeVirt ignores {names} of the cloud-init data: it has no such name")]
-    IgnoredData { names: String },
     #[error(
         "it was not called, as the VMI's cloud-init data need a Secret; put it beside the VM in its file, with its keys"
     )]
     NeedsSecret,
-    #[error("given its own result, it changes it again: {changes}")]
-    NotIdempotent { changes: String },
+    #[error("given its own result, it changes it again: {0}")]
+    NotIdempotent(String),
     #[error(
         "{missing} of {} elements that it does not know are missing in its answer",
         MARKED_ELEMENTS
     )]
     LostElements { missing: usize },
-    /// An element for its namespace, and the remedy.
-    #[error("libvirt ignores {0}")]
+    /// Sentences.
+    #[error("{0}")]
     Ignored(String),
-    #[error("it does not answer Info afterwards")]
+    #[error("it does not serve afterwards")]
     NotServing(#[source] CallError),
     /// A plugin's call failed, or a launcher would refuse its answer.
     #[error(transparent)]
-    Plugin(#[from] PluginError),
-    #[error("it does not accept a connection afterwards")]
-    NotAccepting(#[source] CallError),
+    Plugin(PluginError),
+    #[error("it does not serve the hook point")]
+    Unserved,
     #[error("it serves no hook point of LauncherHookService")]
     NoPoints,
-    #[error("the slowest call took {}, the limit is {}; a process that a script leaves running delays its answer", display_duration(*slowest), display_duration(*limit))]
-    Slow { slowest: Duration, limit: Duration },
-    #[error("it is still running after {}", display_duration(*after))]
+    #[error("it is still running after {}", display_limit(*after))]
     StillRunning { after: Duration },
     #[error("the domain XML for the check cannot be read")]
     Input(#[from] ReadError),
+}
+
+impl From<PluginError> for Failure {
+    fn from(error: PluginError) -> Self {
+        match error.is_unserved() {
+            true => Self::Unserved,
+            false => Self::Plugin(error),
+        }
+    }
 }

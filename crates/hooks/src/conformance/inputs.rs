@@ -42,55 +42,30 @@ pub fn marked_elements(element: &Element) -> usize {
     inside.saturating_add(usize::from(is_marked))
 }
 
-/// Adds disks, with the parts that the launcher's have, to the domain until it has
-/// [`LARGE_INPUT_BYTES`].
+/// Adds disks to the domain until it has [`LARGE_INPUT_BYTES`].
 pub fn large_domain(domain_xml: &str) -> Result<String, ReadError> {
     let mut domain = Element::parse(domain_xml)?;
     let disk = |number: usize| {
-        Element::new("disk")
-            .with_attribute("type", "file")
-            .with_attribute("device", "disk")
-            .with_child(
-                Element::new("source").with_attribute("file", format!("/check/{number}.img")),
-            )
-            .with_child(
-                Element::new("target")
-                    .with_attribute("dev", format!("check{number}"))
-                    .with_attribute("bus", "virtio"),
-            )
-            .with_child(
-                Element::new("driver")
-                    .with_attribute("name", "qemu")
-                    .with_attribute("type", "raw")
-                    .with_attribute("cache", "none"),
-            )
-            .with_child(Element::new("alias").with_attribute("name", format!("ua-check{number}")))
+        Element::parse(&format!(
+            r#"<disk type="file" device="disk"><source file="/check/{number}.img"/>
+            <target dev="check{number}" bus="virtio"/><alias name="ua-check{number}"/></disk>"#
+        ))
     };
-    let size_of_disk = disk(1_000).to_xml().len().max(1);
+    let size_of_disk = disk(1_000)?.to_xml().len().max(1);
     let missing = LARGE_INPUT_BYTES.saturating_sub(domain.to_xml().len());
-    let disks = missing.checked_div(size_of_disk).unwrap_or_default();
+    let disks = (0..missing.checked_div(size_of_disk).unwrap_or_default()).map(disk);
+    let disks = disks.collect::<Result<Vec<_>, _>>()?;
     edit_child(&mut domain, "devices", |devices| {
-        (0..disks).for_each(|number| devices.push(disk(number)));
+        disks.into_iter().for_each(|disk| devices.push(disk));
     });
     Ok(domain.to_xml())
 }
 
-/// Fills the VMI up to [`LARGE_INPUT_BYTES`] with an annotation.
+/// Fills the VMI up to [`LARGE_INPUT_BYTES`] with white space.
 pub fn large_vmi(vmi_json: &Bytes) -> Bytes {
-    let Ok(mut vmi) = serde_json::from_slice::<Value>(vmi_json) else {
-        return vmi_json.clone();
-    };
-    let filling = "x".repeat(LARGE_INPUT_BYTES.saturating_sub(vmi_json.len()));
-    let annotations = vmi
-        .as_object_mut()
-        .map(|vmi| vmi.entry("metadata").or_insert_with(|| json!({})))
-        .and_then(Value::as_object_mut)
-        .map(|metadata| metadata.entry("annotations").or_insert_with(|| json!({})))
-        .and_then(Value::as_object_mut);
-    if let Some(annotations) = annotations {
-        annotations.insert("example.org/check".to_owned(), Value::from(filling));
-    }
-    Bytes::from(vmi.to_string())
+    let mut vmi = vmi_json.to_vec();
+    vmi.resize(LARGE_INPUT_BYTES.max(vmi.len()), b' ');
+    vmi.into()
 }
 
 /// Cloud-init data of a NoCloud volume, with the field names of KubeVirt's Go struct.

@@ -1,20 +1,20 @@
-//! Checks a sidecar program against what a launcher expects of it. A plugin's program is checked in
-//! `plugin`.
+//! Checks a sidecar's or plugin's program against what a launcher expects of it.
 //!
 //! ```text
-//!  start ─► info ─► for each version that it offers:                       ─► shutdown ─► start ─► SIGTERM
-//!                   OnDefineDomain, again, unknown elements, large input,
-//!                   invalid input, cancelled call, PreCloudInitIso, time
+//!  hook sidecar  start ─► info ─► for each version that it offers: OnDefineDomain, PreCloudInitIso
+//!                      ─► shutdown ─► start ─► SIGTERM
+//!  plugin        start ─► GuestDefinition, PreBoot, PreMigrationSource ─► SIGTERM
 //! ```
 //!
-//! The program is started like in a pod, except that it puts its socket into a directory that the
-//! caller chooses. A program that exits during a check is restarted for the next one.
+//! Each hook point is called with valid input, with its own result, and with invalid input. One that
+//! the program does not serve is skipped. The program is started like in a pod, except that it puts
+//! its socket into a directory that the caller chooses. A program that exits during a check is
+//! restarted for the next one.
 
+mod called;
 mod checks;
 mod failure;
 mod inputs;
-mod junit;
-mod plugin;
 pub(crate) mod program;
 mod table;
 
@@ -26,25 +26,27 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-pub(crate) use self::failure::Failure;
-use self::program::{Process, Protocol};
-pub use self::table::{Check, CheckResult, Conformance, Effect, Outcome};
-use super::plugins::TrialPod;
+pub use self::called::TrialPod;
+pub(crate) use self::called::{Called, Document, example_settings};
+use self::checks::{PLUGIN, SIDECAR};
+pub use self::failure::Failure;
+use self::program::Process;
+pub use self::table::{Check, CheckResult, Conformance, Outcome};
+use super::client;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
-/// Why a hook's other checks are skipped once it has failed with valid input.
-const FAILS_VALID_INPUT: &str = "not checked, as the hook fails with valid input";
-
+/// What a program is called with, and where it serves.
 #[derive(Debug)]
 pub struct Subject {
-    pub command: Command,
-    /// The directory in which the program makes its socket. Must be empty. Not for a plugin.
+    /// The directory in which the program makes its socket. Must be empty.
     pub socket_dir: PathBuf,
+    /// The VMI's JSON as virt-handler sends it.
     pub vmi_json: Bytes,
+    /// The domain XML made from the VMI.
     pub domain_xml: String,
     /// Not for a plugin.
     pub cloud_init: CloudInit,
-    /// The program is a plugin's sidecar, and this stands for its pod.
+    /// The program is a plugin's sidecar, and this stands for its pod. Its files get changed.
     pub plugin: Option<TrialPod>,
 }
 
@@ -59,17 +61,6 @@ pub enum CloudInit {
     NeedsSecret,
 }
 
-impl CloudInit {
-    /// Why there is nothing to check.
-    fn skips(&self, check: Check) -> Option<&'static str> {
-        match (check, self) {
-            (Check::ConfigDrive, Self::Examples) => None,
-            (Check::ConfigDrive, _) => Some("the VMI's own data are checked"),
-            _ => None,
-        }
-    }
-}
-
 /// How long the program may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -77,8 +68,6 @@ pub struct Limits {
     pub start: Duration,
     /// Time for one call. virt-handler gives a whole sync 20 seconds.
     pub call: Duration,
-    /// Time for its slowest call, to pass [`Check::Time`].
-    pub slowest: Duration,
     /// Time until it has exited after `Shutdown` or SIGTERM.
     pub stop: Duration,
 }
@@ -87,23 +76,17 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             start: Duration::from_secs(30),
-            call: Duration::from_secs(10),
-            slowest: Duration::from_secs(2),
+            call: Duration::from_secs(20),
             stop: Duration::from_secs(10),
         }
     }
 }
 
 /// Makes all checks and records failures in the table. Dropping the future kills the program.
-pub async fn check(mut subject: Subject, limits: Limits) -> Conformance {
-    if let Some(pod) = subject.plugin.take() {
-        return plugin::check(subject, pod, limits).await;
-    }
+pub async fn check(program: Command, subject: Subject, limits: Limits) -> Conformance {
     let mut run = Run {
-        process: Process::new(subject.command, subject.socket_dir, Protocol::Sidecar),
-        vmi_json: subject.vmi_json,
-        domain_xml: subject.domain_xml,
-        cloud_init: subject.cloud_init,
+        process: Process::new(program, &subject),
+        subject,
         limits,
         table: Conformance::default(),
     };
@@ -114,9 +97,7 @@ pub async fn check(mut subject: Subject, limits: Limits) -> Conformance {
 
 struct Run {
     process: Process,
-    vmi_json: Bytes,
-    domain_xml: String,
-    cloud_init: CloudInit,
+    subject: Subject,
     limits: Limits,
     table: Conformance,
 }
@@ -125,157 +106,129 @@ impl Run {
     async fn all(&mut self) {
         let start = Instant::now();
         let started = self.process.start(self.limits.start).await;
-        let (sidecar, started) = match started {
-            Ok(sidecar) => (Some(sidecar), Ok(())),
-            Err(failure) => (None, Err(failure)),
-        };
-        self.record(Check::Start, None, start.elapsed(), started);
+        let sidecar = started.as_ref().ok().cloned();
+        self.record(Check::Start, None, start.elapsed(), started.map(|_| None));
         let Some(sidecar) = sidecar else {
             return;
         };
         self.table.sidecar = Some(sidecar.to_string());
-
-        let start = Instant::now();
-        let (versions, result) = checks::info(&sidecar, self.limits.call).await;
-        self.record(Check::Info, None, start.elapsed(), result);
-        for version in versions {
-            self.version(version).await;
-        }
-        self.shutdown().await;
-        self.sigterm().await;
-    }
-
-    /// The sidecar for the given protocol version, restarted if it has exited.
-    async fn sidecar(&mut self, version: Version) -> Result<Sidecar, Failure> {
-        let sidecar = self.process.running(self.limits.start).await?;
-        let points = sidecar.points.into_iter();
-        Ok(Sidecar {
-            version,
-            points: points
-                .filter(|(point, _)| point.since() <= version)
-                .collect(),
-            ..sidecar
-        })
-    }
-
-    async fn version(&mut self, version: Version) {
-        let mut slowest = Duration::ZERO;
-        let mut failing = Vec::new();
-        for check in checks::CALLS {
-            let sidecar = match self.sidecar(version).await {
-                Ok(sidecar) => sidecar,
-                Err(failure) => {
-                    self.record(check, Some(version), Duration::ZERO, Err(failure));
-                    continue;
-                }
-            };
-            if sidecar.priority(check.hook_point()).is_none() {
-                self.skip(
-                    check,
-                    Some(version),
-                    "it does not subscribe to the hook point",
-                );
-                continue;
-            }
-            if let Some(reason) = self.cloud_init.skips(check) {
-                self.skip(check, Some(version), reason);
-                continue;
-            }
-            if !check.has_valid_input() && failing.contains(&check.hook_point()) {
-                self.skip(check, Some(version), FAILS_VALID_INPUT);
-                continue;
-            }
+        if self.subject.plugin.is_none() {
             let start = Instant::now();
-            let call = checks::Call {
-                sidecar: &sidecar,
-                vmi_json: &self.vmi_json,
-                domain_xml: &self.domain_xml,
-                cloud_init: &self.cloud_init,
-                timeout: self.limits.call,
-            };
-            let mut result = call.check(check).await;
-            let time = start.elapsed();
-            if check.is_timed() {
-                slowest = slowest.max(time);
+            let (versions, result) = checks::info(&sidecar, self.limits.call).await;
+            self.record(Check::Info, None, start.elapsed(), result.map(|()| None));
+            for version in versions {
+                for checks in SIDECAR {
+                    self.point(checks, Some(version)).await;
+                }
             }
-            if let Err(failure) = result {
-                result = Err(self.process.cause(failure).await);
+            self.shutdown().await;
+        } else {
+            let mut has_points = false;
+            for checks in PLUGIN {
+                has_points |= self.point(checks, None).await;
             }
-            if result.is_err() && check.has_valid_input() {
-                failing.push(check.hook_point());
+            if !has_points {
+                self.record(Check::Info, None, Duration::ZERO, Err(Failure::NoPoints));
             }
-            self.record_effect(check, Some(version), time, result);
-        }
-        let result = match slowest <= self.limits.slowest {
-            true if !failing.is_empty() => {
-                return self.skip(Check::Time, Some(version), FAILS_VALID_INPUT);
-            }
-            true => Ok(()),
-            false => Err(Failure::Slow {
-                slowest,
-                limit: self.limits.slowest,
-            }),
-        };
-        self.record(Check::Time, Some(version), Duration::ZERO, result);
-    }
-
-    async fn shutdown(&mut self) {
-        let newest = Version::V1alpha3;
-        let sidecar = match self.sidecar(newest).await {
-            Ok(sidecar) => sidecar,
-            Err(failure) => {
-                return self.record(Check::Shutdown, None, Duration::ZERO, Err(failure));
-            }
-        };
-        if sidecar.priority(HookPoint::Shutdown).is_none() {
-            return self.skip(
-                Check::Shutdown,
-                Some(newest),
-                "it does not subscribe to Shutdown: a migrated pod does not end before its sidecar is killed",
-            );
         }
         let start = Instant::now();
-        let result = match checks::shutdown(&sidecar, self.limits.call).await {
-            Ok(()) => self.process.ended(self.limits.stop).await,
-            Err(failure) => Err(failure),
-        };
-        self.record(Check::Shutdown, Some(newest), start.elapsed(), result);
-    }
-
-    async fn sigterm(&mut self) {
-        let start = Instant::now();
-        let result = match self.process.running(self.limits.start).await {
+        let ended = match self.process.running(self.limits.start).await {
             Ok(_) => self.process.terminate(self.limits.stop).await,
             Err(failure) => Err(failure),
         };
-        self.record(Check::Sigterm, None, start.elapsed(), result);
+        self.record(Check::Sigterm, None, start.elapsed(), ended.map(|()| None));
     }
 
+    /// Makes the checks of a hook point; the first one decides whether the others tell anything.
+    /// Returns whether the program serves it.
+    async fn point(&mut self, checks: &[Check], version: Option<Version>) -> bool {
+        let mut skipped = None;
+        let mut is_first = true;
+        for &check in checks {
+            let is_examples = matches!(self.subject.cloud_init, CloudInit::Examples);
+            if check == Check::ConfigDrive && !is_examples {
+                self.skip(check, version, "the VMI's own data are checked");
+                continue;
+            }
+            if let Some(reason) = skipped {
+                self.skip(check, version, reason);
+                continue;
+            }
+            let start = Instant::now();
+            let mut result = self.check(check, version).await;
+            if matches!(result, Err(Failure::Unserved)) {
+                skipped = Some("it does not serve the hook point");
+                self.skip(check, version, "it does not serve the hook point");
+                continue;
+            }
+            let time = start.elapsed();
+            if let Err(failure) = result {
+                result = Err(self.process.cause(failure).await);
+            }
+            if result.is_err() && is_first {
+                skipped = Some("not checked, as the hook fails with valid input");
+            }
+            is_first = false;
+            self.record(check, version, time, result);
+        }
+        !is_first
+    }
+
+    async fn check(
+        &mut self,
+        check: Check,
+        version: Option<Version>,
+    ) -> Result<Option<bool>, Failure> {
+        let sidecar = self.process.running(self.limits.start).await?;
+        let called = Called {
+            subject: &self.subject,
+            sidecar: at_version(sidecar, version),
+            vmi_json: self.subject.vmi_json.clone(),
+            limit: self.limits.call,
+        };
+        called.check(check).await
+    }
+
+    async fn shutdown(&mut self) {
+        let (check, newest) = (Check::Shutdown, Some(Version::V1alpha3));
+        let start = Instant::now();
+        let result = match self.process.running(self.limits.start).await {
+            Ok(sidecar) if sidecar.priority(HookPoint::Shutdown).is_none() => {
+                return self.skip(
+                    check,
+                    newest,
+                    "it does not subscribe to Shutdown: a migrated pod does not end before its sidecar is killed",
+                );
+            }
+            Ok(sidecar) => {
+                let deadline = os::time::deadline(self.limits.call);
+                match client::shutdown(&sidecar, deadline).await {
+                    Ok(()) => self.process.ended(self.limits.stop).await,
+                    Err(failure) => Err(failure.into()),
+                }
+            }
+            Err(failure) => Err(failure),
+        };
+        self.record(check, newest, start.elapsed(), result.map(|()| None));
+    }
+
+    /// `result` is [`CheckResult::changes`].
     fn record(
         &mut self,
         check: Check,
         version: Option<Version>,
         time: Duration,
-        result: Result<(), Failure>,
+        result: Result<Option<bool>, Failure>,
     ) {
-        self.record_effect(check, version, time, result.map(|()| None));
-    }
-
-    fn record_effect(
-        &mut self,
-        check: Check,
-        version: Option<Version>,
-        time: Duration,
-        result: Result<Option<Effect>, Failure>,
-    ) {
+        let (changes, outcome) = match result {
+            Ok(changes) => (changes, Outcome::Passed),
+            Err(failure) => (None, Outcome::Failed(os::logging::chain(&failure))),
+        };
         self.table.results.push(CheckResult {
             check,
             version,
-            effect: result.as_ref().ok().copied().flatten(),
-            outcome: match result {
-                Ok(_) => Outcome::Passed,
-                Err(failure) => Outcome::Failed(os::logging::chain(&failure)),
-            },
+            outcome,
+            changes,
             milliseconds: os::time::milliseconds(time),
         });
     }
@@ -285,8 +238,17 @@ impl Run {
             check,
             version,
             outcome: Outcome::Skipped(reason),
-            effect: None,
+            changes: None,
             milliseconds: 0,
         });
     }
+}
+
+/// The sidecar as one that offers only this version.
+fn at_version(mut sidecar: Sidecar, version: Option<Version>) -> Sidecar {
+    if let Some(version) = version {
+        sidecar.version = version;
+        sidecar.points.retain(|(point, _)| point.since() <= version);
+    }
+    sidecar
 }

@@ -11,6 +11,7 @@ use rustix::process::{
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::Subject;
 use super::failure::Failure;
 use crate::client;
 use crate::discovery;
@@ -22,20 +23,12 @@ const SOCKET_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long the program may take to exit after a call that its end broke: its sockets close first.
 const EXIT_DELAY: Duration = Duration::from_secs(1);
 
-/// How a program shows that it serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// `Info` of a hook sidecar.
-    Sidecar,
-    /// A connection: a plugin's sidecar has no `Info`.
-    Plugin,
-}
-
 /// The program's process, started on demand.
 pub struct Process {
     command: Command,
     socket_dir: PathBuf,
-    protocol: Protocol,
+    /// A connection shows that it serves: a plugin's sidecar has no `Info`.
+    is_plugin: bool,
     running: Option<Running>,
 }
 
@@ -82,15 +75,15 @@ impl Drop for Group {
 
 impl Process {
     /// Does not start the program yet.
-    pub fn new(mut command: Command, socket_dir: PathBuf, protocol: Protocol) -> Self {
+    pub fn new(mut command: Command, subject: &Subject) -> Self {
         command
             .stdin(Stdio::null())
             .process_group(0)
             .kill_on_drop(true);
         Self {
             command,
-            socket_dir,
-            protocol,
+            socket_dir: subject.socket_dir.clone(),
+            is_plugin: subject.plugin.is_some(),
             running: None,
         }
     }
@@ -126,7 +119,7 @@ impl Process {
     }
 
     async fn find(&self, deadline: Instant) -> Result<Sidecar, Failure> {
-        if self.protocol == Protocol::Plugin {
+        if self.is_plugin {
             let found = timeout_at(deadline, first_socket(&self.socket_dir)).await;
             return found.map_err(|_| Failure::NoSocket);
         }

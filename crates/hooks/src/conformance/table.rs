@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::sidecar::{HookPoint, Version};
+use crate::sidecar::Version;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,8 +43,6 @@ pub enum Check {
     PreMigrationSource,
     /// `PreMigrationSource` does not change its own result.
     PreMigrationSourceIdempotence,
-    /// The slowest call was within the limit.
-    Time,
     /// The program exits after `Shutdown`.
     Shutdown,
     /// The program exits after SIGTERM, as the kubelet sends it.
@@ -63,23 +61,6 @@ pub enum Outcome {
     Skipped(&'static str),
 }
 
-/// What a sidecar does with valid input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Effect {
-    Changes,
-    ChangesNothing,
-}
-
-impl Effect {
-    pub(super) fn of(is_unchanged: bool) -> Self {
-        match is_unchanged {
-            true => Self::ChangesNothing,
-            false => Self::Changes,
-        }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckResult {
@@ -87,9 +68,9 @@ pub struct CheckResult {
     /// The protocol version; `None` where it does not matter.
     pub version: Option<Version>,
     pub outcome: Outcome,
-    /// `None` for a check that has failed, or that sends invalid input.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub effect: Option<Effect>,
+    /// Whether the program changed what it got; `None` for a check that has failed, or that sends
+    /// invalid input.
+    pub changes: Option<bool>,
     pub milliseconds: u64,
 }
 
@@ -122,9 +103,8 @@ impl Conformance {
     /// its own code.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
-        let mut effects = self.results.iter().filter_map(|result| result.effect);
-        let first = effects.next();
-        first == Some(Effect::ChangesNothing) && effects.all(|it| it == Effect::ChangesNothing)
+        let has = |changes| self.results.iter().any(|it| it.changes == Some(changes));
+        has(false) && !has(true)
     }
 }
 
@@ -138,31 +118,5 @@ impl CheckResult {
             Some(version) => format!("{check} {version}"),
             None => check.to_owned(),
         }
-    }
-}
-
-impl Check {
-    /// The hook point that the check calls.
-    pub(super) fn hook_point(self) -> HookPoint {
-        match self {
-            Self::PreCloudInitIso | Self::ConfigDrive | Self::InvalidCloudInit => {
-                HookPoint::PreCloudInitIso
-            }
-            Self::Shutdown => HookPoint::Shutdown,
-            _ => HookPoint::OnDefineDomain,
-        }
-    }
-
-    /// Whether the check is the first call of its hook point, with the input that a launcher sends.
-    pub(super) fn has_valid_input(self) -> bool {
-        matches!(self, Self::OnDefineDomain | Self::PreCloudInitIso)
-    }
-
-    /// Whether the duration counts for [`Check::Time`].
-    pub(super) fn is_timed(self) -> bool {
-        matches!(
-            self,
-            Self::OnDefineDomain | Self::LargeInput | Self::PreCloudInitIso | Self::ConfigDrive
-        )
     }
 }

@@ -73,16 +73,6 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
-
-    /// The number of changes as text: `1 change`, `more than 200 changes`.
-    #[must_use]
-    pub fn count(&self) -> String {
-        match self.list.len() {
-            1 => "1 change".to_owned(),
-            many if self.more => format!("more than {many} changes"),
-            many => format!("{many} changes"),
-        }
-    }
 }
 
 /// The first changes on one line, and the number of others.
@@ -130,17 +120,5 @@ mod tests {
         assert_eq!(summary(&changes(2)), "- 0; - 1");
         let line = summary(&changes(MAX_CHANGES + 3));
         assert!(line.ends_with("- 19; and more than 180 more"), "{line}");
-    }
-
-    #[test]
-    fn changes_are_counted_up_to_the_limit() {
-        let counts = [0, 1, MAX_CHANGES, MAX_CHANGES + 1].map(|count| changes(count).count());
-        let expected = [
-            "0 changes",
-            "1 change",
-            "200 changes",
-            "more than 200 changes",
-        ];
-        assert_eq!(counts, expected);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use api::proto::hooks::plugins::{PreBootRequest, SidecarContext};
+use api::proto::hooks::plugins::{PreBootRequest, PreBootResponse};
 use prost::bytes::Bytes;
 use tokio::time::Instant;
 
@@ -13,8 +13,6 @@ use super::error::{PluginError, PluginHookError};
 use super::pipeline::Pipeline;
 use super::point::LauncherHookPoint;
 use super::selection::Selected;
-use super::sidecar::SOCKET_TIMEOUT;
-use crate::timeout::end_of_calls;
 use crate::work;
 
 impl Pipeline {
@@ -33,13 +31,10 @@ impl Pipeline {
         deadline: Instant,
     ) -> Result<Vec<(String, Vec<&'static str>)>, PluginError> {
         let point = LauncherHookPoint::PreBoot;
-        let selected = self.select(point, xml, vmi_json, deadline).await?;
-        let ready_by = os::time::deadline(SOCKET_TIMEOUT);
         let mut modified_by = Vec::new();
-        for hook in selected {
+        for hook in self.select(point, xml, vmi_json, deadline).await? {
             let start = Instant::now();
-            let called = self.files_of(hook, files, vmi_json, ready_by, deadline);
-            let (left, result) = called.await?;
+            let (left, result) = self.files_of(hook, files, vmi_json, deadline).await?;
             files = left;
             match result {
                 Ok(changed) => {
@@ -65,11 +60,10 @@ impl Pipeline {
         hook: Selected<'_>,
         files: Vec<BootFile>,
         vmi_json: &Bytes,
-        ready_by: Instant,
         deadline: Instant,
     ) -> Result<(Vec<BootFile>, Changed), PluginError> {
         let _waiting = self.begin(hook);
-        let socket = match self.socket(hook, ready_by, end_of_calls(deadline)) {
+        let socket = match self.socket(hook, deadline) {
             Ok(Some(socket)) => socket,
             Ok(None) => return Ok((files, Ok(Vec::new()))),
             Err(error) => return Ok((files, Err(error))),
@@ -85,10 +79,12 @@ impl Pipeline {
             Err(error) => return Ok((files, Err(error.into()))),
         };
         let request = request(&files, &copies.path, vmi_json);
-        let called = socket.pre_boot(request).await;
+        let called = socket.call(hook.point, request).await;
         let take = move || {
             let taken = match called {
-                Ok(()) => boot_files::take(&mut files, &copies).map_err(PluginHookError::from),
+                Ok(PreBootResponse {}) => {
+                    boot_files::take(&mut files, &copies).map_err(PluginHookError::from)
+                }
                 Err(error) => Err(error.into()),
             };
             drop(copies);
@@ -110,9 +106,7 @@ fn request(files: &[BootFile], copies: &Path, vmi_json: &Bytes) -> PreBootReques
     };
     PreBootRequest {
         vmi: vmi_json.clone(),
-        sidecar_context: Some(SidecarContext {
-            invocation_context: InvocationContext::Boot.name().to_owned(),
-        }),
+        sidecar_context: InvocationContext::Boot.message(),
         cloud_init_iso: path(BootFileKind::CloudInitIso),
         nvram: path(BootFileKind::Nvram),
     }

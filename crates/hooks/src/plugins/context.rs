@@ -1,5 +1,7 @@
 //! Why a hook of a plugin is called.
 
+use api::proto::hooks::plugins::SidecarContext;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvocationContext {
     /// The virtual machine is about to start.
@@ -11,13 +13,14 @@ pub enum InvocationContext {
 }
 
 impl InvocationContext {
-    /// The name in the protocol.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
+    pub(super) fn message(self) -> Option<SidecarContext> {
+        let name = match self {
             Self::Boot => "Boot",
             Self::MigrationSource => "MigrationSource",
             Self::MigrationTarget => "MigrationTarget",
-        }
+        };
+        Some(SidecarContext {
+            invocation_context: name.to_owned(),
+        })
     }
 }

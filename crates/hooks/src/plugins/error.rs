@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::xml::ReadError;
+use tonic::Code;
 
 use super::boot_files::BootFileError;
 use super::config::TimeoutError;
@@ -49,6 +50,19 @@ pub enum PluginError {
         #[source]
         reason: Box<PluginHookError>,
     },
+}
+
+impl PluginError {
+    /// Whether the sidecar does not serve the hook point.
+    pub(crate) fn is_unserved(&self) -> bool {
+        let Self::Hook { reason, .. } = self else {
+            return false;
+        };
+        let PluginHookError::Sidecar(SidecarError::Call { reason, .. }) = &**reason else {
+            return false;
+        };
+        matches!(reason, CallError::Failed { code, .. } if *code == Code::Unimplemented)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@
 //! `boot_files`), `PreMigrationSource` the settings of a migration (`migration`, `settings`). A
 //! list without `launcherHooks` never reaches any of these.
 //!
-//! `launcherctl` calls an author's plugin by the same code (`trial`).
+//! `launcherctl` calls an author's plugin by the same code ([`conformance`](crate::conformance)).
 //!
 //! Another program evaluates expressions (`evaluator`): `crates/cel-evaluator`, with the tables of
 //! types `libvirtxml.txt` and `vmi.txt`. `sidecar` calls the sidecars of plugins.
@@ -28,7 +28,6 @@ mod point;
 mod selection;
 mod settings;
 mod sidecar;
-mod trial;
 
 pub use boot_files::{BootFile, BootFileError, BootFileKind};
 pub use config::TimeoutError;
@@ -37,8 +36,9 @@ pub use error::{PluginError, PluginHookError, SidecarError};
 pub use evaluator::ExpressionError;
 pub use pipeline::{Applied, Pipeline};
 pub use point::LauncherHookPoint;
-pub use settings::{SettingsError, changes as settings_changes};
-pub use trial::{Trial, TrialPod, example_settings, is_unserved};
+pub use settings::SettingsError;
+pub(crate) use settings::changes as settings_changes;
+pub(crate) use sidecar::definition;
 
 #[cfg(test)]
 mod tests;

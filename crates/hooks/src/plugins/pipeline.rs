@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::proto::hooks::plugins::GuestDefinitionResponse;
 use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use super::error::{PluginError, PluginHookError};
 use super::evaluator::{Evaluator, Input};
 use super::point::LauncherHookPoint;
 use super::selection::{Conditions, Selected};
-use super::sidecar::{SOCKET_TIMEOUT, Socket};
+use super::sidecar::{SOCKET_TIMEOUT, Socket, definition};
 use crate::answer::AnswerError;
 use crate::current_call::{CurrentCall, Waiting};
 use crate::diff::Changes;
@@ -34,7 +35,7 @@ pub struct Pipeline {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     pub xml: String,
-    /// Plugins that changed the domain, for libvirt's error about it.
+    /// Sidecars or plugins that changed the domain, for libvirt's error about it.
     pub modified_by: Vec<String>,
 }
 
@@ -107,14 +108,13 @@ impl Pipeline {
             .begin(format!("plugin {}", selected.name()))
     }
 
-    /// The socket of the hook's sidecar, if it has one.
+    /// The socket of the hook's sidecar, if it has one. All hooks end by the deadline.
     ///
     /// # Errors
     /// [`PluginHookError::Timeout`].
     pub(super) fn socket<'s>(
         &'s self,
         selected: Selected<'s>,
-        ready_by: Instant,
         deadline: Instant,
     ) -> Result<Option<Socket<'s>>, PluginHookError> {
         let Some(sidecar) = &selected.hook.sidecar else {
@@ -125,8 +125,8 @@ impl Pipeline {
             plugin: &selected.plugin.metadata.name,
             socket: &sidecar.socket_path,
             timeout: selected.hook.timeout()?,
-            ready_by,
-            deadline,
+            ready_by: selected.ready_by,
+            deadline: end_of_calls(deadline),
         }))
     }
 
@@ -141,18 +141,24 @@ impl Pipeline {
         vmi: &Bytes,
         deadline: Instant,
     ) -> Result<Vec<Selected<'_>>, PluginError> {
-        let parse = move || Element::parse(&xml).map_err(PluginError::Domain);
-        let domain = work::until(deadline, parse).await??;
-        let input = Input {
-            domain: Arc::new(domain),
-            vmi: vmi.clone(),
-        };
-        let conditions = Conditions {
-            evaluator: &self.evaluator,
-            input: &input,
-            deadline,
-        };
+        let conditions = self.conditions(xml, vmi, deadline).await?;
         conditions.select(&self.plugins, point).await
+    }
+
+    async fn conditions(
+        &self,
+        xml: String,
+        vmi: &Bytes,
+        deadline: Instant,
+    ) -> Result<Conditions<'_>, PluginError> {
+        let parse = move || Element::parse(&xml).map_err(PluginError::Domain);
+        let domain = Arc::new(work::until(deadline, parse).await??);
+        let vmi = vmi.clone();
+        Ok(Conditions {
+            evaluator: &self.evaluator,
+            input: Input { domain, vmi },
+            deadline,
+        })
     }
 
     /// Applies all plugins to the domain XML. Without plugins it stays as it is, byte for byte.
@@ -167,20 +173,12 @@ impl Pipeline {
         deadline: Instant,
     ) -> Result<Applied, PluginError> {
         if self.plugins.is_empty() {
-            return Ok(Applied {
-                xml,
-                modified_by: Vec::new(),
-            });
+            let modified_by = Vec::new();
+            return Ok(Applied { xml, modified_by });
         }
-        let parse = move || Element::parse(&xml).map_err(PluginError::Domain);
-        let domain = work::until(deadline, parse).await??;
         let mut run = Run {
-            input: Input {
-                domain: Arc::new(domain),
-                vmi: vmi_json.clone(),
-            },
+            conditions: self.conditions(xml, vmi_json, deadline).await?,
             context,
-            deadline,
             pipeline: self,
             modified_by: Vec::new(),
         };
@@ -188,75 +186,54 @@ impl Pipeline {
             run.apply_plugin(plugin).await?;
         }
         let point = LauncherHookPoint::GuestDefinition;
-        let selected = run.conditions().select(&self.plugins, point).await?;
-        let ready_by = os::time::deadline(SOCKET_TIMEOUT);
-        for hook in selected {
-            run.apply_hook(hook, ready_by, Service::LauncherHook)
-                .await?;
+        for hook in run.conditions.select(&self.plugins, point).await? {
+            run.apply_hook(hook).await?;
         }
-        let domain = run.input.domain;
+        let domain = run.conditions.input.domain;
         let xml = work::until(deadline, move || domain.to_xml()).await?;
-        Ok(Applied {
-            xml,
-            modified_by: run.modified_by,
-        })
+        let modified_by = run.modified_by;
+        Ok(Applied { xml, modified_by })
     }
 }
 
 /// The domain on its way through the plugins.
 struct Run<'a> {
     pipeline: &'a Pipeline,
-    input: Input,
+    conditions: Conditions<'a>,
     context: InvocationContext,
-    deadline: Instant,
     modified_by: Vec<String>,
 }
 
 impl Run<'_> {
     /// Runs the plugin's domain hooks (KubeVirt v1.9).
     async fn apply_plugin(&mut self, plugin: &Plugin) -> Result<(), PluginError> {
-        if !self.conditions().plugin_holds(plugin).await? {
+        if !self.conditions.hold(plugin, None).await? {
             return Ok(());
         }
         for (number, hook) in plugin.spec.domain_hooks.iter().flatten().enumerate() {
-            if !self.conditions().hook_holds(plugin, number, hook).await? {
-                continue;
-            }
-            let selected = Selected {
-                plugin,
-                number,
-                hook,
-                point: None,
-            };
-            let ready_by = os::time::deadline(SOCKET_TIMEOUT);
-            self.apply_hook(selected, ready_by, Service::DomainHook)
+            if self.conditions.hold(plugin, Some((number, hook))).await? {
+                self.apply_hook(Selected {
+                    plugin,
+                    number,
+                    hook,
+                    point: None,
+                    ready_by: os::time::deadline(SOCKET_TIMEOUT),
+                })
                 .await?;
+            }
         }
         Ok(())
     }
 
-    fn conditions(&self) -> Conditions<'_> {
-        Conditions {
-            evaluator: &self.pipeline.evaluator,
-            input: &self.input,
-            deadline: self.deadline,
-        }
-    }
-
-    async fn apply_hook(
-        &mut self,
-        selected: Selected<'_>,
-        ready_by: Instant,
-        service: Service,
-    ) -> Result<(), PluginError> {
+    async fn apply_hook(&mut self, selected: Selected<'_>) -> Result<(), PluginError> {
         let start = Instant::now();
-        match self.call(selected, ready_by, service).await {
+        match self.call(selected).await {
             Ok((domain, changes)) => {
                 selected.log(start, changes.list.len(), &diff::summary(&changes));
                 if !changes.is_empty() {
                     add_once(&mut self.modified_by, selected.name());
                 }
-                self.input.domain = domain;
+                self.conditions.input.domain = domain;
                 Ok(())
             }
             Err(error) => selected.tolerate(error),
@@ -264,42 +241,31 @@ impl Run<'_> {
     }
 
     /// Runs the hook. Returns the domain and the changes.
-    async fn call(
-        &self,
-        selected: Selected<'_>,
-        ready_by: Instant,
-        service: Service,
-    ) -> Result<Checked, PluginHookError> {
+    async fn call(&self, selected: Selected<'_>) -> Result<Checked, PluginHookError> {
         let _waiting = self.pipeline.begin(selected);
-        let before = Arc::clone(&self.input.domain);
-        let deadline = end_of_calls(self.deadline);
+        let Conditions {
+            evaluator,
+            input,
+            deadline,
+        } = &self.conditions;
+        let before = Arc::clone(&input.domain);
+        let end = end_of_calls(*deadline);
         if let Some(cel) = &selected.hook.cel {
-            let evaluator = &self.pipeline.evaluator;
-            let deadline = hook_call_deadline(self.deadline);
-            let answer = evaluator.mutation(&cel.expression, &self.input, deadline);
+            let deadline = hook_call_deadline(*deadline);
+            let answer = evaluator.mutation(&cel.expression, input, deadline);
             let answer = answer.await?;
             // The result is checked like a sidecar's answer.
-            return Ok(work::until(deadline, move || check(&before, &answer)).await??);
+            return Ok(work::until(end, move || check(&before, &answer)).await??);
         }
-        let Some(socket) = self.pipeline.socket(selected, ready_by, deadline)? else {
+        let Some(socket) = self.pipeline.socket(selected, *deadline)? else {
             return Ok((before, Changes::default()));
         };
         let write = move || (Bytes::from(before.to_xml()), before);
-        let (domain, before) = work::until(deadline, write).await?;
-        let (vmi, context) = (self.input.vmi.clone(), self.context);
-        let answer = match service {
-            Service::DomainHook => socket.mutate_domain(domain, vmi, context).await?,
-            Service::LauncherHook => socket.guest_definition(domain, vmi, context).await?,
-        };
-        Ok(work::until(deadline, move || check(&before, &answer)).await??)
+        let (domain, before) = work::until(end, write).await?;
+        let request = definition(domain, input.vmi.clone(), self.context);
+        let answer: GuestDefinitionResponse = socket.call(selected.point, request).await?;
+        Ok(work::until(end, move || check(&before, &answer.domain)).await??)
     }
-}
-
-/// The gRPC service that a sidecar serves.
-#[derive(Clone, Copy)]
-enum Service {
-    DomainHook,
-    LauncherHook,
 }
 
 /// Adds a plugin's name, if it is not the last one.

@@ -6,6 +6,7 @@ use super::config::{Hook, Plugin};
 use super::error::{PluginError, PluginHookError, SidecarError};
 use super::evaluator::{Evaluator, Input};
 use super::point::LauncherHookPoint;
+use super::sidecar::SOCKET_TIMEOUT;
 use crate::timeout::hook_call_deadline;
 
 /// A hook that is to run.
@@ -17,6 +18,8 @@ pub struct Selected<'a> {
     pub hook: &'a Hook,
     /// `None` for a hook of v1.9, which has only one.
     pub point: Option<LauncherHookPoint>,
+    /// When the socket of its sidecar has to be there.
+    pub ready_by: Instant,
 }
 
 impl Selected<'_> {
@@ -68,7 +71,7 @@ impl Selected<'_> {
 /// Runs the CEL evaluator for the conditions of plugins and hooks.
 pub struct Conditions<'a> {
     pub evaluator: &'a Evaluator,
-    pub input: &'a Input,
+    pub input: Input,
     pub deadline: Instant,
 }
 
@@ -85,61 +88,48 @@ impl Conditions<'_> {
     ) -> Result<Vec<Selected<'p>>, PluginError> {
         let mut selected = Vec::new();
         for plugin in plugins.iter().filter(|plugin| plugin.has(point)) {
-            if !self.plugin_holds(plugin).await? {
+            if !self.hold(plugin, None).await? {
                 continue;
             }
             for (number, hook) in plugin.spec.launcher_hooks.iter().flatten().enumerate() {
-                if hook.is_at(point) && self.hook_holds(plugin, number, hook).await? {
-                    selected.push(Selected {
-                        plugin,
-                        number,
-                        hook,
-                        point: Some(point),
-                    });
+                if hook.is_at(point) && self.hold(plugin, Some((number, hook))).await? {
+                    selected.push((plugin, number, hook));
                 }
             }
         }
-        Ok(selected)
+        // All wait at once.
+        let ready_by = os::time::deadline(SOCKET_TIMEOUT);
+        let selected = selected.into_iter().map(|(plugin, number, hook)| Selected {
+            plugin,
+            number,
+            hook,
+            point: Some(point),
+            ready_by,
+        });
+        Ok(selected.collect())
     }
 
-    /// Whether the plugin's own condition is true.
-    pub async fn plugin_holds(&self, plugin: &Plugin) -> Result<bool, PluginError> {
-        let name = &plugin.metadata.name;
-        let condition = plugin.spec.condition.as_deref();
-        let holds = self.holds(name, None, condition).await?;
-        if !holds {
-            tracing::info!(plugin = name, "A plugin is skipped: its condition is false");
-        }
-        Ok(holds)
-    }
-
-    pub async fn hook_holds(
+    /// Whether the condition of the plugin, or of its hook, is true. A missing one counts as true.
+    pub async fn hold(
         &self,
         plugin: &Plugin,
-        number: usize,
-        hook: &Hook,
+        hook: Option<(usize, &Hook)>,
     ) -> Result<bool, PluginError> {
         let name = &plugin.metadata.name;
-        let condition = hook.condition.as_deref();
-        self.holds(name, Some(number), condition).await
-    }
-
-    /// Whether the condition is true. A missing condition counts as true.
-    async fn holds(
-        &self,
-        plugin: &str,
-        hook: Option<usize>,
-        condition: Option<&str>,
-    ) -> Result<bool, PluginError> {
-        let Some(condition) = condition.filter(|text| !text.is_empty()) else {
+        let condition = hook.map_or(&plugin.spec.condition, |(_, hook)| &hook.condition);
+        let Some(condition) = condition.as_deref().filter(|text| !text.is_empty()) else {
             return Ok(true);
         };
         let deadline = hook_call_deadline(self.deadline);
-        let holds = self.evaluator.condition(condition, self.input, deadline);
-        holds.await.map_err(|reason| PluginError::Condition {
-            plugin: plugin.to_owned(),
-            hook,
+        let holds = self.evaluator.condition(condition, &self.input, deadline);
+        let holds = holds.await.map_err(|reason| PluginError::Condition {
+            plugin: name.clone(),
+            hook: hook.map(|(number, _)| number),
             reason: Box::new(reason),
-        })
+        })?;
+        if !holds && hook.is_none() {
+            tracing::info!(plugin = name, "A plugin is skipped: its condition is false");
+        }
+        Ok(holds)
     }
 }

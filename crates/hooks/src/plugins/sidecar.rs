@@ -6,23 +6,16 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use api::pod_paths::PLUGIN_DIR;
-use api::proto::hooks::plugins::domain_hook_service_client::DomainHookServiceClient;
-use api::proto::hooks::plugins::launcher_hook_service_client::LauncherHookServiceClient;
-use api::proto::hooks::plugins::{
-    GuestDefinitionRequest, MutateDomainRequest, PreBootRequest, PreMigrationSourceRequest,
-    PreMigrationSourceResponse, SidecarContext,
-};
+use api::proto::hooks::plugins::GuestDefinitionRequest;
 use os::inotify;
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
 
 use super::context::InvocationContext;
 use super::error::SidecarError;
 use super::point::LauncherHookPoint;
 use crate::client::{self, MAX_ANSWER_BYTES};
-use crate::error::CallError;
 
 /// How long to wait for a socket; the same as in KubeVirt.
 pub(super) const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,61 +39,28 @@ pub struct Socket<'a> {
 }
 
 impl Socket<'_> {
-    /// Does not check the answer.
-    // D-hook-6 (docs/differences.md).
-    pub async fn mutate_domain(
+    /// Waits for the socket and calls the method of a hook point, or `MutateDomain` (v1.9). Does
+    /// not check the answer.
+    pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
         self,
-        domain: Bytes,
-        vmi: Bytes,
-        context: InvocationContext,
-    ) -> Result<Bytes, SidecarError> {
-        let request = MutateDomainRequest {
-            domain_type: "libvirt".to_owned(),
-            domain,
-            vmi,
-            sidecar_context: sidecar_context(context),
+        point: Option<LauncherHookPoint>,
+        message: Q,
+    ) -> Result<A, SidecarError> {
+        let path = self.ready().await?;
+        // D-hook-6 (docs/differences.md).
+        let limit = self.timeout.unwrap_or(PLUGIN_CALL_TIMEOUT);
+        let deadline = self.deadline.min(os::time::deadline(limit));
+        let (service, method) = match point {
+            None => ("DomainHookService", "MutateDomain"),
+            Some(point) => ("LauncherHookService", point.name()),
         };
-        let call = async |channel, request| {
-            let client = DomainHookServiceClient::new(channel);
-            let mut client = client.max_decoding_message_size(MAX_ANSWER_BYTES);
-            client.mutate_domain(request).await
-        };
-        Ok(self.call("MutateDomain", request, call).await?.domain)
-    }
-
-    /// Does not check the answer.
-    pub async fn guest_definition(
-        self,
-        domain: Bytes,
-        vmi: Bytes,
-        context: InvocationContext,
-    ) -> Result<Bytes, SidecarError> {
-        let request = GuestDefinitionRequest {
-            domain_type: "libvirt".to_owned(),
-            domain,
-            vmi,
-            sidecar_context: sidecar_context(context),
-        };
-        let call = async |channel, request| launcher_hooks(channel).guest_definition(request).await;
-        let method = LauncherHookPoint::GuestDefinition.name();
-        Ok(self.call(method, request, call).await?.domain)
-    }
-
-    pub async fn pre_boot(self, request: PreBootRequest) -> Result<(), SidecarError> {
-        let call = async |channel, request| launcher_hooks(channel).pre_boot(request).await;
-        let method = LauncherHookPoint::PreBoot.name();
-        self.call(method, request, call).await.map(drop)
-    }
-
-    /// Does not check the answer.
-    pub async fn pre_migration_source(
-        self,
-        request: PreMigrationSourceRequest,
-    ) -> Result<PreMigrationSourceResponse, SidecarError> {
-        let call =
-            async |channel, request| launcher_hooks(channel).pre_migration_source(request).await;
-        let method = LauncherHookPoint::PreMigrationSource.name();
-        self.call(method, request, call).await
+        let full = format!("/kubevirt.hooks.plugins.v1alpha1.{service}/{method}");
+        let answer = client::call(&path, full, message, MAX_ANSWER_BYTES, deadline);
+        answer.await.map_err(|reason| SidecarError::Call {
+            method,
+            socket: self.socket.to_owned(),
+            reason,
+        })
     }
 
     /// Waits for the socket. Returns its path below the pod's root.
@@ -114,31 +74,6 @@ impl Socket<'_> {
     /// The plugin's directory below the pod's root.
     pub fn plugin_directory(&self) -> PathBuf {
         self.plugins_directory().join(self.plugin)
-    }
-
-    /// Waits for the socket and makes the call.
-    async fn call<Q, A>(
-        self,
-        method: &'static str,
-        request: Q,
-        call: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, SidecarError> {
-        let path = self.ready().await?;
-        let deadline = self.deadline.min(os::time::deadline(
-            self.timeout.unwrap_or(PLUGIN_CALL_TIMEOUT),
-        ));
-        let answer = client::until_deadline(deadline, async {
-            let channel = client::connect(&path).await?;
-            let answer = call(channel, client::request(request, deadline)).await;
-            answer
-                .map(Response::into_inner)
-                .map_err(|status| CallError::from_status(status, MAX_ANSWER_BYTES))
-        });
-        answer.await.map_err(|reason| SidecarError::Call {
-            method,
-            socket: self.socket.to_owned(),
-            reason,
-        })
     }
 
     /// The directory of all plugins, below the pod's root.
@@ -209,14 +144,14 @@ impl Socket<'_> {
     }
 }
 
-fn sidecar_context(context: InvocationContext) -> Option<SidecarContext> {
-    Some(SidecarContext {
-        invocation_context: context.name().to_owned(),
-    })
-}
-
-fn launcher_hooks(channel: Channel) -> LauncherHookServiceClient<Channel> {
-    LauncherHookServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES)
+/// The request of `GuestDefinition`, which `MutateDomain` takes too.
+pub fn definition(domain: Bytes, vmi: Bytes, context: InvocationContext) -> GuestDefinitionRequest {
+    GuestDefinitionRequest {
+        domain_type: "libvirt".to_owned(),
+        domain,
+        vmi,
+        sidecar_context: context.message(),
+    }
 }
 
 #[cfg(test)]

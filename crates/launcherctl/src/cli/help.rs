@@ -5,7 +5,7 @@ use clap::Command;
 use textwrap::Options;
 
 /// Sections of a title, `= TITLE`, and a text: the groups, a heading and its verbs in each line;
-/// verbs of other programs; and the end of the help of the command that is the title.
+/// and the end of the help of the command that is the title.
 const TEXTS: &str = include_str!("help.txt");
 /// For a terminal of this many columns.
 const WIDTH: usize = 80;
@@ -23,11 +23,6 @@ fn section(title: &str) -> Option<&'static str> {
 fn pairs(title: &str) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
     let lines = section(title).unwrap_or_default().lines();
     lines.filter_map(|line| line.split_once(": "))
-}
-
-/// Verbs of other programs, and what does here what they do there.
-pub fn near_misses() -> impl Iterator<Item = (&'static str, &'static str)> {
-    pairs("near misses")
 }
 
 /// Groups the verbs in the command's help, and ends the help of each verb.

@@ -5,43 +5,35 @@
 //!  a VM             run                                       starts a launcher and does virt-handler's part
 //!  VMs of run       list · console · logs · stop · …          by name
 //!  a launcher       query · lifecycle · plan · volumes · …    one call, by Target and Client
-//!                   memory-dump · backup                      a job, followed to its end
 //! ```
 //!
 //! Each verb is a line of [`Verb`], with its help and its arguments, and a line of [`perform`],
 //! with its function.
 
-mod completion;
 mod help;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
-use clap_complete::env::Shells;
+use clap_complete::{Shell, generate};
 
 use crate::error::{CtlError, RuntimeError};
 use crate::files::FileError;
 use crate::verbs::target::VmArgs;
-use crate::view::output::{Format, gives, print_bytes, print_error, wants_json};
+use crate::view::output::{Format, print_bytes, print_error};
 use crate::{host, verbs};
 use api::Action;
-use client::refusal::with_remedy;
 
 /// Runs, inspects and drives a KubeVirt virtual machine on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "launcherctl", version = os::version::get(), arg_required_else_help = true)]
 struct Cli {
-    /// What to print: text for a person, wide for tables that are not shortened, or json for a
-    /// program
+    /// What to print: text for a person, or json for a program
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Text, hide_possible_values = true,
         global = true, help_heading = "Global options")]
     output: Format,
-    #[command(flatten, next_help_heading = "Global options")]
-    color: colorchoice_clap::Color,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -79,9 +71,6 @@ enum Verb {
     /// ConfigMaps and Secrets beside a VM are checked too. What only a cluster's scheduler reads,
     /// such as affinity and tolerations, is checked for the names of its fields, not for their
     /// values.
-    ///
-    /// With --image, inside a launcher image: which of the VMs this image can start (RUN), and
-    /// which running ones it can receive in a migration (RECEIVE). It needs libvirt, but no KVM.
     Check(verbs::check::CheckArgs),
     /// Print the domain XML of a VMI
     Convert(verbs::convert::Inputs),
@@ -91,30 +80,13 @@ enum Verb {
     Explain(verbs::explain::ExplainArgs),
     /// Send the VMI again, or a changed one
     ///
-    /// The guest then has what the file says, as far as it can while it runs: a disk that addvolume
-    /// has attached is detached, if the file does not have it. plan shows what would change.
+    /// The guest then has what the file says, as far as it can while it runs; its volumes stay. plan
+    /// shows what would change.
     Sync(verbs::plan::PlanArgs),
-    /// Write an archive for a bug report, without secrets
-    Debug(verbs::debug::DebugArgs),
     /// Save a picture of the guest's screen
     Screenshot(verbs::screenshot::ScreenshotArgs),
-    /// Save the guest's memory in a file; the guest is paused meanwhile
-    MemoryDump(verbs::memory_dump::MemoryDumpArgs),
-    /// Back up the disks of the running guest, in full or what has changed
-    ///
-    /// QEMU writes a qcow2 file for each disk that tracks its changed blocks into
-    /// DIR/VM/backup-DATE, beside backup.json, which is written last: a directory without it is not
-    /// complete. In a VM of launcherctl run, disks are tracked with launcherctl run
-    /// --track-changes: claims, data volumes and host disks, not container disks, to which the
-    /// guest does not write. An incremental backup has only what was written since an earlier
-    /// backup, and cannot be restored without it. After a new start of the VM, or a migration, the
-    /// first backup is a full one.
-    ///
-    /// A guest whose file systems are frozen already (by virt-freezer, say) stays frozen. Ctrl-C
-    /// ends the backup and removes its files.
-    Backup(verbs::backup::BackupArgs),
     /// Print what the guest uses: CPU, memory, disks, network interfaces
-    Stats(verbs::stats::StatsArgs),
+    Stats(VmArgs),
     /// What the guest agent knows, and commands in the guest
     #[command(subcommand)]
     Guest(verbs::guest::GuestVerb),
@@ -136,8 +108,6 @@ enum Verb {
     Removevolume(verbs::volumes::RemoveArgs),
     /// Migrate the running VM to another launcher on this machine
     Migrate(Box<verbs::migrate::MigrateArgs>),
-    /// Print what the last migration from a launcher has done, or does now
-    Migration(verbs::migrate::MigrationArgs),
     /// List the VM's volumes: target, size, serial, state and file of each
     ///
     /// The target is libvirt's name of the disk. The guest may number its disks otherwise: it finds
@@ -180,89 +150,27 @@ fn command() -> clap::Command {
     help::with_texts(Cli::command())
 }
 
-/// Adds the remedy for a verb of another program.
-fn explained(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some((_, tip)) = help::near_misses().find(|(name, _)| name == word)
-    {
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(
-            ContextKind::Suggested,
-            ContextValue::StyledStrs(vec![tip.into()]),
-        );
-    }
-    // Only a program's options begin with a dash: elsewhere, the advice to write `--` leads astray.
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
-    let takes_program =
-        usage.is_some_and(|usage| usage.contains("PROGRAM") || usage.contains("COMMAND"));
-    if !takes_program
-        && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
-    {
-        tips.retain(|tip| !tip.to_string().contains(" as a value, use "));
-        if !tips.is_empty() {
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
-        }
-    }
-    error
-}
-
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let arguments = std::iter::once(OsString::from("launcherctl")).chain(arguments);
     let mut command = command();
-    let matches = command
-        .try_get_matches_from_mut(arguments)
-        .map_err(explained)?;
+    let matches = command.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Entry point; `arguments` follow the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(code) = completion::complete(&arguments) {
-        return code;
-    }
-    let format = if wants_json(&arguments) {
-        Format::Json
-    } else {
-        Format::Text
-    };
-    if gives(&arguments, "--color", "never") {
-        let color = colorchoice_clap::ColorChoice::Never;
-        colorchoice_clap::Color { color }.write_global();
-    }
     let cli = match parse(arguments) {
         Ok(cli) => cli,
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            return ExitCode::from(2);
-        }
-        Err(error) if error.use_stderr() => {
-            let rendered = error.render().to_string();
-            let (mut text, mut details) = (String::new(), Vec::new());
-            for part in rendered.split("\n\n").map(str::trim) {
-                match (part.strip_prefix("error: "), part.strip_prefix("tip: ")) {
-                    (Some(error), _) => text = error.to_owned(),
-                    (_, Some(tip)) => text = with_remedy(&text, tip),
-                    _ => details.push(part.to_owned()),
-                }
-            }
-            print_error(format, &text, &details);
-            return ExitCode::from(2);
-        }
         Err(error) => {
             let _ = error.print();
-            return ExitCode::SUCCESS;
+            return ExitCode::from(error.exit_code().try_into().unwrap_or(2));
         }
     };
     let format = cli.output;
-    cli.color.write_global();
     match perform(cli, format) {
         Ok(code) => code,
         Err(error) => {
-            let text = match format {
-                Format::Json => error.text_with_hint(),
-                _ => error.text(),
-            };
-            print_error(format, &text, error.details());
+            print_error(format, &error.text(), error.details());
             ExitCode::FAILURE
         }
     }
@@ -286,10 +194,7 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Plan(args) => block_on(verbs::plan::plan(args, format)),
         Verb::Explain(args) => verbs::explain::explain(args, format),
         Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
-        Verb::Debug(args) => block_on(verbs::debug::debug(args, format)),
         Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
-        Verb::MemoryDump(args) => block_on(verbs::memory_dump::memory_dump(args, format)),
-        Verb::Backup(args) => block_on(verbs::backup::backup(args, format)),
         Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
         Verb::Pause(args) => act(Action::Pause, args),
@@ -300,15 +205,11 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
         Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
         Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
-        Verb::Migration(args) => block_on(verbs::migrate::migration(args, format)),
         Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
         Verb::Launcher(verb) => launcher(verb, format),
         Verb::Completion { shell } => {
-            let (name, mut script) = ("launcherctl", Vec::new());
-            if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
-                let written = shell.write_registration("COMPLETE", name, name, name, &mut script);
-                written.map_err(FileError::on("write", "standard output"))?;
-            }
+            let mut script = Vec::new();
+            generate(*shell, &mut command(), "launcherctl", &mut script);
             print_bytes(&script)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -410,8 +311,6 @@ mod tests {
             "plan",
             "sync",
             "screenshot",
-            "memory-dump",
-            "backup",
             "addvolume",
             "removevolume",
             "hooks",
@@ -438,8 +337,7 @@ mod tests {
     fn options_of_hooks_check_stand_after_its_program_too() {
         let parse = |line: &str| parse(line.split(' ').map(OsString::from).collect());
         for line in [
-            "launcher hooks check ./a --junit j.xml",
-            "launcher hooks check ./a --slowest 1 -v",
+            "launcher hooks check ./a -v",
             "launcher hooks check ./a -o json",
             "launcher hooks check ./watchdog {}",
             "launcher hooks check -- ./watchdog --dir {}",
@@ -468,18 +366,5 @@ mod tests {
             error.contains("similar subcommand") && error.contains("'pause'"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_verb_of_another_program_leads_to_the_one_here() {
-        for (name, tip) in help::near_misses() {
-            let error = parse(vec![name.into()]).unwrap_err().to_string();
-            assert!(error.contains(tip) && !error.contains("similar"), "{error}");
-            // What a tip names exists.
-            let words = tip.split("launcherctl ").nth(1).unwrap().split([' ', ',']);
-            let verb = words.take(1).next().unwrap();
-            let known = verb.starts_with('-') || command().find_subcommand(verb).is_some();
-            assert!(known, "{tip}");
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! Serves a running guest's console until the guest ends or should be shut down.
 
 use std::pin::pin;
-use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -12,13 +11,8 @@ use super::launcher::{LauncherProcess, Vm};
 use super::status;
 use crate::error::{CtlError, fail};
 use crate::json::text_at;
-use crate::reports::events::LauncherEvent;
 use client::Until;
-use client::problems::{self, Facts, Problem, SILENCE, stop_of};
-use domain::status::{LifeCycle, StateChangeReason as Reason};
-
-/// An internal error of a guest under KVM this soon after its start is KVM's.
-const EARLY: Duration = Duration::from_secs(10);
+use client::problems::{self, Problem};
 
 /// Serves the console until the VM ends or should be shut down. Returns the last update.
 ///
@@ -33,50 +27,27 @@ pub(super) async fn attend(
     let mut output = console_hub::serve(text_at(vm.vmi, "/metadata/uid"), vm.dir).await?;
     progress.send(Update::Console(output.is_some()));
     let mut until = Until::new(args.start.until.as_deref());
-    // Later than the problem begins, in whole seconds.
-    let mut silence = pin!(tokio::time::sleep(
-        SILENCE.saturating_add(Duration::from_secs(1))
-    ));
-    let mut is_silent = !args.incoming && output.is_some();
-    let started = Instant::now();
-    let mut noted = None;
     let timeout = args.start.limit();
     let mut deadline = pin!(tokio::time::sleep(timeout));
     loop {
         tokio::select! {
             Some(bytes) = next_output(&mut output) => {
-                is_silent = false;
                 if until.seen_in(&bytes) {
                     progress.phase(Phase::GuestUp);
-                    if args.stop_when_up { return Ok(Update::ended()); }
+                    if args.stop_when_up { return Ok(Update::Ended(None)); }
                 }
             },
             event = launcher.next_event() => {
-                if let Some(event) = event?.filter(|_| !args.incoming) {
-                    let symptom = problem(&event, vm.name(), started.elapsed())?;
-                    if let Some(text) = &symptom && symptom != noted {
-                        progress.note(text);
-                    }
-                    noted = symptom;
-                }
+                event?;
                 if launcher.is_down {
                     launcher.check_end()?;
                     if until.is_waiting() { fail!("the guest ended before it was up"); }
-                    return Ok(Update::ended());
-                }
-            },
-            () = &mut silence, if is_silent => {
-                is_silent = false;
-                if let Some(problem) = why_not_up(vm).await {
-                    progress.note(&problem.line());
+                    return Ok(Update::Ended(None));
                 }
             },
             () = stop.requested() => {
                 let why = "the guest was stopped before the text of --until appeared";
-                return Ok(match until.is_waiting() {
-                    true => Update::ended_early(Some(why)),
-                    false => Update::ended(),
-                });
+                return Ok(Update::Ended(until.is_waiting().then(|| why.to_owned())));
             }
             () = &mut deadline, if until.is_waiting() => {
                 let text = args.start.until.clone().unwrap_or_default();
@@ -94,32 +65,8 @@ pub(super) async fn attend(
 
 /// Why the guest does not come up, if that is known.
 async fn why_not_up(vm: Vm<'_>) -> Option<Problem> {
-    let (_, facts) = status::collect_facts(vm.name(), vm.dir).await;
+    let (_, facts) = status::collect_facts(vm.dir).await;
     problems::why_not_up(&facts)
-}
-
-/// What an event of the VM `name`, `after` the guest's start, shows of a problem.
-///
-/// # Errors
-/// KVM has failed.
-fn problem(event: &LauncherEvent, name: &str, after: Duration) -> Result<Option<String>, RunError> {
-    let Some(domain) = event.domain() else {
-        return Ok(None);
-    };
-    let is_early = domain.spec.r#type == "kvm" && after < EARLY;
-    // libvirt has no reason for QEMU's internal error.
-    if is_early
-        && domain.status.reason == Reason::Unknown
-        && domain.status.status == LifeCycle::Paused
-    {
-        return Err(RunError::KvmFailed);
-    }
-    let facts = Facts {
-        name: name.to_owned(),
-        domain: domain.clone(),
-        ..Facts::default()
-    };
-    Ok(stop_of(&facts).map(|problem| problem.line()))
 }
 
 /// `None` once there is no more output.
@@ -130,26 +77,5 @@ async fn next_output(output: &mut Option<Output>) -> Option<Vec<u8>> {
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => *output = None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn only_kvm_right_after_the_start_is_replaced_by_emulation() {
-        let is_kvm = |kind: &str, seconds| {
-            let domain = json!({"Spec": {"Type": kind}, "Status": {"Status": "Paused", "Reason": "Unknown"}});
-            let event = LauncherEvent::Domain {
-                kind: "MODIFIED".to_owned(),
-                domain: Some(Box::new(crate::json::domain(domain))),
-                status: Value::Null,
-            };
-            let found = problem(&event, "web", Duration::from_secs(seconds));
-            matches!(found, Err(RunError::KvmFailed))
-        };
-        assert!(is_kvm("kvm", 1) && !is_kvm("kvm", 60) && !is_kvm("qemu", 1));
     }
 }

@@ -1,36 +1,33 @@
 //! Puts a VM's ConfigMaps and Secrets where a pod has them mounted; they come from other documents
 //! in its file, or from directories.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 
 use clap::Args;
-use clap_complete::engine::ArgValueCompleter;
 use serde_json::Value;
 
 use super::registry::VmDir;
 use super::sidecar_program::{SidecarProgram, config_map_dir};
 use crate::error::{CtlError, TextError, text_error};
-use crate::json::{copy_at, is_object_at};
+use crate::json::is_object_at;
 use crate::manifest::Manifest;
 use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
 use crate::manifest::config_data::{
     ConfigData, Files, Kind, NamedPath, Reference, of_document, of_path, references, write,
 };
-use crate::similar::known_names;
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
 };
-use api::vmi::HOOK_SIDECARS;
 
 /// Options of `run` with ConfigMaps and Secrets.
 #[derive(Debug, Args)]
 pub struct ConfigDataArgs {
     /// The files of a directory (or one file) are the ConfigMap NAME
-    #[arg(long = "config-map", value_name = "NAME=DIR", add = ArgValueCompleter::new(NamedPath::candidates))]
+    #[arg(long = "config-map", value_name = "NAME=DIR")]
     config_maps: Vec<NamedPath>,
     /// The files of a directory (or one file) are the Secret NAME
-    #[arg(long = "secret", value_name = "NAME=DIR", add = ArgValueCompleter::new(NamedPath::candidates))]
+    #[arg(long = "secret", value_name = "NAME=DIR")]
     secrets: Vec<NamedPath>,
 }
 
@@ -42,7 +39,7 @@ impl ConfigDataArgs {
 }
 
 /// Puts those that the VMI and its sidecars refer to where the launcher expects them. Returns all
-/// problems: what is missing, unreadable, or unused.
+/// problems: what is missing or unreadable.
 pub fn place(
     manifest: &Manifest,
     args: &ConfigDataArgs,
@@ -58,7 +55,6 @@ pub fn place(
     let mut errors = only_in_a_cluster(manifest, dir);
     let (places, missing) = by_place(&references, &data);
     errors.extend(missing);
-    errors.extend(unused(args, &references, manifest));
     let mut errors: Vec<CtlError> = errors.into_iter().map(CtlError::from).collect();
     for (place, files) in places {
         let written = write(&dir.path(place), &files);
@@ -95,32 +91,6 @@ fn by_place<'a>(
         }
     }
     (places, missing)
-}
-
-/// The references of the VMI and its sidecars to ConfigMaps and Secrets of the manifest's file
-/// whose files are others than at the VM's start.
-///
-/// # Errors
-/// The file's data are wrong.
-pub fn changed<'a>(
-    manifest: &'a Manifest,
-    sidecars: &'a [SidecarProgram],
-    dir: &VmDir,
-) -> Result<Vec<Reference<'a>>, CtlError> {
-    let data = collect(manifest.others(), None)?;
-    let is_changed = |reference: &Reference<'_>| {
-        let placed = NamedPath {
-            name: reference.name.to_owned(),
-            path: dir.path(&reference.place),
-        };
-        let placed = of_path(reference.kind, &placed).map(|files| reference.that_count(files));
-        let given = reference.files(&data);
-        // Not in the file: it came from an option of run. Not in the VM's directory: it is new.
-        placed.is_ok_and(|placed| given.is_ok_and(|given| given != placed))
-    };
-    let references = references(manifest.value()).into_iter();
-    let references = references.chain(of_sidecars(sidecars));
-    Ok(references.filter(is_changed).collect())
 }
 
 /// Options take precedence over documents.
@@ -167,34 +137,6 @@ fn only_in_a_cluster(manifest: &Manifest, dir: &VmDir) -> Vec<TextError> {
                     "spec.volumes[{index}].{source}: only a cluster has {what}; take this volume and its disk out of the manifest"
                 ));
             }
-        }
-    }
-    errors
-}
-
-/// Options that the VMI does not use.
-fn unused(
-    args: &ConfigDataArgs,
-    references: &[Reference<'_>],
-    manifest: &Manifest,
-) -> Vec<TextError> {
-    let annotations = copy_at(manifest.value(), "/metadata/annotations");
-    let sidecars = annotations.get(HOOK_SIDECARS).and_then(Value::as_str);
-    let has_sidecar = |name: &str| sidecars.is_some_and(|list| list.contains(name));
-    let mut errors = Vec::new();
-    for (kind, NamedPath { name, .. }) in args.given() {
-        let used = references.iter().filter(|it| it.kind == kind);
-        let used: BTreeSet<&str> = used.map(|it| it.name).collect();
-        if !used.contains(name.as_str()) {
-            let (option, names) = (kind.option(), known_names(name, used));
-            errors.push(match has_sidecar(name) {
-                true => text_error!(
-                    "--{option} {name}: --sidecar takes the place of the VMI's sidecar that has its script in it; give one of both"
-                ),
-                false => text_error!(
-                    "--{option} {name}: the VMI refers to no {kind} {name:?}; it refers to {names}"
-                ),
-            });
         }
     }
     errors
@@ -296,32 +238,6 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
     }
 
     #[test]
-    fn data_that_have_changed_since_the_start_are_found() {
-        let (root, cert) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::write(cert.path().join("tls.crt"), "CERT").unwrap();
-        let dir = VmDir::at(root.path().to_owned());
-        let fields = |file: &str| {
-            let manifest = Manifest::parse(file).unwrap();
-            let changed = changed(&manifest, &[], &dir).unwrap();
-            changed.into_iter().map(|it| it.field).collect::<Vec<_>>()
-        };
-        assert!(fields(FILE).is_empty(), "nothing has started");
-        let started = Manifest::parse(FILE).unwrap();
-        assert!(place(&started, &args(cert.path()), &[], &dir).is_empty());
-        assert!(fields(FILE).is_empty());
-        let settings = ["spec.volumes[0].configMap.name"];
-        assert_eq!(fields(&FILE.replace("mode: fast", "mode: slow")), settings);
-        assert_eq!(fields(&FILE.replace("data: {mode: fast}\n", "")), settings);
-        let other = FILE.replace("other: eA==", "other: eQ==");
-        assert!(fields(&other).is_empty(), "a key that nothing reads");
-        let user_data = FILE.replace("I2Nsb3VkLWNvbmZpZwo=", "I2Nsb3VkCg==");
-        assert_eq!(
-            fields(&user_data),
-            ["spec.volumes[3].cloudInitNoCloud.secretRef"]
-        );
-    }
-
-    #[test]
     fn user_data_and_network_data_come_from_two_secrets() {
         let (root, cert) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let dir = VmDir::at(root.path().to_owned());
@@ -340,30 +256,15 @@ data: {userdata: I2Nsb3VkLWNvbmZpZwo=, other: eA==}
     }
 
     #[test]
-    fn an_option_that_nothing_refers_to_is_named() {
+    fn an_unreadable_file_is_named() {
         let (root, cert) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let dir = VmDir::at(root.path().to_owned());
         let manifest = Manifest::parse(FILE).unwrap();
         let mut args = args(cert.path());
-        assert!(place(&manifest, &args, &[], &dir).is_empty());
-        let misspelt = format!("setings={}", cert.path().display());
-        args.config_maps.push(misspelt.parse().unwrap());
         args.secrets.push("foo=/nonexistent".parse().unwrap());
         let errors = place(&manifest, &args, &[], &dir);
-        assert!(
-            (errors[0].chain())
-                .starts_with("--secret foo=/nonexistent: cannot read /nonexistent: "),
-            "{errors:?}"
-        );
-        let _ = args.secrets.pop();
-        let errors = place(&manifest, &args, &[], &dir);
-        let errors: Vec<String> = errors.iter().map(CtlError::chain).collect();
-        assert_eq!(
-            errors,
-            [
-                "--config-map setings: the VMI refers to no ConfigMap \"setings\"; it refers to none, settings; did you mean settings?"
-            ]
-        );
+        let expected = "--secret foo=/nonexistent: cannot read /nonexistent: ";
+        assert!(errors[0].chain().starts_with(expected), "{errors:?}");
     }
 
     #[test]

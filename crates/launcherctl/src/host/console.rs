@@ -7,104 +7,44 @@ use rustix::process::getpgrp;
 use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::console_hub::connect;
 use crate::files::FileError;
 
 /// Ctrl-], as in telnet, virsh and virtctl.
 const ESCAPE_KEY: u8 = 0x1d;
-/// SIGCONT on Linux; tokio has no name for it.
-const SIGCONT: i32 = 18;
 
 /// Whether standard input and output are terminals.
 pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The terminal, in raw mode while this program is the terminal's foreground job. A background job
-/// (`run … &`) that changes the terminal's mode or reads from it would be stopped by SIGTTOU or
-/// SIGTTIN.
+/// The terminal in raw mode; the former mode is restored on drop.
 #[derive(Debug)]
 pub struct Terminal {
-    raw: Option<RawMode>,
-    continued: Signal,
-}
-
-impl Terminal {
-    /// Enters raw mode, now or once the job is in the foreground; `None` without a terminal.
-    ///
-    /// # Errors
-    /// SIGCONT cannot be handled.
-    pub fn enter() -> io::Result<Option<Self>> {
-        if !is_terminal() {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            raw: RawMode::enter(),
-            continued: signal(SignalKind::from_raw(SIGCONT))?,
-        }))
-    }
-
-    /// Whether this program gets what the user types.
-    pub fn is_raw(&self) -> bool {
-        self.raw.is_some()
-    }
-
-    /// Waits for the job to be continued, as by `fg`, and enters raw mode again if it is then in
-    /// the foreground.
-    async fn continued(&mut self) {
-        self.continued.recv().await;
-        match &self.raw {
-            Some(mode) if is_in_foreground() => drop(mode.apply()),
-            Some(_) => {}
-            None => self.raw = RawMode::enter(),
-        }
-    }
-}
-
-/// Waits for the job to be continued; forever without a terminal.
-pub async fn continued(terminal: &mut Option<Terminal>) {
-    match terminal {
-        Some(terminal) => terminal.continued().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Restores the former mode on drop.
-#[derive(Debug)]
-struct RawMode {
     former: Termios,
 }
 
-impl RawMode {
-    fn enter() -> Option<Self> {
-        if !is_in_foreground() {
-            return None;
-        }
+impl Terminal {
+    /// Enters raw mode; `None` without a terminal, and for a background job (`run … &`), which
+    /// would be stopped by SIGTTOU or SIGTTIN.
+    pub fn enter() -> Option<Self> {
+        let is_in_foreground =
+            is_terminal() && termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
         let former = termios::tcgetattr(io::stdin()).ok()?;
-        let mode = Self { former };
-        mode.apply().ok()?;
-        Some(mode)
-    }
-
-    fn apply(&self) -> rustix::io::Result<()> {
-        let mut raw = self.former.clone();
+        let mut raw = former.clone();
         raw.make_raw();
-        termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)
+        let entered =
+            is_in_foreground && termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw).is_ok();
+        // Lazily: its drop sets the mode.
+        entered.then(|| Self { former })
     }
 }
 
-impl Drop for RawMode {
+impl Drop for Terminal {
     fn drop(&mut self) {
-        if is_in_foreground() {
-            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.former);
-        }
+        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.former);
     }
-}
-
-fn is_in_foreground() -> bool {
-    termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// An event on the console.

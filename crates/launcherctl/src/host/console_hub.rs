@@ -4,21 +4,19 @@
 //! ```text
 //!  QEMU's socket ──► history ──► every client of console.sock
 //!                ├─────────────► every client of console-new.sock
-//!                └─────────────► the console's log (`console_log`)
+//!                ├─────────────► the console's log
 //!                ◄────────────── each client's input
 //! ```
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::buffer::spare_capacity;
-use rustix::io::read as read_now;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
 
-use super::console_log::{ConsoleLog, QemuLog, start_of_stream};
+use super::console_log;
 use super::registry::VmDir;
 use crate::files::{FileError, listen};
 use api::pod_paths::PodPaths;
@@ -32,6 +30,8 @@ pub const NEW_OUTPUT_SOCKET: &str = "/console-new.sock";
 const SOCKETS: [&str; 2] = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
 /// How much earlier output a new client gets.
 const HISTORY_BYTES: usize = 64 << 10;
+/// How much of the end of QEMU's log is read: all of it, as the launcher empties it before.
+const MAX_QEMU_LOG_BYTES: u64 = 4 << 20;
 /// Pieces of output queued for a slow client, which misses the oldest beyond that.
 const MAX_QUEUED_OUTPUT: usize = 256;
 /// Pieces of input queued for the guest; beyond that clients wait.
@@ -52,7 +52,8 @@ pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> 
     if !serial.exists() {
         return Ok(None);
     }
-    let (qemu_log, before) = QemuLog::read(dir.path(&paths.serial_log(uid)));
+    let qemu_log = dir.path(&paths.serial_log(uid));
+    let before = os::small_file::tail(&qemu_log, MAX_QEMU_LOG_BYTES).unwrap_or_default();
     let guest = connect(&serial).await?;
     let [with_history, new_output] = SOCKETS.map(|socket| listen(&dir.path(socket)));
     let listeners = [with_history?, new_output?];
@@ -61,17 +62,17 @@ pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> 
     let (input, typed) = mpsc::channel(MAX_QUEUED_INPUT);
     tokio::spawn(write_to_guest(to_guest, typed));
     let mut hub = Hub {
+        dir: dir.clone(),
         history: VecDeque::new(),
-        log: ConsoleLog::create(dir),
         output,
         input,
     };
     hub.publish(&before);
-    let dir = dir.clone();
     tokio::spawn(async move {
-        hub.run(from_guest, qemu_log, listeners).await;
+        hub.run(from_guest, (qemu_log, before.len()), listeners)
+            .await;
         for socket in SOCKETS {
-            let _ = std::fs::remove_file(dir.path(socket));
+            let _ = std::fs::remove_file(hub.dir.path(socket));
         }
     });
     Ok(Some(first))
@@ -87,28 +88,29 @@ pub async fn connect(socket: &Path) -> Result<UnixStream, FileError> {
 }
 
 struct Hub {
+    dir: VmDir,
     history: VecDeque<u8>,
-    log: ConsoleLog,
     output: broadcast::Sender<Vec<u8>>,
     input: mpsc::Sender<Vec<u8>>,
 }
 
 impl Hub {
+    /// With QEMU's log, and how many bytes of it were there before this client connected.
     async fn run(
         &mut self,
         mut guest: OwnedReadHalf,
-        qemu_log: QemuLog,
+        qemu_log: (PathBuf, usize),
         listeners: [UnixListener; 2],
     ) {
+        let mut before_first_output = Some(qemu_log);
         let [mut with_history, mut new_output] =
             listeners.map(|listener| Acceptor::new(listener, "the console's sockets"));
-        let mut before_first_output = Some(qemu_log);
         loop {
             let mut bytes = Vec::with_capacity(4096);
             tokio::select! {
                 _ = guest.read_buf(&mut bytes) => match before_first_output.take() {
                     _ if bytes.is_empty() => return,
-                    Some(qemu_log) => self.publish_first(bytes, &guest, &qemu_log),
+                    Some((log, before)) => self.publish_first(bytes, &guest, &log, before),
                     None => self.publish(&bytes),
                 },
                 stream = with_history.accept() => {
@@ -120,14 +122,14 @@ impl Hub {
     }
 
     /// Publishes the first output, after the guest's output while this client connected.
-    fn publish_first(&mut self, mut stream: Vec<u8>, guest: &OwnedReadHalf, qemu_log: &QemuLog) {
-        let logged = qemu_log.read_new();
+    fn publish_first(&mut self, mut stream: Vec<u8>, guest: &OwnedReadHalf, log: &Path, at: usize) {
+        let log = os::small_file::tail(log, MAX_QEMU_LOG_BYTES).unwrap_or_default();
+        let logged = log.get(at..).unwrap_or_default();
         // QEMU logs what it has written to the socket, so the log already has it.
-        stream.reserve(logged.len());
         while stream.len() < logged.len()
-            && let Ok(1..) = read_now(guest.as_ref(), spare_capacity(&mut stream))
+            && let Ok(1..) = guest.try_read_buf(&mut stream)
         {}
-        let start = start_of_stream(&logged, &stream);
+        let start = console_log::start_of_stream(logged, &stream);
         self.publish(logged.get(..start).unwrap_or_default());
         self.publish(&stream);
     }
@@ -136,10 +138,10 @@ impl Hub {
         if bytes.is_empty() {
             return;
         }
-        self.log.write(bytes);
         self.history.extend(bytes);
         let excess = self.history.len().saturating_sub(HISTORY_BYTES);
         self.history.drain(..excess);
+        console_log::append(&self.dir, bytes);
         // There may be no reader.
         let _ = self.output.send(bytes.to_vec());
     }
@@ -184,7 +186,6 @@ async fn read_from_client(mut client: OwnedReadHalf, input: mpsc::Sender<Vec<u8>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::console_log::console_log_file;
     use super::*;
 
     async fn read(stream: &mut UnixStream, length: usize) -> String {
@@ -207,8 +208,8 @@ mod tests {
         log("BIOS\r\n");
         let mut output = serve("u", &vm).await.unwrap().unwrap();
         assert_eq!(output.recv().await.unwrap(), b"BIOS\r\n");
-        // Linux has started before QEMU accepts.
         let (mut guest, _) = qemu.accept().await.unwrap();
+        // Linux has started before QEMU accepts.
         log("BIOS\r\nLinux\r\nlogin: ");
         guest.write_all(b"login: ").await.unwrap();
         assert_eq!(output.recv().await.unwrap(), b"Linux\r\n");
@@ -237,19 +238,19 @@ mod tests {
         assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
         assert!(output.recv().await.is_ok_and(|bytes| bytes == b"$ "));
         assert!(output.recv().await.is_err());
-        assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
-        let log = std::fs::read_to_string(console_log_file(&vm)).unwrap();
+        let log = std::fs::read_to_string(&console_log::files(&vm)[0]).unwrap();
         assert_eq!(log, "BIOS\r\nLinux\r\nlogin: $ ");
+        assert!(!socket.exists() && !vm.path(NEW_OUTPUT_SOCKET).exists());
     }
 
     #[test]
     fn the_history_has_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
         let (output, _) = broadcast::channel(1);
         let (input, _) = mpsc::channel(1);
-        let dir = tempfile::tempdir().unwrap();
         let mut hub = Hub {
+            dir: VmDir::at(dir.path().to_owned()),
             history: VecDeque::new(),
-            log: ConsoleLog::create(&VmDir::at(dir.path().to_owned())),
             output,
             input,
         };

@@ -11,7 +11,6 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -22,7 +21,6 @@ use tokio::time::{Duration, timeout};
 
 use super::registry::{CONTROL_SOCKET, VmDir};
 use crate::files::{FileError, listen};
-use crate::reports::events::LauncherEvent;
 use os::accept::Acceptor;
 use os::lines::Lines;
 use os::signals::EndSignals;
@@ -36,8 +34,8 @@ const CURRENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit for clients to read the last updates.
 const LAST_UPDATES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Progress of a VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Progress of a VM, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
     /// The launcher answers calls.
     LauncherReady,
@@ -58,6 +56,11 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Whether the VM is ending or its guest has ended.
+    pub fn is_ending(self) -> bool {
+        self >= Self::ShutdownRequested
+    }
+
     /// The text in the output.
     pub fn text(self) -> &'static str {
         match self {
@@ -73,52 +76,19 @@ impl Phase {
     }
 }
 
-/// A VM's progress when a client connects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Current {
-    /// The last phase reached.
-    pub phase: Option<Phase>,
-    /// When it was reached, in seconds since 1970.
-    pub since: Option<i64>,
-    /// Whether its end was requested.
-    pub stop_requested: bool,
-}
-
-impl Current {
-    /// When the guest was asked to shut down, if that is the last phase.
-    pub fn asked_to_shut_down(self) -> Option<i64> {
-        self.since
-            .filter(|_| self.phase == Some(Phase::ShutdownRequested))
-    }
-
-    /// Whether the VM is ending or its guest has ended.
-    pub fn is_ending(self) -> bool {
-        use Phase::{GuestDown, LauncherEnded, ShutdownRequested};
-        let is_over = [ShutdownRequested, GuestDown, LauncherEnded].map(Some);
-        self.stop_requested || is_over.contains(&self.phase)
-    }
-}
-
 /// A report of the supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Update {
-    /// The first report.
-    Current(Current),
+    /// The first report: the last phase reached, or that its end was requested.
+    Current(Option<Phase>),
     /// A phase has been reached.
     Phase { phase: Phase },
     /// A remark.
     Note(String),
-    /// An event of the domain, for programs.
-    Event { event: LauncherEvent },
     /// The guest's console can be connected to, if it has one.
     Console(bool),
-    /// The VM has ended, and nothing of it remains.
-    Ended {
-        /// Exit status of `run`.
-        code: u8,
-        /// Why `run` fails; other clients do not.
-        failure: Option<String>,
-    },
+    /// The VM has ended, and nothing of it remains; why `run` fails, if it does.
+    Ended(Option<String>),
     /// The VM could not be started, or was lost.
     Failed {
         /// The error with its causes.
@@ -126,21 +96,6 @@ pub enum Update {
         /// Further lines about it.
         details: Vec<String>,
     },
-}
-
-impl Update {
-    /// The last one of a VM that has ended on its own, or whose shutdown was requested.
-    pub fn ended() -> Self {
-        let (code, failure) = (0, None);
-        Self::Ended { code, failure }
-    }
-
-    /// The last one of a VM that has ended too early, and why: not if another program reports that.
-    /// A client that stopped the VM needs no failure.
-    pub fn ended_early(why: Option<&str>) -> Self {
-        let (code, failure) = (1, why.map(str::to_owned));
-        Self::Ended { code, failure }
-    }
 }
 
 /// What a client wants; a later one includes those before it.
@@ -158,25 +113,18 @@ pub enum Request {
 #[derive(Debug, Clone)]
 pub struct Progress {
     clients: broadcast::Sender<Update>,
-    /// Given to later clients first, with its time in seconds since 1970.
-    phase: watch::Sender<Option<(Phase, i64)>>,
+    /// Given to later clients first.
+    phase: watch::Sender<Option<Phase>>,
 }
 
 impl Progress {
     pub fn phase(&self, phase: Phase) {
-        let now = Timestamp::now().as_second();
-        self.phase.send_replace(Some((phase, now)));
+        self.phase.send_replace(Some(phase));
         self.send(Update::Phase { phase });
     }
 
     pub fn note(&self, text: &str) {
         self.send(Update::Note(text.to_owned()));
-    }
-
-    /// An event of the launcher.
-    pub fn event(&self, event: &LauncherEvent) {
-        let event = event.clone();
-        self.send(Update::Event { event });
     }
 
     pub fn send(&self, update: Update) {
@@ -190,11 +138,6 @@ impl Progress {
 pub struct StopRequests(watch::Receiver<Option<Request>>);
 
 impl StopRequests {
-    /// Whether there was a request to end the VM.
-    pub fn is_requested(&self) -> bool {
-        *self.0.borrow() >= Some(Request::Stop)
-    }
-
     /// Waits for a request to end the VM, or returns at once if there was one.
     pub async fn requested(&mut self) {
         self.at_least(Request::Stop).await;
@@ -259,12 +202,9 @@ impl Control {
         let of_clients = progress.clone();
         let serve = move |stream, is_owner| {
             let updates = of_clients.clients.subscribe();
-            let (phase, since) = of_clients.phase.borrow().unzip();
-            let current = Current {
-                phase,
-                since,
-                stop_requested: *requests.borrow() >= Some(Request::Stop),
-            };
+            let phase = *of_clients.phase.borrow();
+            let is_requested = *requests.borrow() >= Some(Request::Stop);
+            let current = phase.max(is_requested.then_some(Phase::ShutdownRequested));
             let client = serve_client(stream, current, updates, requests.clone(), is_owner);
             tokio::spawn(client);
         };
@@ -288,7 +228,7 @@ impl Control {
 /// Serves a client until it has the last update.
 async fn serve_client(
     stream: UnixStream,
-    current: Current,
+    current: Option<Phase>,
     mut updates: broadcast::Receiver<Update>,
     strongest: Strongest,
     mut is_owner: bool,
@@ -303,7 +243,7 @@ async fn serve_client(
             update = updates.recv() => match update {
                 Ok(update) => {
                     let written = write.write_all(&line(&update)).await;
-                    let is_last = matches!(update, Update::Ended { .. } | Update::Failed { .. });
+                    let is_last = matches!(update, Update::Ended(_) | Update::Failed { .. });
                     // While it is read, a request that it left may still arrive.
                     if is_last || (written.is_err() && !is_reading) {
                         return;
@@ -350,13 +290,13 @@ impl ControlClient {
     }
 
     /// The progress that the supervisor of the VM in `dir` reports; `None` without a supervisor.
-    pub async fn current(dir: &VmDir) -> Option<Current> {
+    pub async fn current(dir: &VmDir) -> Option<Option<Phase>> {
         let stream = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok()?;
         match timeout(CURRENT_TIMEOUT, Self::new(stream).next()).await {
             Ok(Some(Update::Current(current))) => Some(current),
             // It has just ended.
             Ok(None) => None,
-            _ => Some(Current::default()),
+            _ => Some(None),
         }
     }
 
@@ -467,17 +407,12 @@ mod tests {
         assert_eq!(ControlClient::current(&vm).await, None);
         let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
         let current = async || ControlClient::current(&vm).await.unwrap();
-        assert_eq!(current().await, Current::default());
+        assert_eq!(current().await, None);
         control.progress.phase(Phase::DomainRunning);
-        let running = current().await;
-        assert_eq!(running.phase, Some(Phase::DomainRunning));
-        assert!(!running.is_ending() && running.asked_to_shut_down().is_none());
+        assert_eq!(current().await, Some(Phase::DomainRunning));
         owner.request(Request::Stop).await;
         stop.requested().await;
-        assert!(current().await.is_ending());
-        control.progress.phase(Phase::ShutdownRequested);
-        let asked = current().await.asked_to_shut_down().unwrap();
-        assert!((Timestamp::now().as_second() - asked).abs() < 60);
+        assert!(current().await.is_some_and(Phase::is_ending));
     }
 
     #[tokio::test]
@@ -488,15 +423,12 @@ mod tests {
         let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
         other.request(Request::Stop).await;
         stop.requested().await;
-        let finished = tokio::spawn(control.finish(Update::Ended {
-            code: 3,
-            failure: None,
-        }));
+        let finished = tokio::spawn(control.finish(Update::Ended(None)));
         for client in [&mut owner, &mut other] {
             let first = client.next().await.unwrap();
             assert!(matches!(first, Update::Current(_)));
             let last = client.next().await.unwrap();
-            assert!(matches!(last, Update::Ended { code: 3, .. }));
+            assert!(matches!(last, Update::Ended(None)));
             assert!(client.next().await.is_none());
         }
         finished.await.unwrap();

@@ -5,9 +5,6 @@ use std::time::Duration;
 /// Why a VM cannot be started, or was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// KVM cannot run this guest, but emulation may.
-    #[error("KVM has stopped the guest with an internal error right after its start")]
-    KvmFailed,
     /// The launcher ended before it could be called.
     #[error("the launcher ended before it was ready ({0})")]
     EndedBeforeReady(ExitStatus),
@@ -32,8 +29,3 @@ fn how_it_ended(status: &ExitStatus) -> String {
         _ => format!("ended on its own ({status})"),
     }
 }
-
-/// A process that has to answer is stopped: which one, and its PID.
-#[derive(Debug, thiserror::Error)]
-#[error("{0} (process {1}) was stopped by a signal or a debugger; kill -CONT {1} lets it go on")]
-pub struct Stopped(pub &'static str, pub i32);

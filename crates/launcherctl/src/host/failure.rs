@@ -2,25 +2,21 @@
 //! directory and under its name, until it is started again or `stop` removes them.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::console_log::{self, console_log_file};
-use super::registry::{TEMPORARY, VmDir};
-use super::vm_dir;
+use super::registry::{FAILURE_FILE, TEMPORARY, VmDir};
+use super::{console_log, vm_dir};
 use crate::json::text_at;
 use api::pod_paths::{PodPaths, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR};
 
-/// Below the VM's directory.
-const FAILURE_FILE: &str = "/failure.json";
 /// QEMU's logs of libvirt's driver in the launcher.
 const QEMU_LOGS: &str = "/log/qemu";
-/// How much of the end of QEMU's log is kept.
+/// How much of the end of the console's log is kept.
 const MAX_CONSOLE_LOG_BYTES: u64 = 1 << 20;
 
 /// Why a VM failed, and which VM it was. Its VMI, which may have secrets, is not kept.
@@ -31,18 +27,9 @@ pub struct Failure {
     pub name: String,
     pub namespace: String,
     pub uid: String,
-    /// What has become of the user's images.
-    #[serde(default)]
-    pub notes: Vec<String>,
 }
 
 impl Failure {
-    /// The reason and the notes.
-    pub fn text(&self) -> String {
-        let parts = std::iter::once(&self.reason).chain(&self.notes);
-        parts.map(String::as_str).collect::<Vec<_>>().join("; ")
-    }
-
     /// Loads the failure of the VM in `dir`, if it has failed.
     pub fn load(dir: &VmDir) -> Option<Self> {
         dir.load(FAILURE_FILE).ok()
@@ -54,9 +41,18 @@ pub fn time(dir: &VmDir) -> Option<i64> {
     Some(dir.path(FAILURE_FILE).metadata().ok()?.mtime())
 }
 
-/// Removes the files for running the VM and leaves `reason` and `notes`. Returns false if there is
-/// nothing to leave, as the launcher has logged nothing.
-pub fn leave(dir: &VmDir, vmi: &Value, reason: String, notes: Vec<String>) -> bool {
+/// The log of the console of the VM with this UID; QEMU's, where no supervisor has served it.
+pub fn console_log(dir: &VmDir, uid: &str) -> PathBuf {
+    let [own, _] = console_log::files(dir);
+    match own.exists() {
+        true => own,
+        false => dir.path(&PodPaths::default().serial_log(uid)),
+    }
+}
+
+/// Removes the files for running the VM and leaves `reason`. Returns false if there is nothing to
+/// leave, as the launcher has logged nothing.
+pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     let has_content = |log: &PathBuf| log.metadata().is_ok_and(|it| it.len() > 0);
     if !logs(dir).iter().any(has_content) {
         return false;
@@ -67,9 +63,14 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String, notes: Vec<String>) -> bo
         name: of_vmi("/metadata/name"),
         namespace: of_vmi("/metadata/namespace"),
         uid: of_vmi("/metadata/uid"),
-        notes,
     };
-    keep_console_log(dir, &failure.uid);
+    let console = os::small_file::tail(&console_log(dir, &failure.uid), MAX_CONSOLE_LOG_BYTES);
+    if let Ok(mut console) = console {
+        // Only whole lines are printed.
+        console.extend((!console.is_empty() && !console.ends_with(b"\n")).then_some(b'\n'));
+        let [log, _] = console_log::files(dir);
+        let _ = fs::write(log, console);
+    }
     if dir.is_temporary() {
         let mut kept = logs(dir);
         kept.extend([dir.path(TEMPORARY), dir.path("/log")]);
@@ -82,7 +83,7 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String, notes: Vec<String>) -> bo
     dir.store(FAILURE_FILE, &failure).is_ok()
 }
 
-/// The logs of the launcher, the supervisor, the console, passt, sidecars and QEMU.
+/// The logs of the launcher, the supervisor, the console, sidecars and QEMU.
 pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
     let directories = ["/", QEMU_LOGS, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR];
     let entries = directories.map(|path| fs::read_dir(dir.path(path)));
@@ -92,28 +93,12 @@ pub fn logs(dir: &VmDir) -> Vec<PathBuf> {
     logs.into_iter().collect()
 }
 
-/// If the VM failed before its console was served, makes a console log from the end of QEMU's. Ends
-/// the guest's last line, as only whole lines are printed; a full file system skips that.
-fn keep_console_log(dir: &VmDir, uid: &str) {
-    let log = console_log_file(dir);
-    let of_qemu = dir.path(&PodPaths::default().serial_log(uid));
-    if !log.exists()
-        && let Ok(text) = os::small_file::tail(&of_qemu, MAX_CONSOLE_LOG_BYTES)
-    {
-        let _ = fs::write(&log, text);
-    }
-    let last = os::small_file::tail(&log, 1).unwrap_or_default();
-    if last.first().is_some_and(|last| *last != b'\n')
-        && let Ok(mut log) = File::options().append(true).open(&log)
-    {
-        let _ = log.write_all(b"\n");
-    }
-}
-
 /// Removes the failure of an earlier VM in a directory of `--root`.
 pub fn clear(dir: &VmDir) {
     remove_reason(dir);
-    console_log::remove(dir);
+    for log in console_log::files(dir) {
+        let _ = fs::remove_file(log);
+    }
 }
 
 /// Removes the reason, and leaves the logs in a directory that stays.
@@ -124,7 +109,6 @@ pub fn remove_reason(dir: &VmDir) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::console_log::ConsoleLog;
     use super::*;
     use serde_json::json;
 
@@ -137,8 +121,7 @@ mod tests {
         fs::write(dir.path(TEMPORARY), "").unwrap();
         fs::write(dir.log_file(), "").unwrap();
         let vmi = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}});
-        let notes = || vec!["the image is elsewhere".to_owned()];
-        let leave = || leave(&dir, &vmi, "it has crashed".to_owned(), notes());
+        let leave = || leave(&dir, &vmi, "it has crashed".to_owned());
         assert!(!leave() && Failure::load(&dir).is_none(), "no log");
         fs::write(dir.log_file(), "{}\n").unwrap();
         let console = dir.path(&PodPaths::default().serial_log("u"));
@@ -146,7 +129,7 @@ mod tests {
         let boot = "boot\r\n".repeat(1 << 18);
         fs::write(&console, boot + "Kernel panic").unwrap();
         assert!(leave());
-        let kept = fs::read(console_log_file(&dir)).unwrap();
+        let kept = fs::read(console_log(&dir, "u")).unwrap();
         assert!(kept.ends_with(b"boot\r\nKernel panic\n"));
         assert_eq!(
             u64::try_from(kept.len()).unwrap(),
@@ -154,14 +137,9 @@ mod tests {
         );
         let failure = Failure::load(&dir).unwrap();
         assert_eq!(
-            (&*failure.name, &*failure.text()),
-            ("web", "it has crashed; the image is elsewhere")
+            (&*failure.name, &*failure.reason),
+            ("web", "it has crashed")
         );
-        // Kept in place of QEMU's log.
-        let mut log = ConsoleLog::create(&dir);
-        log.write(b"login: ");
-        assert!(leave());
-        assert_eq!(fs::read(console_log_file(&dir)).unwrap(), b"login: \n");
         assert!(dir.log_file().exists() && dir.is_temporary());
         assert!(!dir.path("/var").exists());
     }
@@ -172,17 +150,17 @@ mod tests {
         let dir = VmDir::at(root.path().join("vm.log"));
         for file in [
             "vmi.json",
-            "passt.log",
+            "sidecar-0.log",
             "log/qemu/default_web.log",
             "log/x.txt",
         ] {
             fs::create_dir_all(dir.path(file).parent().unwrap()).unwrap();
             fs::write(dir.path(file), "x").unwrap();
         }
-        let expected = ["log/qemu/default_web.log", "passt.log"].map(|file| dir.path(file));
+        let expected = ["log/qemu/default_web.log", "sidecar-0.log"].map(|file| dir.path(file));
         assert_eq!(logs(&dir), expected);
         fs::write(dir.path(TEMPORARY), "").unwrap();
-        assert!(leave(&dir, &json!({}), String::new(), Vec::new()));
+        assert!(leave(&dir, &json!({}), String::new()));
         assert_eq!(logs(&dir), expected);
         assert!(!dir.path("vmi.json").exists());
     }
@@ -199,7 +177,7 @@ mod tests {
             fs::create_dir_all(dir.path(path)).unwrap();
         }
         fs::write(dir.log_file(), "{}\n").unwrap();
-        assert!(leave(&dir, &json!({}), String::new(), Vec::new()));
+        assert!(leave(&dir, &json!({}), String::new()));
         assert!(!dir.path("var/run/kubevirt-private/secret").exists());
         let cloud_init = "var/run/kubevirt-ephemeral-disks/cloud-init-data";
         assert!(!dir.path(cloud_init).exists());
@@ -207,8 +185,9 @@ mod tests {
             dir.path("var/run/kubevirt-private/vmi-disks/claim")
                 .exists()
         );
-        fs::write(console_log_file(&dir), "boot").unwrap();
+        let logs = console_log::files(&dir);
+        logs.iter().for_each(|log| fs::write(log, "boot").unwrap());
         clear(&dir);
-        assert!(Failure::load(&dir).is_none() && !console_log_file(&dir).exists());
+        assert!(Failure::load(&dir).is_none() && !logs.iter().any(|log| log.exists()));
     }
 }

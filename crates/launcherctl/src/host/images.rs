@@ -1,29 +1,26 @@
 //! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-use rustix::fs::{Access, access};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::data_volumes;
 use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
-use super::{data_volumes, remains};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, absolute};
-use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
+use crate::json::{copy_at, is_object_at, text_at};
+use crate::manifest::Manifest;
 use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::drives::is_drive;
-use crate::manifest::{DISKS, Manifest};
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
 use api::vmi::Quantity;
-use os::file_id::FileId;
-use terminal::human_size;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -37,19 +34,12 @@ pub fn place(
     for disk in disks {
         let NamedPath { name, path } = disk;
         match check_disk(manifest, disk) {
-            Ok(()) if given.contains_key(name.as_str()) => errors
-                .push(text_error!("--disk gives the volume {name} two images; choose one").into()),
             Ok(()) => drop(given.insert(name.as_str(), path.as_path())),
             Err(error) => errors.push(error.into()),
         }
     }
     let data_volume = |volume| data_volumes::find(manifest.others(), volume);
     let makes_file = |volume| makes_host_disk(volume) || data_volume(volume).is_some();
-    let of_user = manifest
-        .volumes()
-        .filter(|(_, it)| data_volume(it).is_none());
-    let used = of_user.filter_map(|(name, _)| Some((name, *given.get(name)?)));
-    let used: Vec<(&str, &Path)> = used.collect();
     let mut volumes: Vec<_> = manifest.volumes().enumerate().collect();
     // An error of another volume comes before a copy that may be large.
     volumes.sort_by_key(|(_, (_, volume))| makes_file(volume));
@@ -65,9 +55,7 @@ pub fn place(
                 let placed = data_volumes::place(name, data_volume, image, &claim);
                 placed.map(|text| text.iter().for_each(|text| note(text)))
             }
-            (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|small| {
-                small.iter().for_each(|text| note(text));
-                check_usable(manifest.value(), (name, volume), image, &used)?;
+            (Some(destination), None, Some(image)) => make_host_disk(volume, image).and_then(|()| {
                 if !is_only_read(volume) {
                     check_has_no_data(&destination)?;
                 }
@@ -80,12 +68,6 @@ pub fn place(
             .map_err(|error| error.in_option(format!("--disk {name}={}", image.display()))),
             (Some(destination), None, None) if !destination.exists() => {
                 Err(missing(name, volume).into())
-            }
-            (Some(_), None, None) if is_object_at(volume, "/containerDisk") => {
-                note(&format!(
-                    "{name} has the image that it got by --disk in an earlier run"
-                ));
-                Ok(())
             }
             (None, _, Some(_)) => Err(text_error!(
                 "--disk {name}: this volume is made by the launcher itself; only container disks, claims, data volumes and host disks take an image"
@@ -149,49 +131,6 @@ fn check_disk(manifest: &Manifest, disk: &NamedPath) -> Result<(), TextError> {
     fail!("--disk {name}: the VMI has no volume {name:?}; it has {names}");
 }
 
-/// Refuses an image that the guest would write to and this user cannot, or that another guest or
-/// another volume has, as QEMU would once the VM starts. `used` has the images of all volumes.
-fn check_usable(
-    vmi: &Value,
-    (name, volume): (&str, &Value),
-    image: &Path,
-    used: &[(&str, &Path)],
-) -> Result<(), CtlError> {
-    let is_read = is_only_read(volume);
-    let disk = find_named(vmi, DISKS, name);
-    let is_shared = disk.is_some_and(|disk| is_true_at(disk, "/shareable"));
-    let is_read_only =
-        disk.is_some_and(|it| is_true_at(it, "/disk/readonly") || is_object_at(it, "/cdrom"));
-    if !is_read && !is_read_only && image.exists() {
-        access(image, Access::WRITE_OK)
-            .map_err(|error| FileError::on("write", image)(error.into()))?;
-    }
-    let is_same = |it: &&(&str, &Path)| it.0 != name && FileId::at(it.1) == FileId::at(image);
-    if !is_read
-        && !is_read_only
-        && !is_shared
-        && image.exists()
-        && let Some((other, _)) = used.iter().find(is_same)
-    {
-        fail!(
-            "{}: the volumes {name} and {other} cannot have one file; give one of them a copy",
-            image.display()
-        );
-    }
-    if !is_read
-        && !is_shared
-        && let Ok(metadata) = image.metadata()
-        && metadata.is_file()
-        && let Some((pid, guest)) = remains::guest_with_file(&metadata)
-    {
-        fail!(
-            "{}: the guest {guest} has it open (QEMU is process {pid}); end that VM, or give this one a copy",
-            image.display()
-        );
-    }
-    Ok(())
-}
-
 /// Whether each VM has an overlay of the volume's image.
 fn is_only_read(volume: &Value) -> bool {
     let mut kinds = ["/containerDisk", "/ephemeral"].iter();
@@ -226,24 +165,6 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     is_claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
 }
 
-/// The launcher's error, with the user's files in place of the VM's links to them.
-pub fn with_users_files(
-    mut error: String,
-    vmi: &Value,
-    dir: &VmDir,
-    files: &BTreeMap<String, String>,
-) -> String {
-    for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
-        let name = text_at(volume, "/name");
-        if let Some(file) = files.get(name)
-            && let Some(link) = destination(dir, index, name, volume)
-        {
-            error = error.replace(&link.display().to_string(), file);
-        }
-    }
-    error
-}
-
 /// Why a volume needs an image, and where to get it.
 fn missing(name: &str, volume: &Value) -> TextError {
     let (what, hint) = match text_at(volume, "/containerDisk/image") {
@@ -276,31 +197,19 @@ fn makes_host_disk(volume: &Value) -> bool {
     text_at(volume, "/hostDisk/type") == "DiskOrCreate"
 }
 
-/// Makes the user's file if it is missing and the VMI says `DiskOrCreate`. Returns a note if one is
-/// smaller than the VMI says, as nobody makes it larger.
-fn make_host_disk(volume: &Value, image: &Path) -> Result<Option<String>, CtlError> {
-    if !makes_host_disk(volume) {
-        return Ok(None);
+/// Makes the user's file if it is missing and the VMI says `DiskOrCreate`.
+fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
+    if !makes_host_disk(volume) || image.exists() {
+        return Ok(());
     }
     let capacity = Quantity::deserialize(copy_at(volume, "/hostDisk/capacity"));
     let bytes = capacity.ok().and_then(|capacity| capacity.value().ok());
     let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
-    if let Ok(metadata) = image.metadata() {
-        let (is, wanted) = (metadata.len(), bytes.unwrap_or_default());
-        let file = image.display();
-        return Ok((metadata.is_file() && is < wanted).then(|| {
-            format!(
-                "{file} keeps its {}; truncate -s {wanted} {file} makes it as large as the VMI says",
-                human_size(is)
-            )
-        }));
-    }
     let Some(bytes) = bytes else {
         fail!("hostDisk.capacity is missing or not a size; e.g. 10Gi");
     };
     let file = fs::File::create_new(image).map_err(FileError::on("make", image))?;
-    file.set_len(bytes).map_err(FileError::on("size", image))?;
-    Ok(None)
+    Ok(file.set_len(bytes).map_err(FileError::on("size", image))?)
 }
 
 /// Checks a user's image and links it for the VM, as [`link_image`] does.
@@ -317,9 +226,8 @@ pub fn give_image(
     link_image(image, link, is_of_run)
 }
 
-/// Makes a link to an image, so that the guest's writes to a claim are in the user's file: a hard
-/// one, else, where the launcher is `run`'s and takes it, a symbolic one. Does not check the
-/// content: a running VM's image has whatever its guest wrote.
+/// Makes a link to an image, so that the guest's writes to a claim are in the user's file. Does not
+/// check the content: a running VM's image has whatever its guest wrote.
 ///
 /// # Errors
 /// It cannot be linked.
@@ -331,14 +239,10 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
     let directory = link.parent().unwrap_or(link);
     fs::create_dir_all(directory).map_err(FileError::on("make", directory))?;
     let _ = fs::remove_file(link);
-    let linked = match fs::hard_link(&file, link) {
-        Err(_) if is_of_run => symlink(&file, link),
-        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => fail!(
-            "{}: it is on another file system than {}; copy it there",
-            image.display(),
-            directory.display()
-        ),
-        linked => linked,
+    let linked = match is_of_run {
+        true => symlink(&file, link),
+        // In a pod a link may not lead out of it.
+        false => fs::hard_link(&file, link),
     };
     Ok(linked.map_err(FileError::on("link", image))?)
 }
@@ -347,28 +251,12 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
-    use std::os::unix::process::CommandExt;
 
     fn manifest() -> Manifest {
         Manifest::parse(
             "kind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n  - {name: empty, emptyDisk: {capacity: 1Mi}}\n  - {name: root, containerDisk: {image: x}}\n  - {name: data, persistentVolumeClaim: {claimName: data}}\n",
         )
         .unwrap()
-    }
-
-    #[test]
-    fn an_error_names_the_users_file() {
-        let vmi = json!({"spec": {"volumes": [{"name": "seed", "cloudInitNoCloud": {}},
-            {"name": "root", "containerDisk": {}}]}});
-        let dir = VmDir::at("/vm".into());
-        let files = BTreeMap::from([("root".to_owned(), "/home/me/a.qcow2".to_owned())]);
-        let link = dir.path(&PodPaths::default().container_disk(1));
-        let error = format!("volume \"root\": {}: it is damaged", link.display());
-        assert_eq!(
-            with_users_files(error, &vmi, &dir, &files),
-            "volume \"root\": /home/me/a.qcow2: it is damaged"
-        );
     }
 
     #[test]
@@ -411,65 +299,12 @@ mod tests {
         };
         assert_eq!(placed(&first), "");
         assert_eq!(placed(&second), "");
-        fs::remove_file(&second).unwrap();
+        let claim = dir.path(&PodPaths::default().claim_image("data"));
+        fs::rename(&second, &claim).unwrap();
         let error = placed(&first);
         assert!(error.contains("data/disk.img has the only copy"), "{error}");
-        let claim = dir.path(&PodPaths::default().claim_image("data"));
         assert!(placed(&claim).contains("has the only copy"));
         assert_eq!(fs::read(&claim).unwrap(), [2; 512]);
-    }
-
-    #[test]
-    fn an_image_of_another_guest_is_refused_by_the_guests_name() {
-        let root = tempfile::tempdir().unwrap();
-        let [image, read] = ["data.img", "root.img"].map(|name| root.path().join(name));
-        for image in [&image, &read] {
-            fs::write(image, [0; 512]).unwrap();
-        }
-        let disks = [("data", &image), ("root", &read)];
-        let disks = disks.map(|(name, image)| format!("{name}={}", image.display()));
-        let disks: [NamedPath; 2] = disks.map(|disk| disk.parse().unwrap());
-        let dir = VmDir::at(root.path().join("vm"));
-        let twin = format!("root={}", image.display()).parse().unwrap();
-        let refused = place(&manifest(), &dir, &[disks[0].clone(), twin], |_| {});
-        let refused = refused.iter().map(CtlError::chain).collect::<String>();
-        assert!(
-            refused.contains("the volumes data and root cannot have one file"),
-            "{refused}"
-        );
-        let errors = || {
-            let errors = place(&manifest(), &dir, &disks, |_| {});
-            errors
-                .iter()
-                .map(CtlError::chain)
-                .collect::<Vec<_>>()
-                .join("\n")
-        };
-        assert!(!errors().contains("data.img"), "{}", errors());
-        let mut qemu = std::process::Command::new("sh");
-        let qemu =
-            qemu.arg0("qemu-system-x86_64")
-                .args(["-c", "read line; :", "guest=default_one,x"]);
-        let [image, read] = [image, read].map(|image| fs::File::open(image).unwrap());
-        let mut qemu = qemu
-            .stdin(std::process::Stdio::piped())
-            .stdout(image)
-            .stderr(read)
-            .spawn()
-            .unwrap();
-        let expected = format!(
-            "the guest default_one has it open (QEMU is process {})",
-            qemu.id()
-        );
-        // All may read the container disk.
-        assert!(
-            errors().ends_with(&format!("{expected}; end that VM, or give this one a copy")),
-            "{}",
-            errors()
-        );
-        assert_eq!(errors().lines().count(), 1, "{}", errors());
-        drop(qemu.stdin.take());
-        qemu.wait().unwrap();
     }
 
     #[test]
@@ -511,12 +346,6 @@ mod tests {
         let linked = dir.path(&format!("{CLAIM_DIR}/data/disk.img"));
         let (file, linked) = (file.metadata().unwrap(), linked.metadata().unwrap());
         assert_eq!((file.len(), file.ino()), (1 << 20, linked.ino()));
-        let volume = json!({"hostDisk": {"type": "DiskOrCreate", "capacity": "2Mi"}});
-        let note = make_host_disk(&volume, &root.path().join("new.img")).unwrap();
-        assert!(
-            note.unwrap()
-                .contains("new.img keeps its 1 MiB; truncate -s 2097152 ")
-        );
     }
 
     #[test]
@@ -548,25 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn an_image_on_another_file_system_is_linked_by_its_path() {
-        let (here, there) = (
-            tempfile::tempdir().unwrap(),
-            tempfile::tempdir_in("/dev/shm").unwrap(),
-        );
-        let (image, claim) = (here.path().join("image"), there.path().join("a/claim"));
+    fn an_image_is_linked_by_its_path() {
+        let root = tempfile::tempdir().unwrap();
+        let [image, claim, next] = ["image", "a/claim", "next"].map(|it| root.path().join(it));
         fs::write(&image, [1; 1024]).unwrap();
-        if image.metadata().unwrap().dev() == there.path().metadata().unwrap().dev() {
-            return crate::view::output::say(
-                "skipped: /dev/shm is on the file system of the temporary directory",
-            );
-        }
         link_image(&image, &claim, true).unwrap();
         assert_eq!(fs::read_link(&claim).unwrap(), image);
         // As a migration does with the launcher's own link.
-        let next = there.path().join("next");
         link_image(&claim, &next, true).unwrap();
         assert_eq!(fs::read_link(&next).unwrap(), image);
-        let refused = link_image(&image, &there.path().join("b"), false).unwrap_err();
-        assert!(refused.to_string().contains("copy it there"), "{refused}");
     }
 }

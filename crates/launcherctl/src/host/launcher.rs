@@ -1,7 +1,5 @@
 //! The launcher of a VM of `run`, from its first call to its exit.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,17 +8,17 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use super::control::{Phase, Progress, StopRequests};
-use super::error::{RunError, Stopped};
-use super::launcher_log::{failed_sync, missing_sidecars};
+use super::error::RunError;
+use super::launcher_log::failed_sync;
 use super::processes::terminate;
 use super::registry::VmDir;
-use super::remains;
 use super::start_args::SuperviseArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
+use client::refusal::without_own_sidecar;
 use client::{CallError, Client, GuestState, has_arrived, is_down};
 use domain::Domain;
 use os::inotify;
@@ -34,18 +32,12 @@ const DEFAULT_GRACE_SECONDS: u64 = 30;
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for the launcher to force its guest off and exit: a Kill has 20 s.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(25);
-/// Limit for the launcher to report a guest that runs.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit for the launcher to exit when its start is aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Delay between attempts to kill the guest of a launcher whose start is aborted.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The launcher logs from 5 s on which hook sidecars are missing.
-const SIDECAR_PATIENCE: Duration = Duration::from_secs(6);
 /// Interval of checking whether a slow start has ended: a failed one causes no event.
-pub const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Delay before the guest is asked again, if the launcher could not ask it.
-const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Whether a start that has outlived its call goes on. False for KubeVirt's launcher, which does
 /// not tell.
@@ -71,8 +63,6 @@ pub(super) struct Vm<'a> {
     pub vmi: &'a Value,
     pub dir: &'a VmDir,
     pub progress: &'a Progress,
-    /// Without KVM, whatever the arguments say.
-    pub emulate: bool,
 }
 
 impl<'a> Vm<'a> {
@@ -94,26 +84,10 @@ pub(super) struct LauncherProcess<'a> {
     child: Child,
     client: Option<Client>,
     events: Receiver<LauncherEvent>,
-    /// An event that was received early, for [`Self::next_event`].
-    kept: Option<LauncherEvent>,
     /// Whether the guest has ended.
     pub is_down: bool,
-    /// QEMU ended without a shutdown, or the guest's kernel panicked.
-    has_crashed: bool,
-    /// The kernel panicked.
-    has_panicked: bool,
-}
-
-/// Notes which hook sidecars are missing, once.
-async fn note_missing_sidecars(vm: Vm<'_>) -> Infallible {
-    loop {
-        tokio::time::sleep(SIDECAR_PATIENCE).await;
-        if let Some(missing) = missing_sidecars(&vm.dir.log_file()) {
-            let text = format!("the start waits for hook sidecars: {missing}");
-            vm.progress.note(&text);
-            return pending().await;
-        }
-    }
+    /// How the guest has crashed, if it has.
+    crash: Option<&'static str>,
 }
 
 impl<'a> LauncherProcess<'a> {
@@ -124,10 +98,8 @@ impl<'a> LauncherProcess<'a> {
             child,
             client: None,
             events,
-            kept: None,
             is_down: false,
-            has_crashed: false,
-            has_panicked: false,
+            crash: None,
         }
     }
 
@@ -136,12 +108,9 @@ impl<'a> LauncherProcess<'a> {
     /// # Errors
     /// It or its QEMU crashed.
     pub fn check_end(&self) -> Result<(), TextError> {
-        match (self.has_crashed, self.has_panicked) {
-            (false, _) => Ok(()),
-            (true, false) => fail!(
-                "the guest has crashed: its QEMU was killed (by the kernel, if memory ran out: dmesg) or has failed"
-            ),
-            (true, true) => fail!("the guest has crashed: its kernel has panicked"),
+        match self.crash {
+            Some(how) => fail!("the guest has crashed: {how}"),
+            None => Ok(()),
         }
     }
 
@@ -156,7 +125,6 @@ impl<'a> LauncherProcess<'a> {
             status = self.child.wait() => {
                 return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
             }
-            never = note_missing_sidecars(self.vm) => match never {},
         }
         let client = Client::connect(&socket).await?;
         let versions = client.versions().await?;
@@ -185,7 +153,6 @@ impl<'a> LauncherProcess<'a> {
 
     /// Repeats the call while the launcher is still starting the guest.
     async fn sync_to_end(&mut self) -> Result<(), CtlError> {
-        let mut noted = String::new();
         loop {
             let options = VirtualMachineOptions::default();
             let Err(refused) = self.client()?.sync(self.vm.vmi, options).await else {
@@ -199,12 +166,6 @@ impl<'a> LauncherProcess<'a> {
             if !refused.is_in_progress() {
                 return Err(refused.into());
             }
-            let answer = self.client()?.debug().await.unwrap_or_default();
-            if !answer.called_hook.is_empty() && noted != answer.called_hook {
-                let text = format!("{} has not answered yet", answer.called_hook);
-                self.vm.progress.note(&text);
-                noted = answer.called_hook;
-            }
             // Another call would start the guest again if this start fails.
             while is_starting_slowly(self.client()?).await {
                 tokio::time::sleep(START_POLL_INTERVAL).await;
@@ -216,49 +177,24 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Waits for the event of a guest that runs. The launcher's warnings on the start come before
-    /// it, and a terminal that leaves after the start is to show them.
+    /// Waits for the next event, or until the launcher has exited after its guest.
     ///
     /// # Errors
     /// The launcher exited under its guest.
-    pub async fn until_reported(&mut self) -> Result<(), CtlError> {
-        let has_guest = |event: &LauncherEvent| GuestState::of(event.domain()).has_process();
-        let reported = async {
-            loop {
-                let event = self.next_event().await?;
-                if self.is_down || event.as_ref().is_none_or(has_guest) {
-                    return Ok::<_, CtlError>(event);
-                }
-            }
-        };
-        if let Ok(event) = timeout(REPORT_TIMEOUT, reported).await {
-            self.kept = event?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the next event; `None` if the launcher has exited after its guest.
-    ///
-    /// # Errors
-    /// The launcher exited under its guest.
-    pub async fn next_event(&mut self) -> Result<Option<LauncherEvent>, CtlError> {
-        if let Some(event) = self.kept.take() {
-            return Ok(Some(event));
-        }
+    pub async fn next_event(&mut self) -> Result<(), CtlError> {
         tokio::select! {
             Some(event) = self.events.recv() => {
-                self.vm.progress.event(&event);
+                self.note_message(&event);
                 if event.has_left() && !self.is_down {
                     self.vm.progress.note("the VM has migrated to another launcher");
                 }
                 self.is_down |= event.is_final() || event.domain().is_some_and(|it| is_down(Some(it)));
-                self.has_crashed |= event.is_crash();
-                self.has_panicked |= event.is_panic();
-                Ok(Some(event))
+                self.crash = event.crash().or(self.crash);
+                Ok(())
             }
             status = self.child.wait() => {
                 let status = status.map_err(RuntimeError)?;
-                if self.is_down { Ok(None) } else { Err(RunError::EndedOnItsOwn(status).into()) }
+                if self.is_down { Ok(()) } else { Err(RunError::EndedOnItsOwn(status).into()) }
             }
         }
     }
@@ -272,8 +208,8 @@ impl<'a> LauncherProcess<'a> {
         loop {
             tokio::select! {
                 Some(event) = self.events.recv() => {
-                    self.vm.progress.event(&event);
-                    if event.has_arrived() {
+                    self.note_message(&event);
+                    if event.domain().is_some_and(has_arrived) {
                         return Ok(true);
                     }
                 }
@@ -296,11 +232,6 @@ impl<'a> LauncherProcess<'a> {
     /// # Errors
     /// The launcher exits with a failure.
     pub async fn force_off(&mut self) -> Result<(), CtlError> {
-        if let Some(pid) = self.vm.dir.stopped_launcher().await {
-            let why = format!("the launcher (process {pid}) is stopped, so both are killed");
-            self.vm.progress.note(&why);
-            return Ok(self.child.kill().await.map_err(RuntimeError)?);
-        }
         let forced = async {
             self.act(Action::Kill).await?;
             self.vm.progress.phase(Phase::GuestDown);
@@ -328,19 +259,13 @@ impl<'a> LauncherProcess<'a> {
         }
         if !self.is_down {
             let grace = self.vm.grace();
-            let shut_down = async {
-                let is_known = self.note_obstacle(grace).await;
-                timeout(grace, self.shut_down_guest(is_known)).await
-            };
+            let shut_down = timeout(grace, self.shut_down_guest());
             let kill_reason = tokio::select! {
                 biased;
                 () = stop.forced() => Some("the guest is forced off".to_owned()),
                 ended = shut_down => match ended {
                     Ok(ended) => { ended?; None }
-                    Err(_) => Some(match grace.as_secs() {
-                        0 => "the VM has no grace period, so the guest is forced off".to_owned(),
-                        seconds => format!("the guest has not shut down within {seconds} s"),
-                    }),
+                    Err(_) => Some(format!("the guest has not shut down within {} s", grace.as_secs())),
                 },
             };
             if let Some(why) = kill_reason {
@@ -367,60 +292,31 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// A stopped launcher passes no shutdown request on, and a stopped QEMU and a paused guest see
-    /// it once they go on. Returns whether there is such an obstacle.
-    async fn note_obstacle(&self, grace: Duration) -> bool {
-        if let Some(pid) = self.vm.dir.stopped_launcher().await {
-            let stopped = Stopped("the launcher", pid).to_string();
-            self.vm.progress.note(&stopped);
-            return true;
-        }
-        let qemu = remains::guest(self.vm.dir.root());
-        if let Some(pid) = qemu.filter(|pid| os::procfs::is_stopped(*pid)) {
-            self.vm.progress.note(&Stopped("QEMU", pid).to_string());
-            return true;
-        }
+    async fn shut_down_guest(&mut self) -> Result<(), CtlError> {
         if GuestState::of(self.domain().await.as_ref()) == GuestState::Paused {
             let name = self.vm.name();
             self.vm.progress.note(&format!(
-                "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now, and it is forced off after {} s",
-                grace.as_secs()
+                "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now"
             ));
-            return true;
         }
-        false
-    }
-
-    /// `is_known`: the user knows why the guest may refuse it.
-    async fn shut_down_guest(&mut self, is_known: bool) -> Result<(), CtlError> {
-        let (mut was_asked, mut was_refused) = (false, is_known);
-        loop {
-            let delay = match self.act(Action::Shutdown).await {
-                Ok(()) => {
-                    if !std::mem::replace(&mut was_asked, true) {
-                        self.vm.progress.phase(Phase::ShutdownRequested);
-                    }
-                    REQUEST_INTERVAL
-                }
-                Err(error) => {
-                    if !was_asked && !std::mem::replace(&mut was_refused, true) {
-                        self.vm.progress.note(&format!(
-                            "the guest cannot be asked to shut down: {}",
-                            error.chain()
-                        ));
-                    }
-                    SHUTDOWN_RETRY_DELAY
-                }
-            };
-            let down = async {
-                while !self.is_down {
-                    self.next_event().await?;
-                }
-                Ok(())
-            };
-            if let Ok(ended) = timeout(delay, down).await {
-                return ended;
+        self.vm.progress.phase(Phase::ShutdownRequested);
+        let (client, vmi) = (self.client()?.clone(), self.vm.vmi);
+        let ask = async {
+            loop {
+                // One that cannot be asked yet is asked again.
+                let _ = client.act(Action::Shutdown, vmi).await;
+                tokio::time::sleep(REQUEST_INTERVAL).await;
             }
+        };
+        let down = async {
+            while !self.is_down {
+                self.next_event().await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            down = down => down,
+            never = ask => never,
         }
     }
 
@@ -438,6 +334,14 @@ impl<'a> LauncherProcess<'a> {
             fail!("the launcher ended with {status}");
         }
         Ok(())
+    }
+
+    /// Notes what virt-handler would record in Kubernetes.
+    fn note_message(&self, event: &LauncherEvent) {
+        if let LauncherEvent::Kubernetes { event } = event {
+            let text = without_own_sidecar(text_at(event, "/message"));
+            self.vm.progress.note(&text);
+        }
     }
 
     async fn domain(&self) -> Option<Domain> {

@@ -54,7 +54,7 @@ pub(super) fn start_launcher(vm: Vm<'_>, sidecars: usize) -> Result<Child, CtlEr
         // As virt-controller does.
         command.env("VIRT_LAUNCHER_LOG_VERBOSITY", verbosity);
     }
-    if vm.emulate {
+    if args.start.emulate {
         command.arg("--force-emulation");
     }
     if args.incoming {

@@ -11,19 +11,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::files::{FileError, MAX_FILE_BYTES, absolute};
+use crate::error::{CtlError, TextError, fail, text_error};
+use crate::files::{FileError, InFile, MAX_FILE_BYTES, absolute};
 use crate::json::text_at;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
 use os::file_id::FileId;
-use os::grpc::serving_process;
-use os::procfs::is_stopped;
 use pod::Root;
 
 /// The VMI as last sent, below the VM's directory.
 const VMI_FILE: &str = "/vmi.json";
 /// The VMI's fields that wait for a restart.
 const RESTART_FILE: &str = "/restart.json";
+/// Why the VM has failed, below its directory.
+pub const FAILURE_FILE: &str = "/failure.json";
 /// The supervisor's arguments, below the VM's directory.
 pub const START_FILE: &str = "/start.json";
 /// The supervisor's socket, below the VM's directory.
@@ -33,52 +34,32 @@ pub const TEMPORARY: &str = "/temporary";
 /// The supervisor's standard error, below the VM's directory.
 pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 
-/// Why a VM cannot be found in the registry, or added to it.
-#[derive(Debug, thiserror::Error)]
-pub enum RegistryError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// No VM has this name; all names.
-    #[error(
-        "this user has no VM named {0} here (nothing remains of one whose guest has ended): there is {1}"
-    )]
-    UnknownName(String, String),
-    /// The name is taken by a VM that runs.
-    #[error(
-        "a VM named {0} is running, in {root}; end it first (launcherctl stop {0}) or give this one another name: names are unique on this machine, across namespaces",
-        root = .1.display()
-    )]
-    NameTaken(String, PathBuf),
-    /// A VM whose guest has lost its launcher has the name.
-    #[error(
-        "{0} has lost its launcher, and its guest still runs (QEMU is process {1}); launcherctl stop {0} forces it off"
-    )]
-    GuestRuns(String, i32),
-    /// Another user owns the registry's directory.
-    #[error("{path} is not a directory of this user; remove it or set XDG_RUNTIME_DIR", path = .0.display())]
-    NotOurs(PathBuf),
-    /// A stored file cannot be read.
-    #[error("{file}: not valid JSON", file = .0.display())]
-    NotJson(PathBuf, #[source] serde_json::Error),
-}
-
-impl RegistryError {
-    /// The name is taken by the VM in `dir`.
-    pub fn name_taken(name: &str, dir: &VmDir) -> Self {
-        Self::NameTaken(name.to_owned(), absolute(dir.root()))
-    }
-}
-
 /// The directory of a VM: its launcher's root.
 #[derive(Debug, Clone)]
 pub struct VmDir {
     root: PathBuf,
+    /// The VM's name in the registry; empty if it has none there.
+    name: String,
 }
 
 impl VmDir {
     /// The directory of a launcher with this root.
     pub fn at(root: PathBuf) -> Self {
-        Self { root }
+        let name = String::new();
+        Self { root, name }
+    }
+
+    /// The VM's name: that of the registry, else of what `run` has stored; empty if unknown.
+    pub fn name(&self) -> String {
+        let of_file = |(file, pointer): (&str, &str)| {
+            let stored = self.load::<Value>(file).unwrap_or_default();
+            Some(text_at(&stored, pointer).to_owned()).filter(|name| !name.is_empty())
+        };
+        let mut files = [(FAILURE_FILE, "/name"), (VMI_FILE, "/metadata/name")].into_iter();
+        match &*self.name {
+            "" => files.find_map(of_file).unwrap_or_default(),
+            name => name.to_owned(),
+        }
     }
 
     /// The root as the `pod` crate's type.
@@ -115,20 +96,10 @@ impl VmDir {
         connect().is_some()
     }
 
-    /// PID of a launcher whose process a signal or a debugger has stopped: no call is answered.
-    pub async fn stopped_launcher(&self) -> Option<i32> {
-        stopped_server(&self.cmd_socket()).await
-    }
-
-    /// Like [`Self::stopped_launcher`], of the VM's supervisor.
-    pub async fn stopped_supervisor(&self) -> Option<i32> {
-        stopped_server(&self.path(CONTROL_SOCKET)).await
-    }
-
     /// Whether both are the same directory; that of `--root` may be a link with a short path.
     pub fn is_same(&self, other: &Self) -> bool {
-        let path = |dir: &Self| dir.root.canonicalize().ok();
-        path(self).is_some() && path(self) == path(other)
+        let id = FileId::at(&self.root);
+        id.is_some() && id == FileId::at(&other.root)
     }
 
     /// Whether the VM has a supervisor.
@@ -136,15 +107,9 @@ impl VmDir {
         UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
-    /// Locks the directory by flock(2) until the file is closed; `None` if another `run` has. A
-    /// `run` that starts a VM holds the lock until the VM has a supervisor or is given up: until
-    /// then nothing there answers, and another `run` would take it for a lost VM.
-    ///
-    /// # Errors
-    /// The directory cannot be opened.
-    pub fn lock_for_start(&self) -> Result<Option<fs::File>, FileError> {
-        let directory = fs::File::open(&self.root).map_err(FileError::on("open", &self.root))?;
-        Ok(directory.try_lock().is_ok().then_some(directory))
+    /// Whether a launcher or a supervisor serves there.
+    pub fn is_in_use(&self) -> bool {
+        self.is_running() || self.is_supervised()
     }
 
     /// Whether the directory is removed with the VM.
@@ -179,11 +144,11 @@ impl VmDir {
     ///
     /// # Errors
     /// There is none.
-    pub fn load<T: DeserializeOwned>(&self, file: &str) -> Result<T, RegistryError> {
+    pub fn load<T: DeserializeOwned>(&self, file: &str) -> Result<T, CtlError> {
         let file = self.path(file);
         let text = os::small_file::read(&file, MAX_FILE_BYTES);
         let text = text.map_err(FileError::on("read", &file))?;
-        serde_json::from_slice(&text).map_err(|source| RegistryError::NotJson(file, source))
+        Ok(serde_json::from_slice(&text).map_err(|source| InFile::new(&file, source))?)
     }
 
     /// Stores the VMI for later calls.
@@ -198,7 +163,7 @@ impl VmDir {
     ///
     /// # Errors
     /// There is none.
-    pub fn load_vmi(&self) -> Result<Value, RegistryError> {
+    pub fn load_vmi(&self) -> Result<Value, CtlError> {
         self.load(VMI_FILE)
     }
 
@@ -208,26 +173,12 @@ impl VmDir {
     /// # Errors
     /// It cannot be written.
     pub fn store_restart(&self, fields: &[Value]) -> Result<(), FileError> {
-        if fields.is_empty() {
-            let _ = fs::remove_file(self.path(RESTART_FILE));
-            return Ok(());
-        }
         self.store(RESTART_FILE, &fields)
     }
 
     /// The fields stored by [`Self::store_restart`]; empty if none were.
     pub fn load_restart(&self) -> Vec<Value> {
         self.load(RESTART_FILE).unwrap_or_default()
-    }
-
-    /// The field does not wait any more.
-    ///
-    /// # Errors
-    /// This cannot be stored.
-    pub fn forget_restart(&self, field: &str) -> Result<(), FileError> {
-        let mut fields = self.load_restart();
-        fields.retain(|it| text_at(it, "/field") != field);
-        self.store_restart(&fields)
     }
 
     /// Removes an ended VM's stored VMI, and the fields that waited for a restart.
@@ -243,17 +194,19 @@ impl VmDir {
     }
 }
 
-/// PID of the process that listens on a socket, if it is stopped.
-async fn stopped_server(socket: &Path) -> Option<i32> {
-    let pid = serving_process(socket).await;
-    pid.filter(|pid| is_stopped(*pid))
+/// The name is taken by the VM in `dir`.
+pub fn name_taken(name: &str, dir: &VmDir) -> TextError {
+    text_error!(
+        "a VM named {name} is running, in {}; end it first (launcherctl stop {name}) or give this one another name: names are unique on this machine, across namespaces",
+        absolute(dir.root()).display()
+    )
 }
 
 /// Adds the VM under its name.
 ///
 /// # Errors
 /// A VM of that name is running, or being started in another directory.
-pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
+pub fn add(name: &str, vm: &VmDir) -> Result<(), CtlError> {
     let directory = directory()?;
     let registry = fs::File::open(&directory).map_err(FileError::on("open", &directory))?;
     // Only for a moment: another process may be checking the same name.
@@ -261,30 +214,24 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), RegistryError> {
     let link = directory.join(name);
     if let Ok(old) = fs::read_link(&link).map(VmDir::at) {
         // In `vm` it is this `run` that starts it.
-        let is_being_started = || !old.is_same(vm) && matches!(old.lock_for_start(), Ok(None));
-        if old.is_running() || old.is_supervised() || is_being_started() {
-            return Err(RegistryError::name_taken(name, &old));
+        if !old.is_same(vm) && old.is_in_use() {
+            return Err(name_taken(name, &old).into());
         }
         fs::remove_file(&link).map_err(FileError::on("remove", &link))?;
     }
-    symlink(vm.root(), &link).map_err(FileError::on("make", &link))?;
-    Ok(())
+    Ok(symlink(vm.root(), &link).map_err(FileError::on("make", &link))?)
 }
 
-/// Moves the name to a VM's new directory. Does nothing unless the VM in `from` has the name.
+/// Moves the name of the VM in `from` to its new directory.
 ///
 /// # Errors
 /// The registry cannot be written.
-pub fn follow(name: &str, from: &VmDir, vm: &VmDir) -> Result<(), RegistryError> {
-    let registry = directory()?;
-    let (link, new) = (registry.join(name), registry.join(format!(".{name}.new")));
-    if fs::read_link(&link).ok().as_deref() != Some(from.root()) {
-        return Ok(());
-    }
+pub fn follow(from: &VmDir, vm: &VmDir) -> Result<(), CtlError> {
+    let (registry, name) = (directory()?, from.name());
+    let (link, new) = (registry.join(&name), registry.join(format!(".{name}.new")));
     let _ = fs::remove_file(&new);
     symlink(vm.root(), &new).map_err(FileError::on("make", &new))?;
-    fs::rename(&new, &link).map_err(FileError::on("make", &link))?;
-    Ok(())
+    Ok(fs::rename(&new, &link).map_err(FileError::on("make", &link))?)
 }
 
 /// Removes the VM from the registry, and any link to its directory, which stays.
@@ -301,56 +248,51 @@ pub fn remove(name: &str, vm: &VmDir) {
 ///
 /// # Errors
 /// There is none.
-pub fn find(name: &str) -> Result<VmDir, RegistryError> {
-    let root = fs::read_link(directory()?.join(name));
-    let unknown = |_| {
-        let all = all().unwrap_or_default();
-        let known = known_names(name, all.iter().map(|(name, _)| name.as_str()));
-        RegistryError::UnknownName(name.to_owned(), known)
-    };
-    root.map(VmDir::at).map_err(unknown)
+pub fn find(name: &str) -> Result<VmDir, CtlError> {
+    let vms = all()?;
+    if let Some(vm) = vms.iter().find(|vm| vm.name == name) {
+        return Ok(vm.clone());
+    }
+    let known = known_names(name, vms.iter().map(|vm| vm.name.as_str()));
+    fail!(
+        "this user has no VM named {name} here (nothing remains of one whose guest has ended): there is {known}"
+    );
 }
 
-/// The VM in this directory, reached by any path, with its name.
-///
-/// # Errors
-/// The registry cannot be read.
-pub fn find_in(root: &Path) -> Result<Option<(String, VmDir)>, RegistryError> {
+/// The VM in this directory, reached by any path: as in the registry, else without a name.
+pub fn find_in(root: &Path) -> VmDir {
     // Canonical paths do not work: that of /proc/PID/root is another root.
-    let wanted = FileId::at(root);
-    let mut vms = all()?.into_iter();
-    // Somebody may have removed it.
-    let is_same =
-        |vm: &VmDir| wanted.is_some() && FileId::at(vm.root()) == wanted || vm.root() == root;
-    Ok(vms.find(|(_, vm)| is_same(vm)))
+    let here = VmDir::at(std::path::absolute(root).unwrap_or_else(|_| root.to_owned()));
+    // A pod may have no registry. Somebody may have removed the directory.
+    let mut vms = all().unwrap_or_default().into_iter();
+    let found = vms.find(|vm| vm.is_same(&here) || vm.root == here.root);
+    found.unwrap_or(here)
 }
 
-/// All VMs with their names, including those whose launcher ended without their supervisor.
+/// All VMs, including those whose launcher ended without their supervisor.
 ///
 /// # Errors
 /// The registry cannot be read.
-pub fn all() -> Result<Vec<(String, VmDir)>, RegistryError> {
+pub fn all() -> Result<Vec<VmDir>, CtlError> {
     let registry = directory()?;
     let entries = fs::read_dir(&registry).map_err(FileError::on("read", &registry))?;
     let vms = entries.flatten().filter_map(|entry| {
         let root = fs::read_link(entry.path()).ok()?;
-        Some((entry.file_name().into_string().ok()?, VmDir::at(root)))
+        let name = entry.file_name().into_string().ok()?;
+        Some(VmDir { root, name })
     });
     Ok(vms.collect())
 }
 
 /// The user's directory of links; refused if another user owns it.
-fn directory() -> Result<PathBuf, RegistryError> {
+fn directory() -> Result<PathBuf, CtlError> {
     let user = rustix::process::getuid().as_raw();
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        // After su(1) it is still the other user's. The specification: a relative path is invalid.
-        Some(runtime)
-            if Path::new(&runtime).is_absolute()
-                && fs::metadata(&runtime).is_ok_and(|it| it.is_dir() && it.uid() == user) =>
-        {
-            Path::new(&runtime).join("launcherctl")
-        }
-        _ => std::env::temp_dir().join(format!("launcherctl-{user}")),
+    // After su(1) it is still the other user's.
+    let is_own = |it: &PathBuf| fs::metadata(it).is_ok_and(|it| it.is_dir() && it.uid() == user);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let directory = match runtime.filter(|it| it.is_absolute() && is_own(it)) {
+        Some(runtime) => runtime.join("launcherctl"),
+        None => std::env::temp_dir().join(format!("launcherctl-{user}")),
     };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -360,8 +302,10 @@ fn directory() -> Result<PathBuf, RegistryError> {
     }
     let metadata = fs::symlink_metadata(&directory).map_err(FileError::on("stat", &directory))?;
     if metadata.is_dir() && metadata.uid() == user {
-        Ok(directory)
-    } else {
-        Err(RegistryError::NotOurs(directory))
+        return Ok(directory);
     }
+    fail!(
+        "{} is not a directory of this user; remove it or set XDG_RUNTIME_DIR",
+        directory.display()
+    );
 }

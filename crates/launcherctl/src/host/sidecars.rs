@@ -50,56 +50,35 @@ pub struct SidecarArgs {
 /// The VMI asks for other sidecars than programs are given for.
 pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, CtlError> {
     let wanted = wanted(vmi)?;
-    let mut given = args.programs.iter().peekable();
+    let mut given = args.programs.iter();
     if args.no_sidecars || wanted.is_empty() {
         return given
             .map(|text| SidecarProgram::parse(text, false))
             .collect();
     }
+    // A ConfigMap's script needs none.
     let images = wanted.iter().filter(|it| it.config_map.is_none()).count();
     let count = given.len();
-    if count != images && count != wanted.len() {
-        let described = wanted.iter().map(|sidecar| match &sidecar.config_map {
-            Some(script) => format!("ConfigMap {}", script.name),
-            None => format!("image {}", sidecar.image),
-        });
-        let needed = match images {
-            0 => "give a program for each of them, or none: a ConfigMap's script needs none",
-            _ => {
-                "only a cluster runs images: give a program or an image's directory for each image with --sidecar (a ConfigMap's script needs none)"
-            }
-        };
+    if count != images {
+        let names = wanted
+            .iter()
+            .map(|it| &*it.image)
+            .filter(|it| !it.is_empty());
         fail!(
-            "the VMI has {} ({}), and --sidecar gives {count}; {needed}, or leave all out with --no-sidecars",
-            counted(wanted.len(), "hook sidecar"),
-            described.collect::<Vec<_>>().join(", ")
+            "the VMI has {} ({}), and --sidecar gives {count}; only a cluster runs images: give a program or an image's directory for each with --sidecar, or leave all out with --no-sidecars",
+            counted(images, "hook sidecar"),
+            names.collect::<Vec<_>>().join(", ")
         );
     }
     let program = |(number, sidecar): (usize, &HookSidecar)| {
-        let script = sidecar.config_map.as_ref();
-        let text = given.next_if(|_| count > images || script.is_none());
-        let mut program = match (text, script) {
-            (None, Some(script)) => SidecarProgram::of_config_map(number, script),
-            (text, _) => SidecarProgram::parse(text.map_or("", String::as_str), false)?,
+        let mut program = match &sidecar.config_map {
+            Some(script) => SidecarProgram::of_config_map(number, script),
+            None => SidecarProgram::parse(given.next().map_or("", String::as_str), false)?,
         };
         program.version = sidecar.version().unwrap_or(program.version);
         Ok(program)
     };
     wanted.iter().enumerate().map(program).collect()
-}
-
-/// The ConfigMaps in place of whose scripts the given programs run.
-pub fn replaced_scripts(vmi: &Value, args: &SidecarArgs) -> Vec<String> {
-    let wanted = wanted(vmi).unwrap_or_default();
-    let are_replaced = args.programs.len() == wanted.len();
-    let scripts = wanted.into_iter().filter_map(|it| it.config_map);
-    let replaced = scripts.filter(|_| are_replaced);
-    replaced.map(|script| script.name).collect()
-}
-
-/// Whether the VMI asks for sidecars.
-pub fn are_wanted(vmi: &Value) -> bool {
-    wanted(vmi).is_ok_and(|wanted| !wanted.is_empty())
 }
 
 fn wanted(vmi: &Value) -> Result<Vec<HookSidecar>, TextError> {
@@ -139,18 +118,6 @@ pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Vec<Child>, Ctl
     Ok(children)
 }
 
-/// What a launcher that is not ready waits for.
-pub fn late(count: usize, dir: &VmDir) -> String {
-    let has_none = |number: &usize| {
-        let sockets = dir.path(&format!("{HOOKS_DIR}/hook-sidecar-{number}"));
-        fs::read_dir(sockets).is_ok_and(|mut entries| entries.next().is_none())
-    };
-    match (0..count).find(has_none) {
-        Some(number) => format!("hook sidecar {number} has not opened a socket"),
-        None => "the launcher, which waits for hook sidecars, is not ready".to_owned(),
-    }
-}
-
 /// Waits for the first one that ends, which no sidecar does before its VM. Returns the error, with
 /// the end of its log.
 pub async fn ended(sidecars: &mut [Child], dir: &VmDir) -> TextError {
@@ -172,11 +139,11 @@ pub async fn ended(sidecars: &mut [Child], dir: &VmDir) -> TextError {
     let log = dir.path(&format!("/sidecar-{number}.log"));
     let end = os::small_file::tail(&log, MAX_SHOWN_BYTES).unwrap_or_default();
     let end = String::from_utf8_lossy(&end);
-    let said = match end.trim_end().lines().next_back() {
-        Some(last) => format!(": {last}; {} has what it printed", log.display()),
-        None => " and has printed nothing".to_owned(),
-    };
-    text_error!("hook sidecar {number} ended before it was called ({status}){said}")
+    let last = end.trim_end().lines().next_back().unwrap_or_default();
+    text_error!(
+        "hook sidecar {number} ended before it was called ({status}): {last}; {} has what it printed",
+        log.display()
+    )
 }
 
 /// Ends those that have not ended with their VM.
@@ -205,8 +172,7 @@ mod tests {
         let error = programs(&two, &SidecarArgs::default()).unwrap_err();
         let text = error.to_string();
         assert!(
-            text.contains("2 hook sidecars (image a/smbios, image b/watchdog)")
-                && text.contains("--sidecar"),
+            text.contains("2 hook sidecars (a/smbios, b/watchdog)") && text.contains("--sidecar"),
             "{text}"
         );
         let without = SidecarArgs {
@@ -242,35 +208,19 @@ mod tests {
             errors[0].starts_with(&format!("{ended}: ")) && errors[0].contains("sidecar-0.log"),
             "{errors:?}"
         );
-        assert_eq!(errors[1], format!("{ended} and has printed nothing"));
+        assert!(errors[1].starts_with(ended), "{errors:?}");
     }
 
     #[test]
-    fn a_script_of_a_config_map_needs_no_program_but_may_have_one() {
+    fn a_script_of_a_config_map_needs_no_program() {
         let script = r#"{"args": ["--version", "v1alpha2"], "configMap": {"name": "a", "key": "b.sh", "hookPath": "/usr/bin/onDefineDomain"}}"#;
         let both = vmi(&format!(r#"[{script}, {{"image": "a/smbios"}}]"#));
-        let args = |given: &[&str]| SidecarArgs {
-            programs: given.iter().map(|it| (*it).to_owned()).collect(),
+        let args = SidecarArgs {
+            programs: vec!["/bin/true".to_owned()],
             ..SidecarArgs::default()
         };
-        let scripts = |given: &[&str]| {
-            let found = programs(&both, &args(given)).map_err(|error| error.to_string())?;
-            Ok(found
-                .into_iter()
-                .map(|it| it.config_map)
-                .collect::<Vec<_>>())
-        };
-        let replaced = |given: &[&str]| replaced_scripts(&both, &args(given));
-        assert_eq!(replaced(&["/bin/true"]), [""; 0]);
-        assert_eq!(replaced(&["/bin/true", "/bin/true"]), ["a"]);
-        let config_map = Some(("a".to_owned(), "b.sh".to_owned()));
-        assert_eq!(scripts(&["/bin/true"]), Ok(vec![config_map, None]));
-        assert_eq!(scripts(&["/bin/true", "/bin/true"]), Ok(vec![None, None]));
-        let refused: Result<_, String> = scripts(&[]);
-        assert!(
-            refused
-                .unwrap_err()
-                .contains("(ConfigMap a, image a/smbios)")
-        );
+        let found = programs(&both, &args).unwrap().into_iter();
+        let scripts: Vec<_> = found.map(|it| it.config_map).collect();
+        assert_eq!(scripts, [Some(("a".to_owned(), "b.sh".to_owned())), None]);
     }
 }

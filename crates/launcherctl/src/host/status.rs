@@ -6,18 +6,16 @@
 //!  nothing answers ──────────────────────────► lost
 //! ```
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::console_log::console_log_file;
-use super::control::{ControlClient, Current};
-use super::failure::{self, Failure};
+use super::control::{ControlClient, Phase};
+use super::failure::{self, Failure, console_log};
 use super::network::{Forward, Network};
-use super::registry::{CONTROL_SOCKET, VmDir};
-use super::{facts, remains};
+use super::registry::VmDir;
+use super::{facts, processes};
 use crate::files::absolute;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
@@ -44,110 +42,72 @@ const STOPPING: &str = "stopping";
 pub struct VmStatus {
     pub name: String,
     /// Empty if unknown; so is the UID.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The domain's in KubeVirt's words, or one of this module's.
     pub state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u64>,
     /// A Kubernetes quantity.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_os: Option<String>,
     pub addresses: Vec<String>,
     pub ports: Vec<Forward>,
     pub root: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
     /// Of a failed VM.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub console_log: Option<PathBuf>,
-    /// Unknown for a launcher that `run` has not started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub supervised: Option<bool>,
-    pub started_by_hand: bool,
     /// PID of QEMU, for a VM of `run`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_pid: Option<i32>,
     /// The worst first.
     pub problems: Vec<Problem>,
 }
 
-/// Limit for a supervisor that no longer answers to remove its VM.
-const REMOVAL_TIME: Duration = Duration::from_millis(300);
-
 /// Collects the status of the VM in `dir`, without parts that do not answer, and its problems.
-pub async fn collect(name: &str, dir: &VmDir) -> VmStatus {
-    let (mut status, facts) = collect_facts(name, dir).await;
+pub async fn collect(dir: &VmDir) -> VmStatus {
+    let (mut status, facts) = collect_facts(dir).await;
     status.problems = problems(&facts);
     status
 }
 
 /// Like [`collect`], with what the rules for problems look at in their place.
-pub async fn collect_facts(name: &str, dir: &VmDir) -> (VmStatus, Facts) {
-    let (mut status, mut domain) = collect_now(name, dir).await;
-    if status.state == LOST {
-        // A supervisor that has just ended normally does not answer while it removes the VM.
-        tokio::time::sleep(REMOVAL_TIME).await;
-        (status, domain) = collect_now(name, dir).await;
-    }
-    let mut facts = status.facts(domain);
-    facts.failed_at = failure::time(dir);
+pub async fn collect_facts(dir: &VmDir) -> (VmStatus, Facts) {
+    let (status, domain) = collect_now(dir).await;
+    let condition = match &*status.state {
+        FAILED => Condition::Failed(status.reason.clone().unwrap_or_default()),
+        LOST => Condition::Lost(status.guest_pid),
+        NOT_ANSWERING => Condition::Silent,
+        _ => Condition::Answers,
+    };
+    let mut facts = Facts {
+        name: dir.name(),
+        condition,
+        failed_at: failure::time(dir),
+        now: Timestamp::now().as_second(),
+        domain,
+        ..Facts::default()
+    };
     facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
     (status, facts)
 }
 
-impl VmStatus {
-    /// What it says about problems.
-    fn facts(&self, domain: Domain) -> Facts {
-        let condition = match &*self.state {
-            FAILED => Condition::Failed(self.reason.clone().unwrap_or_default()),
-            LOST => Condition::Lost(self.guest_pid),
-            NOT_ANSWERING => Condition::Silent,
-            _ => Condition::Answers,
-        };
-        let unsupervised = match (&condition, self.started_by_hand, self.supervised) {
-            (Condition::Failed(_) | Condition::Lost(_), ..) => None,
-            (_, true, _) => Some("its launcher was started by hand"),
-            (_, false, Some(false)) => Some("its supervisor was killed"),
-            _ => None,
-        };
-        // Without its directory only its name is known.
-        let is_of_run = self.supervised.is_some() || self.state == LOST;
-        Facts {
-            name: if is_of_run {
-                self.name.clone()
-            } else {
-                String::new()
-            },
-            condition,
-            unsupervised,
-            now: Timestamp::now().as_second(),
-            domain,
-            ..Facts::default()
-        }
-    }
-}
-
-async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
+async fn collect_now(dir: &VmDir) -> (VmStatus, Domain) {
+    let log = dir.log_file();
+    let status = VmStatus {
+        name: dir.name(),
+        root: absolute(dir.root()),
+        // In a pod the container has the log.
+        log: log.exists().then(|| absolute(&log)),
+        ..VmStatus::default()
+    };
     if let Some(failure) = Failure::load(dir) {
-        let text = failure.text();
         let failed = VmStatus {
-            name: name.to_owned(),
             namespace: failure.namespace,
-            uid: failure.uid,
             state: FAILED.to_owned(),
-            reason: Some(text),
-            root: absolute(dir.root()),
-            log: Some(absolute(&dir.log_file())),
-            console_log: existing(&console_log_file(dir)),
-            supervised: Some(false),
-            ..VmStatus::default()
+            reason: Some(failure.reason),
+            console_log: Some(absolute(&console_log(dir, &failure.uid))),
+            uid: failure.uid,
+            ..status
         };
         return (failed, Domain::default());
     }
@@ -157,42 +117,34 @@ async fn collect_now(name: &str, dir: &VmDir) -> (VmStatus, Domain) {
         NOT_ANSWERING => stored_vmi(dir).unwrap_or_default(),
         _ => last_vmi(dir).await,
     };
-    let status = &domain.status;
     let wanted = &vmi.spec.domain;
     let memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
     // After a change that needs a restart, the guest has what it had.
     let bytes = memory.and_then(|memory| u64::try_from(memory.value().ok()?).ok());
     let other = domain.spec.memory_bytes().filter(|it| Some(*it) != bytes);
     let network = Network::load(dir).ok().flatten();
-    let is_of_run = dir.is_of_run();
-    let has_guest = is_of_run || state == LOST;
+    let has_guest = dir.is_of_run() || state == LOST;
+    let of_domain = &domain.status;
     let status = VmStatus {
-        name: name.to_owned(),
+        name: match &*status.name {
+            "" => vmi.metadata.name,
+            name => name.to_owned(),
+        },
         namespace: vmi.metadata.namespace,
         uid: vmi.metadata.uid,
         state,
-        reason: status.known_reason().map(str::to_owned),
+        reason: of_domain.known_reason().map(str::to_owned),
         cpus: (domain.spec.plugged_cpus()).or(Some(wanted.cpu.as_ref().map_or(1, Cpu::vcpus))),
         memory: (other.map(|bytes| format!("{}Mi", bytes >> 20)))
             .or_else(|| memory.map(|memory| memory.0.clone())),
-        guest_os: Some(status.os_info.pretty_name.clone()).filter(|name| !name.is_empty()),
-        addresses: addresses(&status.interfaces),
+        guest_os: Some(of_domain.os_info.pretty_name.clone()).filter(|name| !name.is_empty()),
+        addresses: addresses(&of_domain.interfaces),
         ports: network.map_or_else(Vec::new, |network| network.forwards().to_vec()),
-        root: absolute(dir.root()),
-        // In a pod the container has the log.
-        log: existing(&dir.log_file()),
-        console_log: None,
-        supervised: is_of_run.then(|| dir.is_supervised()),
-        started_by_hand: is_started_by_hand(dir),
         // PIDs inside a pod differ from those outside.
-        guest_pid: has_guest.then(|| remains::guest(dir.root())).flatten(),
-        problems: Vec::new(),
+        guest_pid: has_guest.then(|| processes::guest(dir.root())).flatten(),
+        ..status
     };
     (status, domain)
-}
-
-fn existing(log: &Path) -> Option<PathBuf> {
-    log.exists().then(|| absolute(log))
 }
 
 /// Stored by `run`, else from the launcher, as in a pod. Empty if neither has one.
@@ -211,24 +163,15 @@ fn stored_vmi(dir: &VmDir) -> Option<Vmi> {
     Some(serde_json::from_value(dir.load_vmi().ok()?).unwrap_or_default())
 }
 
-/// Whether the VM arrived by `migrate --to` at a launcher that never had a supervisor: a killed one
-/// leaves its socket.
-fn is_started_by_hand(dir: &VmDir) -> bool {
-    dir.is_of_run() && !dir.path(CONTROL_SOCKET).exists()
-}
-
 /// The VM's state, and its domain if it has one.
 async fn domain(dir: &VmDir) -> (String, Domain) {
     let supervisor = ControlClient::current(dir).await;
-    let is_ending = supervisor.is_some_and(Current::is_ending);
-    if dir.stopped_launcher().await.is_some() {
-        return (NOT_ANSWERING.to_owned(), Domain::default());
-    }
+    let is_ending = supervisor.flatten().is_some_and(Phase::is_ending);
     let Ok(client) = Client::connect(&dir.cmd_socket()).await else {
         let state = match supervisor {
             None => LOST,
-            Some(current) if is_ending || current.phase.is_some() => STOPPING,
-            Some(_) => STARTING,
+            Some(Some(_)) => STOPPING,
+            Some(None) => STARTING,
         };
         return (state.to_owned(), Domain::default());
     };
@@ -277,13 +220,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
-    use super::super::control::{Control, Phase};
+    use super::super::control::Control;
+    use super::super::registry::CONTROL_SOCKET;
     use super::*;
 
     #[tokio::test]
     async fn a_relative_root_is_shown_as_an_absolute_path() {
         let vm = VmDir::at("no/such/vm".into());
-        let root = collect("web", &vm).await.root;
+        let root = collect(&vm).await.root;
         let expected = std::env::current_dir().unwrap().join("no/such/vm");
         assert_eq!(root, expected);
     }
@@ -296,7 +240,7 @@ mod tests {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().unwrap()
         };
-        let state = async || collect("web", &vm).await.state;
+        let state = async || collect(&vm).await.state;
         runtime().block_on(async {
             assert_eq!(state().await, LOST);
             let (owner, _client) = tokio::net::UnixStream::pair().unwrap();
@@ -317,7 +261,7 @@ mod tests {
         let silent = [vm.path(CONTROL_SOCKET), vm.cmd_socket()];
         let _silent = silent.map(|it| std::os::unix::net::UnixListener::bind(it).unwrap());
         let begun = tokio::time::Instant::now();
-        assert_eq!(collect("web", &vm).await.state, NOT_ANSWERING);
+        assert_eq!(collect(&vm).await.state, NOT_ANSWERING);
         // A call's 5 seconds, and the supervisor's one, twice.
         assert!(begun.elapsed().as_secs() <= 7, "{:?}", begun.elapsed());
     }
@@ -336,23 +280,6 @@ mod tests {
         assert_eq!(of_domain(&domain("Shutoff", asked()), false), "Shutoff");
         // It sees the request once it is resumed.
         assert_eq!(of_domain(&domain("Paused", asked()), true), "Paused");
-    }
-
-    #[test]
-    fn a_launcher_that_never_had_a_supervisor_was_started_by_hand() {
-        let dir = tempfile::tempdir().unwrap();
-        let vm = VmDir::at(dir.path().to_owned());
-        // In a pod.
-        assert!(!is_started_by_hand(&vm));
-        vm.store_vmi(&json!({})).unwrap();
-        assert!(is_started_by_hand(&vm));
-        // A killed supervisor leaves its socket.
-        drop(std::os::unix::net::UnixListener::bind(
-            vm.path(CONTROL_SOCKET),
-        ));
-        assert!(!is_started_by_hand(&vm));
-        // A process started by another test holds the socket until its exec.
-        while vm.is_supervised() {}
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub const FILLED_BY_CLUSTER: [(&str, &str); 2] = [
     ("serviceAccount", "service accounts"),
     ("downwardAPI", "a downward API"),
 ];
+const MACHINE: &str = "spec.domain.machine.type";
+/// What a cluster admits without a setting of its own.
+const MACHINES: [&str; 4] = ["q35", "pc-q35", "virt", "s390-ccw-virtio"];
 const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
 /// Fields of the CPU that need dedicated CPUs.
 const OF_DEDICATED: [&str; 4] = [
@@ -70,6 +73,13 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
             "spec.domain.firmware.kernelBoot.container",
             message,
         ));
+    }
+    let machine = text_at(vmi, &pointer(MACHINE));
+    if !machine.is_empty() && !MACHINES.iter().any(|it| machine.starts_with(it)) {
+        let message = format!(
+            "a cluster takes {machine:?} only if its spec.configuration.emulatedMachines has it"
+        );
+        found.push(FieldError::new(MACHINE, message));
     }
     let shared = names_at(vmi, &pointer(FILESYSTEMS)).join(", ");
     if !shared.is_empty() {

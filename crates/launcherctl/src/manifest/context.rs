@@ -6,7 +6,7 @@ use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
 use convert::Context;
-use convert::context::{CellCpu, DiskInfo, DiskModes, NumaCell, Topology};
+use convert::context::{BlockDeviceProbe, CellCpu, DiskInfo, DiskModes, NumaCell, Topology};
 
 /// What a conversion sees of a pod in which everything is as the VMI expects it: with a qcow2 image
 /// in every container disk, files that can be opened with `O_DIRECT`, the taps of virt-handler, and
@@ -43,6 +43,7 @@ pub fn context_of_pod(vmi: &Vmi) -> Context {
         ..Context::default()
     };
     pod::of_vmi(vmi, &mut ctx);
+    add_disks(vmi, &mut ctx);
     pod::of_options(vmi, &VirtualMachineOptions::default(), &mut ctx);
     let interfaces = vmi.spec.domain.devices.interfaces.iter();
     let with_tap = interfaces.filter(|it| it.bridge.is_some() || it.masquerade.is_some());
@@ -61,6 +62,38 @@ pub fn context_of_pod(vmi: &Vmi) -> Context {
         ctx.topology = Some(Topology { numa_cells });
     }
     ctx
+}
+
+/// Claims of LUNs are block devices; volumes have the block sizes that most file systems and disks
+/// have.
+fn add_disks(vmi: &Vmi, ctx: &mut Context) {
+    let probe = BlockDeviceProbe {
+        logical: 512,
+        physical: 4096,
+        discard_granularity: 4096,
+    };
+    for disk in &vmi.spec.domain.devices.disks {
+        let name = &disk.name;
+        let mut volumes = vmi.spec.volumes.iter();
+        let Some(volume) = volumes.find(|it| it.name == *name) else {
+            continue;
+        };
+        if disk.lun.is_some() {
+            ctx.is_block_pvc.insert(name.clone(), true);
+            ctx.is_block_dv.insert(name.clone(), true);
+        }
+        if pod::matches_volume(disk) {
+            let images = pod::images(&ctx.paths(), vmi, volume).into_iter();
+            let sizes: Vec<_> = images.map(|image| (image, 4096)).collect();
+            let devices = [
+                ctx.paths().claim_device(name),
+                ctx.paths().hotplug_device(name),
+            ];
+            ctx.file_block_sizes.extend(sizes);
+            let probes = devices.map(|device| (device, probe.clone()));
+            ctx.block_device_probes.extend(probes);
+        }
+    }
 }
 
 /// CPUs for a VMI that wants dedicated ones: its own, as cores with as many threads, and some for

@@ -44,10 +44,13 @@ pub fn of_admission(vmi: &mut Value) -> Result<(), FieldError> {
     Ok(())
 }
 
+/// Kubernetes' limit of a name.
+const MAX_NAME: usize = 253;
+
 /// Kubernetes' rule for names, which also prevents a name from leading to another directory.
 fn check_name(name: &str) -> Result<(), FieldError> {
     let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_valid = name.len() <= 63
+    let is_valid = name.len() <= MAX_NAME
         && name.chars().all(|c| is_outer(c) || c == '-' || c == '.')
         && name.starts_with(is_outer)
         && name.ends_with(is_outer);
@@ -55,7 +58,7 @@ fn check_name(name: &str) -> Result<(), FieldError> {
         "" => "missing".to_owned(),
         _ if is_valid => return Ok(()),
         _ => format!(
-            "{name:?} is not valid: at most 63 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
+            "{name:?} is not valid: at most {MAX_NAME} characters of a to z, 0 to 9, '-' and '.', with a letter or digit first and last"
         ),
     };
     Err(FieldError::new("metadata.name", message))
@@ -277,7 +280,7 @@ mod tests {
             "-a",
             "a-",
             "ünï",
-            &"a".repeat(64),
+            &"a".repeat(254),
         ] {
             let error = of_admission(&mut json!({"metadata": {"name": name}})).unwrap_err();
             assert!(

@@ -11,11 +11,6 @@ use crate::json::{copy_at, is_object_at, list_at, set, set_default, text_at};
 
 pub const VMI: &str = "VirtualMachineInstance";
 pub const VM: &str = "VirtualMachine";
-/// Kinds with a template of a VM or VMI: the template's path and kind.
-pub const TEMPLATES: [(&str, &str, &str); 2] = [
-    ("VirtualMachinePool", "spec.virtualMachineTemplate", VM),
-    ("VirtualMachineInstanceReplicaSet", "spec.template", VMI),
-];
 /// The namespace of the firmware UUIDs that virt-controller makes from the names of VMs without
 /// one. The guest of a VM has to be the same machine at each start: cloud-init goes by it.
 const FIRMWARE_UUIDS: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
@@ -27,17 +22,12 @@ pub const KINDS: [&str; 2] = [VMI, VM];
 /// # Errors
 /// It is neither.
 pub fn read(text: &str) -> Result<Vec<Value>, ManifestError> {
-    let yaml = || serde_saphyr::from_multiple(text);
-    let documents = if text.trim_start().starts_with('{') {
-        match api::json::from_slice(text.as_bytes()) {
-            Ok(document) => vec![document],
-            // It has too many values.
-            Err(error) if error.is_data() => return Err(ManifestError::Json(error)),
-            // JSON documents with --- between them are YAML.
-            Err(error) => yaml().map_err(|_| ManifestError::Json(error))?,
-        }
-    } else {
-        yaml().map_err(|error| YamlError::new(error, text))?
+    let yaml = || serde_saphyr::from_multiple(text).map_err(YamlError::from);
+    let documents: Vec<Value> = match api::json::from_slice(text.as_bytes()) {
+        Ok(document) => vec![document],
+        // It has too many values.
+        Err(error) if error.is_data() => return Err(ManifestError::Json(error)),
+        Err(_) => yaml()?,
     };
     let documents = documents.into_iter().flat_map(items);
     Ok(documents.filter(|document| !document.is_null()).collect())
@@ -81,15 +71,6 @@ pub fn the_vmi(documents: Vec<Value>) -> Result<Value, ManifestError> {
         "" => format!("missing; {EXPECTED}"),
         kinds => format!("{kinds}: {EXPECTED}"),
     };
-    let template = |other: &Value| TEMPLATES.iter().find(|it| it.0 == text_at(other, "/kind"));
-    let message = match others.iter().find_map(template) {
-        Some((_, path, kind)) => {
-            format!(
-                "{message}; {path} is one, if it gets kind: {kind} and a name in a file of its own"
-            )
-        }
-        None => message,
-    };
     Err(FieldError::new("kind", message).into())
 }
 
@@ -108,32 +89,27 @@ pub fn others(documents: &[Value]) -> Vec<Value> {
 
 /// Refuses an instance type and a preference, which change most of the VM.
 fn check_cluster_parts(vm: &Value) -> Result<(), FieldError> {
-    let given = CLUSTER_PARTS.iter().filter_map(|(field, kind)| {
-        let part = vm
-            .pointer(&pointer(field))
-            .filter(|part| part.is_object())?;
-        let kind = Some(text_at(part, "/kind"))
-            .filter(|given| !given.is_empty())
-            .unwrap_or(kind);
-        let name = match text_at(part, "/name") {
-            "" => format!("of volume {:?}", text_at(part, "/inferFromVolume")),
-            name => format!("{name:?}"),
-        };
-        Some((*field, format!("{kind} {name}")))
-    });
-    let given: Vec<_> = given.collect();
-    let Some((field, _)) = given.first() else {
+    let mut parts = CLUSTER_PARTS.iter();
+    let Some(field) = parts.find(|field| is_object_at(vm, &pointer(field))) else {
         return Ok(());
     };
-    let documents: Vec<&str> = given
-        .iter()
-        .map(|(_, document)| document.as_str())
-        .collect();
+    let name = text_at(vm, &format!("{}/name", pointer(field)));
     let message = format!(
-        "only a cluster applies {}: take what it makes of the VM, by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml while it runs",
-        documents.join(" and ")
+        "only a cluster applies {name:?}: take what it makes of the VM, by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml while it runs"
     );
     Err(FieldError::new(*field, message))
+}
+
+/// Removes the volume of a memory dump that is over, as virt-controller does at a VM's start.
+fn leave_out_ended_dump(vm: &Value, spec: &mut Value) {
+    let request = copy_at(vm, "/status/memoryDumpRequest");
+    if ["Unmounting", "Completed", "Dissociating"].contains(&text_at(&request, "/phase")) {
+        let claim = text_at(&request, "/claimName");
+        let is_dump = |it: &Value| text_at(it, "/memoryDump/claimName") == claim;
+        if let Some(Value::Array(volumes)) = spec.get_mut("volumes") {
+            volumes.retain(|volume| !is_dump(volume));
+        }
+    }
 }
 
 /// Turns a VM's template into the VMI that a cluster would make of it.
@@ -148,19 +124,20 @@ pub fn into_vmi(value: Value) -> Result<Value, FieldError> {
     let template = value
         .pointer("/spec/template")
         .ok_or_else(|| FieldError::new("spec.template", "missing; a VirtualMachine needs one"))?;
-    let mut metadata = copy_at(template, "/metadata");
+    let (mut metadata, mut vmi_spec) = (copy_at(template, "/metadata"), copy_at(template, "/spec"));
     for field in ["/name", "/namespace"] {
         match text_at(&value, &format!("/metadata{field}")) {
             "" => {}
             text => set(&mut metadata, field, text.into()),
         }
     }
+    leave_out_ended_dump(&value, &mut vmi_spec);
     let uuid = Uuid::new_v5(&FIRMWARE_UUIDS, text_at(&metadata, "/name").as_bytes());
     let mut vmi = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": VMI,
         "metadata": metadata,
-        "spec": copy_at(template, "/spec"),
+        "spec": vmi_spec,
     });
     let firmware = copy_at(&vmi, "/spec/domain/firmware");
     // What has the wrong type is refused later.

@@ -1,7 +1,6 @@
 use std::error::Error;
 use std::path::Path;
 
-use super::paths::CLUSTER_PARTS;
 use super::yaml_error::YamlError;
 use crate::error::CtlError;
 use crate::files::InFile;
@@ -13,12 +12,12 @@ pub const MAX_PROBLEMS: usize = 100;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// It begins like JSON, but is invalid.
-    #[error("invalid JSON")]
-    Json(#[source] serde_json::Error),
     /// It is not YAML.
     #[error("invalid YAML")]
     Yaml(#[from] YamlError),
+    /// It is JSON of too many values.
+    #[error("invalid JSON")]
+    Json(#[source] serde_json::Error),
     /// The file is empty, or has several VMs.
     #[error("{0}")]
     File(String),
@@ -51,18 +50,9 @@ impl FieldError {
 /// For `map_err` when reading a manifest.
 pub fn in_manifest(file: &Path) -> impl FnOnce(ManifestError) -> CtlError {
     move |source| match source {
-        // check does not know the running VM.
-        ManifestError::File(_) | ManifestError::OtherVm(_) => InFile::new(file, source).into(),
-        // It says what to do, and check finds no more.
-        ManifestError::Field(ref error) if is_whole_problem(&error.field) => {
-            InFile::new(file, source).into()
-        }
-        _ => first_problem(file, source),
+        ManifestError::Field(_) => first_problem(file, source),
+        _ => InFile::new(file, source).into(),
     }
-}
-
-fn is_whole_problem(field: &str) -> bool {
-    field == "kind" || CLUSTER_PARTS.iter().any(|(part, _)| *part == field)
 }
 
 /// For `map_err` when converting a manifest.
@@ -98,10 +88,6 @@ mod tests {
             !refused("a.yaml", ManifestError::File("it is empty".to_owned()))
                 .contains("launcherctl check")
         );
-        for field in ["kind", "spec.preference"] {
-            let text = refused("a.yaml", FieldError::new(field, "missing").into());
-            assert!(!text.contains("launcherctl check"), "{text}");
-        }
         let other = ManifestError::OtherVm(FieldError::new("metadata.name", "another VM runs"));
         assert!(!refused("a.yaml", other).contains("launcherctl check"));
     }

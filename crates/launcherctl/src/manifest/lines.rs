@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, Spanned};
+use serde_saphyr::Spanned;
 
 use super::paths::parts;
 use super::yaml_error::YamlError;
@@ -33,20 +33,7 @@ impl Node {
     /// # Errors
     /// It is not YAML, or repeats a field.
     pub fn read(text: &str) -> Result<Vec<Self>, YamlError> {
-        Self::read_with(text, DuplicateKeyPolicy::Error)
-    }
-
-    /// Like [`Self::read`], with a rule for repeated fields.
-    ///
-    /// # Errors
-    /// It is not YAML.
-    pub fn read_with(
-        text: &str,
-        duplicate_keys: DuplicateKeyPolicy,
-    ) -> Result<Vec<Self>, YamlError> {
-        let options = serde_saphyr::options! { duplicate_keys: duplicate_keys };
-        let documents: Vec<Self> = serde_saphyr::from_multiple_with_options(text, options)
-            .map_err(|error| YamlError::new(error, text))?;
+        let documents: Vec<Self> = serde_saphyr::from_multiple(text)?;
         let documents = documents.into_iter().flat_map(Self::items);
         let is_null = |node: &Self| node.content == Content::Scalar(Value::Null);
         Ok(documents.filter(|document| !is_null(document)).collect())
@@ -74,9 +61,10 @@ impl Node {
         let Content::Object(fields) = &self.content else {
             return None;
         };
-        // Of repeated fields, the last one counts.
-        let (_, node) = fields.iter().rev().find(|(field, _)| field == name)?;
-        Some(node)
+        let mut fields = fields.iter();
+        fields
+            .find(|(field, _)| field == name)
+            .map(|(_, node)| node)
     }
 
     /// A field's text; empty if missing.

@@ -13,32 +13,31 @@ pub mod drives;
 mod error;
 mod fields;
 pub mod hook_sidecars;
-mod kind;
+mod libvirt;
 mod lines;
 mod network;
 mod origin;
 mod paths;
 mod problems;
-mod refusals;
 mod rules;
 mod type_error;
 mod update;
 mod yaml_error;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use api::vmi::Vmi;
-pub use defaults::{host_architecture, random_uuid};
+pub use defaults::random_uuid;
 pub use error::{FieldError, MAX_PROBLEMS, ManifestError, in_conversion, in_manifest};
+pub use libvirt::{Libvirt, LibvirtAnswer, Questions};
 pub use network::Card;
 pub use origin::Origin;
 pub use problems::{Problem, Severity, problems};
 pub use rules::text::is_label;
 
-use crate::json::{is_object_at, list_at, set, set_default, text_at};
+use crate::json::{list_at, set_default, text_at};
 use context::context_of_pod;
-use paths::pointer;
 use type_error::type_problem;
 
 pub const DISKS: &str = "/spec/domain/devices/disks";
@@ -74,26 +73,11 @@ impl Manifest {
     /// # Errors
     /// The refusal.
     pub fn check_conversion(&self) -> Result<(), convert::ConvertError> {
-        let field = "spec.domain.machine.type";
-        let machine = self.vmi.pointer(&pointer(field));
-        if let Some(message) = machine.and_then(rules::unsupported_machine) {
-            return Err(convert::ConvertError::new(field, message));
-        }
         match typed(&self.vmi) {
             Ok(vmi) => convert::domain(&vmi, &context_of_pod(&vmi)).map(drop),
             // It has been parsed before.
             Err(_) => Ok(()),
         }
-    }
-
-    /// Makes the launcher track the changed blocks of all possible volumes. Returns whether there
-    /// are any.
-    pub fn track_changes(&mut self) -> bool {
-        let state = "/status/changedBlockTracking/state";
-        set(&mut self.vmi, state, json!("Initializing"));
-        let kinds = ["/persistentVolumeClaim", "/dataVolume", "/hostDisk"];
-        let is_tracked = |volume: &Value| kinds.iter().any(|kind| is_object_at(volume, kind));
-        self.volumes().any(|(_, volume)| is_tracked(volume))
     }
 
     /// Removes what a cluster has reported of its own run of the VM.
@@ -169,23 +153,6 @@ pub fn other_documents(text: &str) -> Result<Vec<Value>, ManifestError> {
     Ok(documents::others(&documents::read(text)?))
 }
 
-/// A VMI or VM as JSON, and its VMI, or why it has none.
-pub type ReadVm = (Value, Result<Vmi, FieldError>);
-
-/// The VMIs and VMs of a text.
-///
-/// # Errors
-/// It is neither JSON nor YAML.
-pub fn all_vms(text: &str) -> Result<Vec<ReadVm>, ManifestError> {
-    let documents = documents::read(text)?.into_iter();
-    let vms = documents.filter(documents::is_vm);
-    let vmis = vms.map(|vm| {
-        let vmi = documents::into_vmi(vm.clone()).and_then(|vmi| typed(&vmi));
-        (vm, vmi)
-    });
-    Ok(vmis.collect())
-}
-
 /// The VMI as the conversion reads it. Also called before the defaults, so that errors name what
 /// the file has.
 fn typed(value: &Value) -> Result<Vmi, FieldError> {
@@ -208,6 +175,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use os::logging::chain;
+    use serde_json::json;
 
     const VM: &str = "
 kind: VirtualMachine
@@ -392,6 +360,5 @@ spec:
         assert!(refusal("kind: VirtualMachineInstance").starts_with("metadata.name"));
         let no_memory = "kind: VirtualMachineInstance\nmetadata: {name: a}";
         assert!(refusal(no_memory).starts_with("spec.domain.memory.guest"));
-        assert!(refusal("{\"kind\": ").starts_with("invalid JSON: "));
     }
 }

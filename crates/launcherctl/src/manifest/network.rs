@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use super::Manifest;
 use super::error::FieldError;
 use super::rules::violations;
-use crate::json::{
-    copy_at, find_named, is_object_at, list_at, names_at, push, remove_named, set, text_at,
-};
+use crate::json::{copy_at, find_named, is_object_at, list_at, set, text_at};
 
-const INTERFACES: &str = "/spec/domain/devices/interfaces";
-const NETWORKS: &str = "/spec/networks";
+pub(super) const INTERFACES: &str = "/spec/domain/devices/interfaces";
+pub(super) const NETWORKS: &str = "/spec/networks";
 /// Names of KubeVirt's own bindings in an interface.
 const BINDINGS: [&str; 3] = ["bridge", "masquerade", "passtBinding"];
 const PLUGIN: &str = "launcherctl";
@@ -28,15 +26,6 @@ pub struct Card {
     pub mac: String,
     /// Its boot order.
     pub boot_order: Option<u64>,
-}
-
-/// Names of interfaces in which a file differs from a running guest's.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct ChangedInterfaces {
-    /// The guest has them, and the file does not.
-    pub lost: Vec<String>,
-    /// The file has them, and the guest does not.
-    pub new: Vec<String>,
 }
 
 impl Manifest {
@@ -78,15 +67,6 @@ impl Manifest {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// The names of the plugin's interfaces whose link should be down, which the plugin does not
-    /// support.
-    pub fn links_down(&self) -> Vec<String> {
-        let interfaces = list_at(&self.vmi, INTERFACES).iter();
-        let plugins = interfaces.filter(|one| text_at(one, "/binding/name") == PLUGIN);
-        let down = plugins.filter(|one| text_at(one, "/state") == "down");
-        down.map(|one| text_at(one, "/name").to_owned()).collect()
-    }
-
     pub fn strip_network(&mut self) {
         let attach = "/spec/domain/devices/autoattachPodInterface";
         set(&mut self.vmi, attach, json!(false));
@@ -94,43 +74,6 @@ impl Manifest {
             set(&mut self.vmi, INTERFACES, json!([]));
             set(&mut self.vmi, NETWORKS, json!([]));
         }
-    }
-
-    /// Takes the network of the previously `sent` VMI, and leaves out what `run` did. Returns which
-    /// interfaces only a start would change.
-    pub fn network_as_in(&mut self, sent: &Value) -> ChangedInterfaces {
-        self.leave_out_node_parts();
-        let interfaces = list_at(sent, INTERFACES);
-        let is_plugins = |interface: &Value| is_object_at(interface, "/binding");
-        if interfaces.is_empty() {
-            self.strip_network();
-        }
-        if !interfaces.iter().any(is_plugins) {
-            return ChangedInterfaces::default();
-        }
-        self.use_plugin_network();
-        let (before, after) = (names_at(sent, INTERFACES), names_at(&self.vmi, INTERFACES));
-        let without = |names: &[String], others: &[String]| {
-            let left = names.iter().filter(|name| !others.contains(name));
-            left.cloned().collect::<Vec<_>>()
-        };
-        let changed = ChangedInterfaces {
-            lost: without(&before, &after),
-            new: without(&after, &before),
-        };
-        for list in [INTERFACES, NETWORKS] {
-            for name in &changed.new {
-                remove_named(&mut self.vmi, list, name);
-            }
-            for item in changed
-                .lost
-                .iter()
-                .filter_map(|it| find_named(sent, list, it))
-            {
-                push(&mut self.vmi, list, item.clone());
-            }
-        }
-        changed
     }
 }
 
@@ -211,16 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_to_be_down_is_named() {
-        let spec =
-            "interfaces: [{name: default, masquerade: {}, state: down}, {name: fast, bridge: {}}]";
-        let mut plugins = manifest(spec);
-        let (_, left_out) = plugins.use_plugin_network();
-        assert_eq!(plugins.links_down(), ["default"]);
-        assert_eq!(left_out, ["fast"], "its network is not the pod's");
-    }
-
-    #[test]
     fn a_vmi_without_interfaces_is_on_the_network_unless_it_says_otherwise() {
         let vmi = |devices| {
             Manifest::parse(&format!(
@@ -235,44 +168,5 @@ mod tests {
             vmi("autoattachPodInterface: false").use_plugin_network().0,
             []
         );
-    }
-
-    #[test]
-    fn an_update_keeps_the_interfaces_of_the_start_and_names_the_others() {
-        let mut sent = manifest("interfaces: [{name: default, bridge: {}}]");
-        sent.use_plugin_network();
-        let mut update = manifest("autoattachPodInterface: false");
-        let changed = update.network_as_in(sent.value());
-        assert_eq!(
-            (changed.lost, changed.new),
-            (vec!["default".to_owned()], vec![])
-        );
-        assert_eq!(
-            copy_at(update.value(), INTERFACES),
-            copy_at(sent.value(), INTERFACES)
-        );
-        let mut update = manifest("interfaces: [{name: default, bridge: {}}]");
-        let interfaces = json!([{"name": "default", "bridge": {}}, {"name": "b", "bridge": {}}]);
-        set(&mut update.vmi, INTERFACES, interfaces);
-        let changed = update.network_as_in(sent.value());
-        assert_eq!((changed.lost, changed.new), (vec![], vec!["b".to_owned()]));
-        assert_eq!(names_at(update.value(), INTERFACES), ["default"]);
-    }
-
-    #[test]
-    fn an_update_has_a_network_if_the_vm_has_one() {
-        let spec = "interfaces: [{name: default, bridge: {}}]";
-        let mut sent = manifest(spec);
-        sent.use_plugin_network();
-        let mut update = manifest(spec);
-        update.network_as_in(sent.value());
-        assert_eq!(
-            update.value()["spec"]["domain"],
-            sent.value()["spec"]["domain"]
-        );
-        sent.strip_network();
-        update.network_as_in(sent.value());
-        assert_eq!(update.value()["spec"]["networks"], json!([]));
-        assert_eq!(copy_at(update.value(), INTERFACES), json!([]));
     }
 }

@@ -7,11 +7,8 @@ use crate::json::list_at;
 /// A value with its path.
 pub type At<'v> = (String, &'v Value);
 
-/// What only a cluster applies to a VM: the field, and the kind of the document that it names.
-pub const CLUSTER_PARTS: [(&str, &str); 2] = [
-    ("spec.instancetype", "VirtualMachineClusterInstancetype"),
-    ("spec.preference", "VirtualMachineClusterPreference"),
-];
+/// What only a cluster applies to a VM.
+pub const CLUSTER_PARTS: [&str; 2] = ["spec.instancetype", "spec.preference"];
 
 /// The fields and indexes of a path.
 pub fn parts(path: &str) -> impl Iterator<Item = &str> {

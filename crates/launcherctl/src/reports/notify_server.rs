@@ -73,9 +73,7 @@ impl Notify for Events {
     ) -> Result<Response<Accepted>, Status> {
         let request = request.into_inner();
         let event = LauncherEvent::Domain {
-            kind: request.event_type,
             domain: parse(&request.domain_json)?,
-            status: parse(&request.status_json)?,
         };
         Ok(self.send(event).await)
     }

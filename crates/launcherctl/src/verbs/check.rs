@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::error::CtlError;
 use crate::files::{display_name, read_text};
-use crate::manifest::{Problem, Severity, problems};
-use crate::verbs::check_image;
+use crate::host::own_libvirt::OwnLibvirt;
+use crate::manifest::{Problem, Questions, Severity, problems};
 use crate::view::output::{Format, print};
 use os::logging::chain;
 
@@ -19,43 +19,54 @@ pub struct CheckArgs {
     /// VMI or VM manifests, YAML or JSON; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Only whether the launcher image that this runs in has what the VMs need
-    #[arg(long)]
-    image: bool,
 }
 
 /// `check`: exit status 0 without problems, 1 with any.
 ///
 /// # Errors
-/// None of the files can be read; with `--image` one of them, or libvirt's answer.
+/// None of the files can be read.
 pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    if args.image {
-        return check_image::check(&args.files, format);
-    }
+    let libvirt = Questions::new(&OwnLibvirt);
     let mut found: Vec<(String, Vec<Problem>)> = Vec::new();
     for file in &args.files {
         let problems = match read_text(file) {
-            Ok(text) => problems(&text),
+            Ok(text) => problems(&text, Some(&libvirt)),
             Err(error) if args.files.len() == 1 => return Err(error.into()),
             // It must not hide the problems of the others.
             Err(error) => vec![Problem::of_file(1, chain(&error))],
         };
         found.push((display_name(file), problems));
     }
-    let mut problems = found.iter().flat_map(|(_, problems)| problems);
-    let is_sound = problems.all(|problem| problem.severity == Severity::Note);
+    let not_asked = libvirt.not_asked.take();
     let files = found.iter();
-    let json = files.map(|(file, problems)| json!({"file": file, "problems": problems}));
-    print(format, &json.collect(), || text(&found));
+    let json = files.map(|(file, problems)| {
+        json!({"file": file, "problems": problems, "libvirtNotAsked": not_asked})
+    });
+    print(format, &json.collect(), || {
+        text(&found, not_asked.as_deref())
+    });
+    let is_sound = found.iter().all(|(_, problems)| is_sound(problems));
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
-/// A line for each problem in compilers' format, so that editors find the place.
-fn text(found: &[(String, Vec<Problem>)]) -> Vec<String> {
+fn is_sound(problems: &[Problem]) -> bool {
+    let mut problems = problems.iter();
+    problems.all(|problem| problem.severity == Severity::Note)
+}
+
+/// A line for each problem in compilers' format, so that editors find the place; and what "ok" is
+/// said of.
+fn text(found: &[(String, Vec<Problem>)], not_asked: Option<&str>) -> Vec<String> {
+    let libvirt = match not_asked {
+        None => "this machine's libvirt takes the domain".to_owned(),
+        Some(reason) => format!("libvirt was not asked ({reason})"),
+    };
     let mut lines = Vec::new();
     for (file, problems) in found {
-        if problems.is_empty() {
-            lines.push(format!("{file}: ok"));
+        if is_sound(problems) {
+            lines.push(format!(
+                "{file}: ok: fields, types and the conversion; {libvirt}; a cluster's admission has more rules"
+            ));
         }
         for problem in problems {
             let is_note = problem.severity == Severity::Note;

@@ -10,14 +10,16 @@ use tokio::time::Instant;
 
 use super::screen::Screen;
 
-use super::target::{RunningVm, VmArgs};
+use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail};
-use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
+use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use crate::host::error::RunError;
+use crate::host::registry::VmDir;
 use crate::view::output::Format;
 use api::pod_paths::PodPaths;
 use client::Until;
+use domain::Domain;
 use os::signals::EndSignals;
 
 /// After the end of the input, a guest silent for so long has answered.
@@ -60,20 +62,21 @@ enum End {
 /// # Errors
 /// There is no such VM, it has no console, or the text of `--until` does not appear.
 pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
-    let vm = RunningVm::find(&args.vm.target()).await?;
+    let (dir, domain) = args.vm.target().connect_to_guest().await?;
+    let name = &domain.meta.name;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let output = Box::new(tokio::io::stdout());
     let shared = match args.until {
         Some(_) => NEW_OUTPUT_SOCKET,
         None => CONSOLE_SOCKET,
     };
-    let mut console = Console::connect(&socket(&vm, shared).await?, output).await?;
+    let mut console = Console::connect(&socket(&dir, &domain, shared).await?, output).await?;
     let screen = Screen::new(Format::Text);
     if is_terminal() {
-        screen.note(&format!("connected to {}; Ctrl-] leaves", vm.name));
+        screen.note(&format!("connected to {name}; Ctrl-] leaves"));
     }
-    let mut terminal = Terminal::enter().map_err(RuntimeError)?;
-    if terminal.as_ref().is_none_or(Terminal::is_raw) {
+    let mut terminal = Terminal::enter();
+    if terminal.is_some() || !is_terminal() {
         console.read_input();
     }
     let mut until = Until::new(args.until.as_deref());
@@ -103,76 +106,66 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
                 }
             },
             () = &mut answered => break End::Done,
-            () = continued(&mut terminal) => console.read_input(),
             _ = signals.next() => break End::Left,
             () = &mut deadline, if until.is_waiting() => break End::TimedOut,
         }
     };
     if terminal.take().is_some() {
         screen.note(&match end {
-            End::Closed => format!("{} has closed its console", vm.name),
-            _ => format!("{} runs on", vm.name),
+            End::Closed => format!("{name} has closed its console"),
+            _ => format!("{name} runs on"),
         });
     }
-    exit_code(&end, args)
-}
-
-/// The console's socket: `shared`, which the VM's supervisor serves. In a pod, or if that was
-/// killed, it is QEMU's own, which serves one client at a time.
-async fn socket(vm: &RunningVm, shared: &str) -> Result<PathBuf, TextError> {
-    let shared = vm.dir.path(shared);
-    if UnixStream::connect(&shared).await.is_ok() {
-        return Ok(shared);
-    }
-    let of_qemu = vm.dir.path(&PodPaths::default().serial_socket(&vm.uid));
-    if of_qemu.exists() {
-        return Ok(of_qemu);
-    }
-    fail!(
-        "{} has no serial console: its VMI says autoattachSerialConsole: false, or it has ended; launcherctl vnc shows its screen",
-        vm.name
-    );
-}
-
-fn exit_code(end: &End, args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
-    match (end, args.until.clone()) {
+    let (text, limit) = (args.until.clone(), Duration::from_secs(args.timeout));
+    match (end, text) {
         (End::Done, _) | (End::Left | End::Closed, None) => Ok(ExitCode::SUCCESS),
         (End::Left, Some(_)) => Ok(ExitCode::FAILURE),
         (End::Closed, Some(text)) => {
             fail!("the guest's console was closed before {text:?} appeared on it")
         }
-        (End::TimedOut, text) => {
-            let limit = Duration::from_secs(args.timeout);
-            Err(RunError::NotUp(text.unwrap_or_default(), limit, None).into())
-        }
+        (End::TimedOut, text) => Err(RunError::NotUp(text.unwrap_or_default(), limit, None).into()),
     }
+}
+
+/// The console's socket: `shared`, which the VM's supervisor serves. In a pod, or if that was
+/// killed, it is QEMU's own, which serves one client at a time.
+async fn socket(dir: &VmDir, domain: &Domain, shared: &str) -> Result<PathBuf, TextError> {
+    let shared = dir.path(shared);
+    if UnixStream::connect(&shared).await.is_ok() {
+        return Ok(shared);
+    }
+    let of_qemu = dir.path(&PodPaths::default().serial_socket(&domain.meta.uid));
+    if of_qemu.exists() {
+        return Ok(of_qemu);
+    }
+    fail!(
+        "{} has no serial console: its VMI says autoattachSerialConsole: false, or it has ended; launcherctl vnc shows its screen",
+        domain.meta.name
+    );
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::host::registry::VmDir;
     use tokio::net::UnixListener;
 
     #[tokio::test]
     async fn the_console_is_the_supervisors_else_qemus_if_there_is_one() {
         let dir = tempfile::tempdir().unwrap();
-        let vm = RunningVm {
-            dir: VmDir::at(dir.path().to_owned()),
-            name: "web".to_owned(),
-            uid: "u".to_owned(),
-        };
-        let none = socket(&vm, CONSOLE_SOCKET).await.unwrap_err().to_string();
+        let (dir, mut vm) = (VmDir::at(dir.path().to_owned()), Domain::default());
+        (vm.meta.name, vm.meta.uid) = ("web".to_owned(), "u".to_owned());
+        let none = socket(&dir, &vm, CONSOLE_SOCKET).await.unwrap_err();
+        let none = none.to_string();
         assert!(none.starts_with("web has no serial console"), "{none}");
-        let of_qemu = vm.dir.path(&PodPaths::default().serial_socket("u"));
+        let of_qemu = dir.path(&PodPaths::default().serial_socket("u"));
         std::fs::create_dir_all(of_qemu.parent().unwrap()).unwrap();
         let _qemu = UnixListener::bind(&of_qemu).unwrap();
-        assert_eq!(socket(&vm, NEW_OUTPUT_SOCKET).await.unwrap(), of_qemu);
+        assert_eq!(socket(&dir, &vm, NEW_OUTPUT_SOCKET).await.unwrap(), of_qemu);
         let shared = [CONSOLE_SOCKET, NEW_OUTPUT_SOCKET];
-        let _supervisor = shared.map(|path| UnixListener::bind(vm.dir.path(path)).unwrap());
+        let _supervisor = shared.map(|path| UnixListener::bind(dir.path(path)).unwrap());
         for path in shared {
-            assert_eq!(socket(&vm, path).await.unwrap(), vm.dir.path(path));
+            assert_eq!(socket(&dir, &vm, path).await.unwrap(), dir.path(path));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{read_manifest_text, warn_of_unknown_fields};
+use super::target::warn_of_unknown_fields;
 use crate::error::CtlError;
 use crate::files::{InFile, read_text};
 use crate::manifest::cluster_only::{missing_devices, missing_interfaces};
@@ -49,7 +49,15 @@ pub fn read(
     file: &Path,
     context: Option<&Path>,
 ) -> Result<(String, Value, Vmi, Context), CtlError> {
-    let text = read_manifest_text(file)?;
+    parse(file, read_text(file)?, context)
+}
+
+/// Like [`read`], of a text that the file has.
+pub fn parse(
+    file: &Path,
+    text: String,
+    context: Option<&Path>,
+) -> Result<(String, Value, Vmi, Context), CtlError> {
     warn_of_unknown_fields(file, &text);
     let (value, vmi) =
         manifest::read_offline(&text, context.is_some()).map_err(in_manifest(file))?;

@@ -11,7 +11,6 @@ use super::convert::{Inputs, read};
 use crate::error::{CtlError, fail};
 use crate::json::set;
 use crate::manifest::Origin;
-use crate::similar::similar;
 use crate::view::output::{Format, answer};
 use convert::RULES;
 use convert::explain::{self, Entry, Explanation};
@@ -37,17 +36,12 @@ pub fn explain(args: &ExplainArgs, format: Format) -> Result<ExitCode, CtlError>
     let mut explanation = explain::explain(&value, &context)?;
     if let Some(element) = &args.element {
         let is_meant = |entry: &Entry| is_within(&entry.path, element);
-        let (found, others): (Vec<_>, Vec<_>) = explanation.entries.into_iter().partition(is_meant);
-        if found.is_empty() {
-            let names = others.iter().flat_map(|entry| entry.path.split('/'));
-            let last = plain(element.rsplit('/').next().unwrap_or_default());
-            let hint = match similar(last, names.map(plain)) {
-                Some(meant) => format!("did you mean {meant}?"),
-                None => "without --element, everything is listed".to_owned(),
-            };
-            fail!("--element {element}: the domain has no such part; {hint}");
+        explanation.entries.retain(is_meant);
+        if explanation.entries.is_empty() {
+            fail!(
+                "--element {element}: the domain has no such part; without --element, everything is listed"
+            );
         }
-        explanation.entries = found;
         explanation.needed.clear();
     }
     let json = json_of(&explanation, &origin);

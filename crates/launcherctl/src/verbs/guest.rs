@@ -9,16 +9,14 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::target::{VmArgs, check_processes};
+use super::target::VmArgs;
 use crate::error::{CtlError, fail};
-use crate::view::output::{Format, answer, counted, or_dash, print_bytes, print_json, say};
+use crate::view::output::{Format, answer, answer_json, print_bytes, print_json};
 use api::proto::cmd::v1::{ExecRequest, GuestPingRequest};
-use client::refusal::{NO_AGENT, split_remedy};
+use client::refusal::NO_AGENT;
 use client::running::check_runs;
-use client::{Client, GuestState, exit_code};
-use domain::guest_agent::{Filesystem, GuestDocument, User};
-use domain::status::LifeCycle;
-use terminal::human_size;
+use client::{Client, exit_code};
+use domain::guest_agent::GuestDocument;
 
 /// Interval of asking whether the agent answers: the cmd socket has no event for that.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
@@ -69,23 +67,13 @@ pub struct GuestPingArgs {
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
         GuestVerb::Info(args) => {
-            let (dir, client) = args.target().connect().await?;
+            let (_, client) = args.target().connect().await?;
             let info = agent_info(&client).await?;
-            let answers = match check_processes(&dir) {
-                Ok(()) => ping(&client).await,
-                Err(stopped) => Err(stopped.into()),
-            };
-            if let Err(error) = answers {
-                let error = error.chain();
-                let cause = split_remedy(&error).0;
-                say(format!("note: this is what the agent said last: {cause}"));
-            }
-            answer(format, &json!(info), || summary(&info))
+            answer_json(format, &json!(info))
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
-            let (dir, client) = args.vm.target().connect().await?;
-            check_processes(&dir)?;
+            let (_, client) = args.vm.target().connect().await?;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
             while let Err(error) = ping(&client).await {
                 if Instant::now() >= end {
@@ -103,11 +91,6 @@ pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlErro
 /// # Errors
 /// There is no guest, or its agent has not answered.
 async fn agent_info(client: &Client) -> Result<GuestDocument, CtlError> {
-    let domain = client.domain().await?;
-    // What is known of a paused guest is still known.
-    if !GuestState::of(domain.as_ref()).has_process() {
-        check_runs(domain.as_ref())?;
-    }
     let info = client.guest_info().await?;
     if info.guest_agent_version.is_empty() {
         fail!("the guest agent has not answered yet: {NO_AGENT}");
@@ -137,8 +120,7 @@ async fn ping(client: &Client) -> Result<(), CtlError> {
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (dir, client) = args.vm.target().connect().await?;
-    check_processes(&dir)?;
+    let (_, client) = args.vm.target().connect().await?;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
         domain_name: running_domain(&client).await?,
@@ -146,10 +128,7 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
         args: words.collect(),
         timeout_seconds: args.timeout,
     };
-    let done = match client.exec(request).await {
-        Ok(done) => done,
-        Err(error) => return Err(explained_if_paused(error.into(), &client).await),
-    };
+    let done = client.exec(request).await?;
     let (code, stdout, stderr) = (done.exit_code, done.std_out, done.std_err);
     match format {
         Format::Json => {
@@ -164,53 +143,6 @@ async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(exit_code(code))
 }
 
-/// Adds what becomes of the command, if the guest is paused by now.
-async fn explained_if_paused(error: CtlError, client: &Client) -> CtlError {
-    let domain = client.domain().await.ok().flatten();
-    match domain.map(|it| it.status.status) {
-        Some(LifeCycle::Paused) => error.with_details(vec![
-            "the guest is paused, and launcherctl status says why: if the command has started, it goes on with the guest, so look before you repeat it".to_owned(),
-        ]),
-        _ => error,
-    }
-}
-
-fn summary(info: &GuestDocument) -> Vec<String> {
-    let enabled = info.supported_commands.iter().filter(|one| one.enabled);
-    let commands = counted(enabled.count(), "command");
-    let mut lines = vec![
-        format!("os           {}", or_dash(&info.os.pretty_name)),
-        format!("kernel       {}", or_dash(&info.os.kernel_release)),
-        format!("host name    {}", or_dash(&info.hostname)),
-        format!("time zone    {}", or_dash(&info.timezone)),
-        format!("file systems {}", or_dash(&info.fs_freeze_status)),
-        format!("agent        {}, {commands}", info.guest_agent_version),
-    ];
-    let users = info.user_list.iter().map(user);
-    lines.extend(users.map(|user| format!("user         {user}")));
-    let filesystems = info.fs_info.disks.iter().map(filesystem);
-    lines.extend(filesystems.map(|one| format!("mounted      {one}")));
-    lines
-}
-
-fn user(user: &User) -> String {
-    let separator = if user.domain.is_empty() { "" } else { "\\" };
-    let account = format!("{}{separator}{}", user.domain, user.name);
-    match user.login_time {
-        0.0 => account,
-        since => format!("{account}  since {since:.0}"),
-    }
-}
-
-fn filesystem(one: &Filesystem) -> String {
-    let [used, total] =
-        [one.used_bytes, one.total_bytes].map(|bytes| human_size(bytes.unsigned_abs()));
-    format!(
-        "{}  {}  {}  {used} of {total}",
-        one.name, one.mount_point, one.kind
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,16 +154,5 @@ mod tests {
         assert_eq!(as_text(3), format!("{:?}", ExitCode::from(3)));
         assert_eq!(as_text(256), format!("{:?}", ExitCode::from(1)));
         assert_eq!(as_text(-1), format!("{:?}", ExitCode::from(255)));
-    }
-
-    #[test]
-    fn a_user_of_a_domain_is_shown_with_it() {
-        let of = |domain: &str, login_time| User {
-            name: "demo".into(),
-            domain: domain.into(),
-            login_time,
-        };
-        assert_eq!(user(&of("CORP", 1.5)), "CORP\\demo  since 2");
-        assert_eq!(user(&of("", 0.0)), "demo");
     }
 }

@@ -18,17 +18,15 @@ use terminal::table;
 pub async fn list(format: Format) -> Result<ExitCode, CtlError> {
     let vms = registry::all()?.into_iter();
     // At once: a launcher that does not answer is waited for.
-    let rows: JoinSet<_> = vms
-        .map(async |(name, dir)| collect(&name, &dir).await)
-        .collect();
+    let rows: JoinSet<_> = vms.map(async |dir| collect(&dir).await).collect();
     let mut rows = rows.join_all().await;
     // It may have ended meanwhile.
     rows.retain(|row| row.state != LOST || registry::find(&row.name).is_ok());
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    answer(format, &json!(rows), || text(&rows, format))
+    answer(format, &json!(rows), || text(&rows))
 }
 
-fn text(rows: &[VmStatus], format: Format) -> Vec<Line> {
+fn text(rows: &[VmStatus]) -> Vec<Line> {
     if rows.is_empty() {
         return vec!["no VM of this user runs here; launcherctl run FILE starts one".into()];
     }
@@ -42,7 +40,7 @@ fn text(rows: &[VmStatus], format: Format) -> Vec<Line> {
         )
     });
     let header = "NAME\tNAMESPACE\tSTATE\tCPUS\tMEMORY\tDIRECTORY";
-    let mut lines = table(format.width(), header, cells);
+    let mut lines = table(header, cells);
     for VmStatus { name, problems, .. } in rows {
         let problems = problems.iter().map(|it| format!("{name}: {}", it.line()));
         lines.extend(problems.map(Line::Problem));
@@ -65,7 +63,7 @@ mod tests {
         let web = row(
             json!({"name": "web", "namespace": "default", "state": "Running", "cpus": 2, "memory": "1Gi", "root": "/tmp/vm-1"}),
         );
-        let table = |rows: &[VmStatus]| joined(text(rows, Format::Wide));
+        let table = |rows: &[VmStatus]| joined(text(rows));
         assert_eq!(
             table(std::slice::from_ref(&web)),
             "NAME  NAMESPACE  STATE    CPUS  MEMORY  DIRECTORY\nweb   default    Running     2     1Gi  /tmp/vm-1"

@@ -1,22 +1,18 @@
 //! `logs`: the log of a launcher of `run`, or the guest's console output.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{RunningVm, Target, VmArgs};
+use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
-use crate::host::console_log::console_log_file;
 use crate::host::control::ControlClient;
-use crate::host::failure::Failure;
+use crate::host::failure::{Failure, console_log};
 use crate::host::log_follower::LogFollower;
-use crate::host::registry::VmDir;
 use crate::json::text_at;
 use crate::view::output::{Format, joined, print_bytes, print_document, print_json};
-use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 use terminal::visible;
 
@@ -41,7 +37,13 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     let target = args.vm.target();
     let dir = target.resolve()?;
     let path = if args.console {
-        console_log(&target, &dir).await?
+        let uid = match (Failure::load(&dir), dir.load_vmi()) {
+            (Some(failure), _) => failure.uid,
+            (None, Ok(vmi)) => text_at(&vmi, "/metadata/uid").to_owned(),
+            // In a pod.
+            (None, Err(_)) => target.connect_to_guest().await?.1.meta.uid,
+        };
+        console_log(&dir, &uid)
     } else {
         dir.log_file()
     };
@@ -70,18 +72,12 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     }
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let is_supervised = dir.is_supervised();
-    let ended = async {
-        if is_supervised {
-            ControlClient::wait_for_end(&dir, Duration::MAX).await;
-        } else {
-            std::future::pending().await
-        }
-    };
+    let ended = ControlClient::wait_for_end(&dir, Duration::MAX);
     tokio::pin!(ended);
     loop {
         tokio::select! {
             () = log.changed() => show(log.read_new())?,
-            () = &mut ended => break,
+            () = &mut ended, if is_supervised => break,
             _ = signals.next() => break,
         }
     }
@@ -89,42 +85,14 @@ pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of the VM's serial console, also of a VM that no longer runs. In a pod, the launcher
-/// knows the VM's UID. There, and if no supervisor serves the console, it is QEMU's own log.
-async fn console_log(target: &Target, dir: &VmDir) -> Result<PathBuf, CtlError> {
-    let of_supervisor = console_log_file(dir);
-    let has_it = of_supervisor.exists() && (dir.is_supervised() || !dir.is_of_run());
-    if has_it || Failure::load(dir).is_some() {
-        return Ok(of_supervisor);
-    }
-    let uid = if dir.is_of_run() {
-        text_at(&dir.load_vmi()?, "/metadata/uid").to_owned()
-    } else {
-        RunningVm::find(target).await?.uid
-    };
-    Ok(dir.path(&PodPaths::default().serial_log(&uid)))
-}
-
 /// A JSON log's lines for people: time, level, message, and the error's reason.
-pub fn readable(text: &str) -> Vec<String> {
+fn readable(text: &str) -> Vec<String> {
     text.lines().map(entry).collect()
 }
 
 /// Fields that each line has, or that name the VM.
-const WITHOUT: [&str; 12] = [
-    "component",
-    "kind",
-    "level",
-    "msg",
-    "name",
-    "namespace",
-    "pos",
-    "reason",
-    "subcomponent",
-    "thread",
-    "timestamp",
-    "uid",
-];
+const WITHOUT: &str =
+    "component kind level msg name namespace pos reason subcomponent thread timestamp uid";
 
 /// A line that is not JSON stays as it is.
 fn entry(line: &str) -> String {
@@ -139,7 +107,7 @@ fn entry(line: &str) -> String {
         reason => format!(": {reason}"),
     };
     let fields = entry.as_object().into_iter().flatten();
-    let fields = fields.filter(|(name, _)| !WITHOUT.contains(&name.as_str()));
+    let fields = fields.filter(|(name, _)| !WITHOUT.split(' ').any(|it| it == *name));
     let fields = fields.map(|(name, value)| match value {
         Value::String(text) => format!("; {name}: {text}"),
         other => format!("; {name}: {other}"),

@@ -1,18 +1,14 @@
 //! The verbs: their arguments and actions.
 
-pub mod backup;
 pub mod check;
-mod check_image;
 pub mod console;
 pub mod convert;
-pub mod debug;
 pub mod explain;
 pub mod guest;
 pub mod hooks;
 pub mod lifecycle;
 pub mod list;
 pub mod logs;
-pub mod memory_dump;
 pub mod migrate;
 pub mod plan;
 pub mod query;

@@ -6,10 +6,8 @@ use serde_json::json;
 
 use super::target::Target;
 use crate::error::{CtlError, fail};
-use crate::view::output::{Format, answer, answer_document};
-use client::metrics_as_json;
+use crate::view::output::{Format, answer, answer_document, answer_json};
 use client::running::no_domain;
-use terminal::visible;
 
 /// `ping`: checks that the launcher and its libvirt answer.
 ///
@@ -27,18 +25,17 @@ pub async fn ping(target: &Target, format: Format) -> Result<ExitCode, CtlError>
 /// The launcher does not answer.
 pub async fn domain(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
-    let domain = json!(client.domain().await?);
-    answer_document(format, &domain, &visible::json(&format!("{domain:#}\n")))
+    answer_json(format, &json!(client.domain().await?))
 }
 
-/// `metrics`: OpenMetrics text; as JSON, an object with the samples of each name.
+/// `metrics`: OpenMetrics text; as JSON, an object that contains it.
 ///
 /// # Errors
 /// The launcher does not answer.
 pub async fn metrics(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
     let metrics = client.metrics().await?;
-    answer_document(format, &metrics_as_json(&metrics), &metrics)
+    answer_document(format, &json!({"openMetricsText": metrics}), &metrics)
 }
 
 /// `dumpxml`: libvirt's XML of the running domain.

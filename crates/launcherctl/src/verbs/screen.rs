@@ -9,10 +9,7 @@ use serde_json::json;
 
 use crate::host::console::ConsoleOutput;
 use crate::host::control::{Phase, Update};
-use crate::json::text_at;
-use crate::reports::events::LauncherEvent;
 use crate::view::output::{Format, print_json};
-use client::refusal::without_own_sidecar;
 use terminal::on_stderr;
 
 /// Prints updates between the guest's output, with the seconds since it was made.
@@ -48,17 +45,6 @@ impl Screen {
             (_, Update::Phase { phase }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }
-            (format, Update::Event { event }) => match event {
-                LauncherEvent::Kubernetes { event } => {
-                    self.note(&without_own_sidecar(text_at(event, "/message")))
-                }
-                LauncherEvent::Domain { kind, .. } if format == Format::Json => {
-                    let status = event.status().map(|status| status.status.as_str());
-                    print_json(&json!({"eventType": kind, "status": status, "seconds": seconds}));
-                }
-                // They are for programs only.
-                LauncherEvent::Domain { .. } => {}
-            },
             (_, Update::Note(text)) => self.note(text),
             _ => {}
         }

@@ -1,35 +1,27 @@
 //! `ssh`: opens a shell or runs a command in the guest, through the port that `run` forwards to its
 //! SSH server.
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 
 use clap::Args;
-use clap_complete::engine::ArgValueCandidates;
 
-use tokio::process::Command;
+use super::target::Target;
 
-use super::target::{Target, vm_names};
-
-use crate::error::{CtlError, RuntimeError, fail};
+use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::host::network::Network;
-use crate::host::processes::terminate;
-use crate::view::output::say;
 use client::running::check_runs;
-use os::signals::EndSignals;
 
 /// How long ssh(1) waits for the guest's server, which may be slow without KVM.
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=30";
-/// The exit status of ssh(1) for its own failures.
-const SSH_FAILED: i32 = 255;
 
 /// Arguments of `ssh`.
 #[derive(Debug, Args)]
 pub struct SshArgs {
     /// The VM, and the user to log in as; without one, this machine's
-    #[arg(value_name = "[USER@]VM", add = ArgValueCandidates::new(vm_names))]
+    #[arg(value_name = "[USER@]VM")]
     vm: String,
     /// The private key
     #[arg(short, long, value_name = "FILE")]
@@ -49,11 +41,7 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         Some((user, name)) => (Some(user), name),
         None => (None, args.vm.as_str()),
     };
-    let target = Target {
-        name: Some(name.to_owned()),
-        ..Target::default()
-    };
-    let (dir, client) = target.connect().await?;
+    let (dir, client) = Target::named(name).connect().await?;
     // A paused guest would silently block ssh.
     check_runs(client.domain().await?.as_ref())?;
     let network = Network::load(&dir)?;
@@ -75,25 +63,6 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         ssh.arg("-i").arg(key);
     }
     ssh.arg(forward.address.to_string()).args(&args.command);
-    let mut signals = EndSignals::listen().map_err(RuntimeError)?;
-    let mut ssh = ssh.spawn().map_err(FileError::on("start", "ssh"))?;
-    let status = loop {
-        tokio::select! {
-            status = ssh.wait() => break status.map_err(RuntimeError)?,
-            // It gets the signals of this process.
-            _ = signals.next() => terminate(&ssh),
-        }
-    };
-    if status.code() == Some(SSH_FAILED) {
-        say(format!(
-            "launcherctl: if ssh could not connect: the guest may still boot, or has no SSH server; launcherctl console {name} shows it. If it was refused: give the user with USER@{name}, the key with -i FILE"
-        ));
-    }
-    Ok(exit_code(status))
-}
-
-/// As a shell reports it: 128 plus the signal that ended the program.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let signal = status.signal().map(|signal| signal.saturating_add(128));
-    client::exit_code(status.code().or(signal).unwrap_or(SSH_FAILED))
+    // It takes this process's place, with its terminal and its signals.
+    Err(FileError::on("start", "ssh")(ssh.exec()).into())
 }

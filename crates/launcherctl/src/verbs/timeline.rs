@@ -1,4 +1,4 @@
-//! `timeline`: prints the steps of a launcher's start with their times.
+//! `launcher timeline`: prints the steps of a launcher's start with their times.
 
 use std::process::ExitCode;
 
@@ -7,90 +7,29 @@ use serde_json::{Value, json};
 
 use super::target::Target;
 use crate::error::CtlError;
-use crate::json::set;
-use crate::view::output::{Format, Line, answer};
+use crate::view::output::{Format, answer_json};
 use api::proto::inspect::v1::{Step, TimelineResponse};
-use client::has_arrived;
-use domain::Domain;
-use terminal::table;
 
-/// `timeline`.
+/// `launcher timeline`.
 ///
 /// # Errors
 /// The launcher does not answer.
 pub async fn timeline(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     let (_, client) = target.connect().await?;
-    let timeline = client.timeline().await?;
-    let note = missing_start(&timeline, client.domain().await?.as_ref());
-    let mut document = document(&timeline);
-    set(&mut document, "/note", json!(note));
-    answer(format, &document, || {
-        text(&timeline, format)
-            .into_iter()
-            .chain(note.map(|note| Line::Problem(note.into())))
-    })
+    answer_json(format, &document(&client.timeline().await?))
 }
 
-/// Why the steps of the guest's start are missing, if this launcher has not started the guest.
-fn missing_start(timeline: &TimelineResponse, domain: Option<&Domain>) -> Option<&'static str> {
-    let domain = domain.filter(|_| timeline.attempts == 0)?;
-    Some(if has_arrived(domain) {
-        "the guest was started by another launcher, and came here by a migration: the steps of its start ended with that launcher"
-    } else {
-        "this launcher took over from the one that started the guest: the steps of its start ended with that one"
-    })
-}
-
-/// For programs: times in microseconds after the launcher's start.
-pub fn document(timeline: &TimelineResponse) -> Value {
+/// Times are in microseconds after the launcher's start.
+fn document(timeline: &TimelineResponse) -> Value {
     let step = |step: &Step| json!({"part": step.part, "name": step.name, "beganMicros": step.began_micros, "tookMicros": step.took_micros});
     let steps: Vec<Value> = timeline.steps.iter().map(step).collect();
-    json!({"began": began(timeline), "attempts": timeline.attempts, "steps": steps})
-}
-
-/// For people: times in milliseconds.
-fn text(timeline: &TimelineResponse, format: Format) -> Vec<Line> {
-    let mut lines = vec![format!("the launcher began at {}", began(timeline)).into()];
-    let cells = timeline.steps.iter().map(|step| {
-        let (began, took) = (milliseconds(step.began_micros), took(step));
-        format!("{began}\t{took}\t{}\t{}", step.part, step.name)
-    });
-    lines.extend(table(
-        format.width(),
-        "BEGAN AT MS\tTOOK MS\tPART\tSTEP",
-        cells,
-    ));
-    let attempts = timeline.attempts;
-    if attempts > 1 {
-        lines.push(format!("the domain's steps are those of attempt {attempts}").into());
-    }
-    lines
-}
-
-/// A step's duration in milliseconds: empty for a moment, dots while it goes on.
-fn took(step: &Step) -> String {
-    match step.took_micros {
-        None => "…".to_owned(),
-        Some(0) => String::new(),
-        Some(took) => milliseconds(took),
-    }
-}
-
-fn began(timeline: &TimelineResponse) -> String {
-    let began = Timestamp::from_microsecond(timeline.began_unix_micros);
-    began.unwrap_or_default().to_string()
-}
-
-/// For display: only fractions of a microsecond are lost.
-#[allow(clippy::cast_precision_loss)]
-fn milliseconds(micros: u64) -> String {
-    format!("{:.1}", micros as f64 / 1000.0)
+    let began = Timestamp::from_microsecond(timeline.began_unix_micros).unwrap_or_default();
+    json!({"began": began.to_string(), "attempts": timeline.attempts, "steps": steps})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::output::joined;
 
     fn step(part: &str, name: &str, began: u64, took: Option<u64>) -> Step {
         Step {
@@ -111,35 +50,6 @@ mod tests {
                 step("domain", "start", 3_046_000, None),
             ],
         }
-    }
-
-    #[test]
-    fn the_table_is_in_milliseconds() {
-        let expected = "\
-the launcher began at 2023-11-14T22:13:20.123456Z
-BEGAN AT MS  TOOK MS  PART    STEP
-        0.3     45.2  pod     connect
-       46.0           pod     ready
-     3046.0        …  domain  start
-the domain's steps are those of attempt 2";
-        assert_eq!(joined(text(&example(), Format::Wide)), expected);
-    }
-
-    #[test]
-    fn a_guest_that_another_launcher_has_started_has_no_steps_here() {
-        let note = |attempts, domain| {
-            let timeline = TimelineResponse {
-                attempts,
-                ..example()
-            };
-            missing_start(&timeline, domain)
-        };
-        let arrived = crate::json::domain(json!({"Status": {"Status": "Running"},
-            "Spec": {"Metadata": {"KubeVirt": {"Migration": {"EndTimestamp": "2026-01-01T00:00:00Z"}}}}}));
-        assert!(note(0, Some(&arrived)).is_some_and(|note| note.contains("by a migration")));
-        let adopted = crate::json::domain(json!({"Status": {"Status": "Running"}}));
-        assert!(note(0, Some(&adopted)).is_some_and(|note| note.contains("took over")));
-        assert_eq!((note(1, Some(&arrived)), note(0, None)), (None, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tokio::net::{TcpListener, UnixStream};
 
-use super::target::{RunningVm, VmArgs};
+use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::FileError;
 use crate::view::output::{Format, print};
@@ -31,12 +31,12 @@ pub struct VncArgs {
 /// # Errors
 /// The VM has no screen, or the port is in use.
 pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let vm = RunningVm::find(&args.vm.target()).await?;
-    let socket = vm.dir.path(&PodPaths::default().vnc_socket(&vm.uid));
+    let (dir, domain) = args.vm.target().connect_to_guest().await?;
+    let socket = dir.path(&PodPaths::default().vnc_socket(&domain.meta.uid));
     if !socket.exists() {
         fail!(
             "{} has no screen: its VMI says autoattachGraphicsDevice: false, or it has ended",
-            vm.name
+            domain.meta.name
         );
     }
     let place = format!("127.0.0.1:{}", args.port);

@@ -1,17 +1,15 @@
 //! The table of `launcherctl volumes`: the VM's volumes and empty CD-ROM drives, with libvirt's
 //! names.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::files::absolute;
-use crate::view::output::{Format, Line, or_dash};
+use crate::host::registry::VmDir;
+use crate::view::output::{Line, or_dash};
 use domain::Domain;
 use domain::disks::Disk;
-use os::file_id::FileId;
-use pod::Root;
 use terminal::human_size;
 use terminal::table;
 
@@ -24,21 +22,6 @@ pub fn find_disk<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
 /// Like [`find_disk`], except for a CD-ROM drive without a medium.
 pub fn find_attached<'a>(domain: &'a Domain, name: &str) -> Option<&'a Disk> {
     find_disk(domain, name).filter(|disk| !disk.is_empty_drive())
-}
-
-/// The disk that uses this very file, under any name.
-pub fn find_disk_of_file<'a>(domain: &'a Domain, file: &Path) -> Option<&'a Disk> {
-    let wanted = FileId::at(file)?;
-    let has_it = |disk: &&Disk| {
-        let below = disk
-            .backing_store
-            .as_ref()
-            .and_then(|it| it.source.as_ref()?.path());
-        let files = [disk.source.path(), disk.source.backend_path(), below];
-        let mut files = files.into_iter().flatten().map(Path::new);
-        files.any(|file| FileId::at(file) == Some(wanted))
-    };
-    domain.spec.devices.disks.iter().find(has_it)
 }
 
 /// A volume, or an empty drive.
@@ -56,7 +39,7 @@ pub struct Row {
 
 impl Row {
     /// Of the volume or drive `name`.
-    pub fn new(root: &Root, domain: &Domain, name: &str) -> Self {
+    pub fn new(dir: &VmDir, domain: &Domain, name: &str) -> Self {
         let mut row = Self {
             name: name.to_owned(),
             state: "not attached",
@@ -78,31 +61,20 @@ impl Row {
         let of_driver = disk.driver.as_ref().map(|driver| &driver.r#type);
         let format = of_data.map(|format| &format.r#type).or(of_driver);
         let source = disk.source.backend_path().unwrap_or_default();
-        row.size = format.and_then(|format| pod::virtual_size(root, source, format).ok());
-        row.source = Some(source.to_owned());
-        row
-    }
-
-    /// Replaces the path for QEMU, which may begin with a short link, on this machine: by the
-    /// user's file if it leads to that.
-    pub fn resolve_source(&mut self, files: &BTreeMap<String, String>) {
-        let Some(source) = self.source.take() else {
-            return;
+        let root = dir.pod_root();
+        row.size = format.and_then(|format| pod::virtual_size(&root, source, format).ok());
+        // QEMU's path may be a link, which leads to the user's file.
+        let shown = match dir.is_of_run() {
+            true => absolute(Path::new(source)).display().to_string(),
+            false => source.to_owned(),
         };
-        let id = FileId::at(Path::new(&source));
-        let is_same = |file: &&String| id.is_some() && FileId::at(Path::new(file)) == id;
-        self.source = Some(match files.get(&self.name).filter(is_same) {
-            Some(file) => file.clone(),
-            None => {
-                let path = absolute(Path::new(&source));
-                path.into_os_string().into_string().unwrap_or(source)
-            }
-        });
+        row.source = Some(shown);
+        row
     }
 }
 
 /// The rows as text, with a headline.
-pub fn text(rows: &[Row], format: Format) -> Vec<Line> {
+pub fn text(rows: &[Row]) -> Vec<Line> {
     let cells = rows.iter().map(|row| {
         let (name, state) = (&row.name, row.state);
         let cells = [&row.target, &row.serial, &row.source];
@@ -110,11 +82,7 @@ pub fn text(rows: &[Row], format: Format) -> Vec<Line> {
         let size = row.size.map_or_else(|| "-".into(), human_size);
         format!("{name}\t{target}\t{size}\t{serial}\t{state}\t{source}")
     });
-    table(
-        format.width(),
-        "NAME\tTARGET\tSIZE\tSERIAL\tSTATE\tSOURCE",
-        cells,
-    )
+    table("NAME\tTARGET\tSIZE\tSERIAL\tSTATE\tSOURCE", cells)
 }
 
 #[cfg(test)]
@@ -129,8 +97,8 @@ mod tests {
         crate::json::domain(json!({"Spec": {"Devices": {"Disks": [disk]}}}))
     }
 
-    fn row(root: &Root, domain: &Domain, name: &str) -> Value {
-        json!(Row::new(root, domain, name))
+    fn row(dir: &VmDir, domain: &Domain, name: &str) -> Value {
+        json!(Row::new(dir, domain, name))
     }
 
     #[test]
@@ -144,34 +112,15 @@ mod tests {
         std::fs::write(&image, header).unwrap();
         let row_as = |format: &str| {
             let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": image}, "Driver": {"Type": format}});
-            Row::new(&Root::new(dir.path()), &of(disk), "a")
+            Row::new(&VmDir::at(dir.path().to_owned()), &of(disk), "a")
         };
         assert_eq!(json!(row_as("qcow2"))["size"], 3_u64 << 29);
-        assert!(joined(text(&[row_as("qcow2")], Format::Wide)).contains(" 1.5 GiB "));
+        assert!(joined(text(&[row_as("qcow2")])).contains(" 1.5 GiB "));
         assert_eq!(
             json!(row_as("raw"))["size"],
             512,
             "the guest sees the file as it is"
         );
-    }
-
-    #[test]
-    fn a_file_is_found_under_another_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link) = (dir.path().join("data.img"), dir.path().join("link.img"));
-        std::fs::write(&file, "x").unwrap();
-        std::fs::hard_link(&file, &link).unwrap();
-        let plain = json!({"Source": {"File": link}});
-        let tracked =
-            json!({"Source": {"File": "/nonexistent", "DataStore": {"Source": {"File": link}}}});
-        let backed =
-            json!({"Source": {"File": "/nonexistent"}, "BackingStore": {"Source": {"File": link}}});
-        for disk in [plain, tracked, backed] {
-            assert!(find_disk_of_file(&of(disk), &file).is_some());
-        }
-        let other = of(json!({"Source": {"File": dir.path()}}));
-        assert!(find_disk_of_file(&other, &file).is_none());
-        assert!(find_disk_of_file(&other, &dir.path().join("missing")).is_none());
     }
 
     #[test]
@@ -181,36 +130,16 @@ mod tests {
         std::fs::write(&data, [0; 1024]).unwrap();
         let disk = json!({"Alias": {"Name": "a"}, "Driver": {"Type": "qcow2"}, "Source": {"File": "/overlay.qcow2",
             "DataStore": {"Format": {"Type": "raw"}, "Source": {"File": data}}}});
-        let row = row(&Root::new(dir.path()), &of(disk), "a");
+        let row = row(&VmDir::at(dir.path().to_owned()), &of(disk), "a");
         assert_eq!(row["size"], 1024);
         assert_eq!(row["source"], json!(data));
-    }
-
-    #[test]
-    fn the_source_is_the_users_file_while_that_is_the_same_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link) = (dir.path().join("data.img"), dir.path().join("link.img"));
-        std::fs::write(&file, "x").unwrap();
-        std::fs::hard_link(&file, &link).unwrap();
-        let domain = of(json!({"Alias": {"Name": "a"}, "Source": {"File": link}}));
-        let files = BTreeMap::from([("a".to_owned(), file.to_str().unwrap().to_owned())]);
-        let source = || {
-            let mut row = Row::new(&Root::new("/"), &domain, "a");
-            row.resolve_source(&files);
-            json!(row)["source"].clone()
-        };
-        assert_eq!(source(), json!(file));
-        std::fs::remove_file(&file).unwrap();
-        assert_eq!(source(), json!(link));
-        std::fs::write(&file, "another").unwrap();
-        assert_eq!(source(), json!(link));
     }
 
     #[test]
     fn an_empty_drive_is_a_row_and_not_attached() {
         let drive = json!({"Alias": {"Name": "cd"}, "Device": "cdrom", "Target": {"Device": "sdb"}, "Source": {"File": ""}});
         let domain = of(drive);
-        let row = row(&Root::default(), &domain, "cd");
+        let row = row(&VmDir::at("/".into()), &domain, "cd");
         assert_eq!(
             (&row["target"], &row["state"]),
             (&json!("sdb"), &json!("empty drive"))
@@ -224,13 +153,13 @@ mod tests {
             json!({"Alias": {"Name": "a"}, "Source": {"File": "/nonexistent"},
             "Target": {"Device": "sda"}, "Serial": "S"}),
         );
-        let row = |name| row(&Root::default(), &domain, name);
+        let row = |name| row(&VmDir::at("/".into()), &domain, name);
         assert_eq!(row("a")["target"], "sda");
         assert_eq!(row("a")["size"], Value::Null);
         assert_eq!(row("b")["state"], "not attached");
         assert!(row("b")["target"].is_null());
-        let rows = ["a", "b"].map(|name| Row::new(&Root::default(), &domain, name));
-        let text = joined(text(&rows, Format::Wide));
+        let rows = ["a", "b"].map(|name| Row::new(&VmDir::at("/".into()), &domain, name));
+        let text = joined(text(&rows));
         assert_eq!(text.lines().count(), 3);
         assert!(
             text.lines()

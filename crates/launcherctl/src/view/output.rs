@@ -1,7 +1,6 @@
 //! A verb's output: text for people, JSON for programs. All text passes through here, except what
 //! `verbs::screen` prints while it waits; the crate `terminal` makes it harmless.
 
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -18,16 +17,7 @@ pub use terminal::{Line, joined, say};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     Text,
-    /// Text, with tables that are not shortened.
-    Wide,
     Json,
-}
-
-impl Format {
-    /// Columns into which a table has to fit.
-    pub fn width(self) -> Option<usize> {
-        terminal::stdout_width().filter(|_| self != Self::Wide)
-    }
 }
 
 /// Prints the JSON or the lines for people.
@@ -69,6 +59,14 @@ pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> Strin
 /// A cell of a table.
 pub fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
+}
+
+/// Prints a document that has no other form, indented for people.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn answer_json(format: Format, json: &Value) -> Result<ExitCode, CtlError> {
+    answer_document(format, json, &visible::json(&format!("{json:#}\n")))
 }
 
 /// Prints the JSON or the document as the answer of a verb.
@@ -142,24 +140,6 @@ fn error_json(error: &str, details: &[String]) -> Value {
     json!({"error": error, "hint": hint, "details": details})
 }
 
-/// Whether a command line gives an option this value, even if it is otherwise invalid.
-pub fn gives(arguments: &[OsString], option: &str, value: &str) -> bool {
-    let words = arguments.iter().map(|word| word.to_string_lossy());
-    let words: Vec<_> = words.take_while(|word| word != "--").collect();
-    let in_one_word = [format!("{option}={value}"), format!("{option}{value}")];
-    words
-        .iter()
-        .any(|word| in_one_word.contains(&word.to_string()))
-        || words.windows(2).any(|pair| pair == [option, value])
-}
-
-/// Whether a command line asks for JSON.
-pub fn wants_json(arguments: &[OsString]) -> bool {
-    ["-o", "--output"]
-        .iter()
-        .any(|option| gives(arguments, option, "json"))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -189,24 +169,5 @@ mod tests {
             "  the launcher's log: /l",
         ];
         assert_eq!(error_lines(error, &details), expected);
-    }
-
-    #[test]
-    fn json_is_asked_for_in_each_form_of_the_option() {
-        let asks = |line: &str| {
-            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
-            wants_json(&words)
-        };
-        for line in [
-            "-o json puase",
-            "ping -ojson",
-            "--output json",
-            "x --output=json",
-        ] {
-            assert!(asks(line), "{line}");
-        }
-        for line in ["ping", "-o text ping", "guest exec -- jq -o json"] {
-            assert!(!asks(line), "{line}");
-        }
     }
 }

@@ -1,16 +1,13 @@
 //! Ports of this machine that are forwarded to the guest.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroU16;
-use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{TextError, fail, text_error};
+use crate::error::{TextError, text_error};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,30 +59,9 @@ impl fmt::Display for Forward {
     }
 }
 
-/// A TCP port that no other program gets when it asks for any free one. QEMU and passt can still
-/// listen on it, as this socket does not.
-#[derive(Debug)]
-pub(super) struct HeldPort {
-    _socket: OwnedFd,
-}
-
-/// Holds the ports, which must be free, and one for SSH unless there is one.
-pub(super) fn with_ssh(
-    mut forwards: Vec<Forward>,
-) -> Result<(Vec<Forward>, Vec<HeldPort>), TextError> {
-    for (index, forward) in forwards.iter().enumerate() {
-        let mut earlier = forwards.iter().take(index);
-        if earlier.any(|other| other.has_port_of(forward)) {
-            fail!(
-                "--publish has {} twice; give each of the guest's ports another one of this machine",
-                forward.listen_address()
-            );
-        }
-    }
-    let mut held = Vec::new();
-    for forward in &mut forwards {
-        held.extend(forward.hold()?);
-    }
+/// Checks that the ports are free, and adds one for SSH unless there is one.
+pub(super) fn with_ssh(mut forwards: Vec<Forward>) -> Result<Vec<Forward>, TextError> {
+    forwards.iter_mut().try_for_each(Forward::find_free)?;
     if !forwards.iter().any(Forward::is_ssh) {
         let mut own = Forward {
             address: Ipv4Addr::LOCALHOST.into(),
@@ -93,12 +69,11 @@ pub(super) fn with_ssh(
             guest: SSH_PORT,
             protocol: Protocol::Tcp,
         };
-        if let Ok(port) = own.hold() {
-            held.extend(port);
+        if own.find_free().is_ok() {
             forwards.push(own);
         }
     }
-    Ok((forwards, held))
+    Ok(forwards)
 }
 
 impl Forward {
@@ -136,50 +111,26 @@ impl Forward {
         SocketAddr::new(self.address, self.host)
     }
 
-    /// Whether both use the same port of this machine.
-    fn has_port_of(&self, other: &Self) -> bool {
-        let shares_address = self.address == other.address
-            || self.address.is_unspecified()
-            || other.address.is_unspecified();
-        (self.protocol, self.host) == (other.protocol, other.host) && shares_address
-    }
-
-    /// Holds the port, or takes any free one for port 0. A UDP port cannot be held: it is free now.
-    pub(super) fn hold(&mut self) -> Result<Option<HeldPort>, TextError> {
+    /// Checks that the port is free, or takes any free one for port 0.
+    pub(super) fn find_free(&mut self) -> Result<(), TextError> {
         let address = self.listen_address();
-        let held = match self.protocol {
-            Protocol::Tcp => bind_tcp(address).map(|(port, bound)| (Some(port), bound)),
-            Protocol::Udp => UdpSocket::bind(address)
-                .and_then(|it| it.local_addr())
-                .map(|bound| (None, bound)),
+        let bound = match self.protocol {
+            Protocol::Tcp => TcpListener::bind(address).and_then(|it| it.local_addr()),
+            Protocol::Udp => UdpSocket::bind(address).and_then(|it| it.local_addr()),
         };
         // Another program uses it, or it is privileged.
-        let (port, bound) = held.map_err(|source| {
+        let bound = bound.map_err(|source| {
             text_error!("cannot listen on {address}; choose another port with --publish")
                 .caused_by(source)
         })?;
         self.host = bound.port();
-        Ok(port)
+        Ok(())
     }
-}
-
-fn bind_tcp(address: SocketAddr) -> io::Result<(HeldPort, SocketAddr)> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let bound = socket(family, SocketType::STREAM, None)?;
-    sockopt::set_socket_reuseaddr(&bound, true)?;
-    bind(&bound, &address)?;
-    let address = getsockname(&bound)?.try_into()?;
-    Ok((HeldPort { _socket: bound }, address))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::net::TcpListener;
-
     use super::*;
 
     /// A free port. It was not bound before: another test's child, which has a copy of all
@@ -227,40 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_held_is_no_free_one_but_can_be_listened_on() {
-        let (forwards, held) = with_ssh(Vec::new()).unwrap();
-        let address = forwards[0].listen_address();
-        // Linux has about 7,000 to give.
-        for _ in 0..20_000 {
-            let (_, other) = bind_tcp(SocketAddr::new(address.ip(), 0)).unwrap();
-            assert_ne!(other, address);
-        }
-        TcpListener::bind(address).unwrap();
-        drop(held);
-    }
-
-    #[test]
-    fn a_port_of_this_machine_is_published_once() {
-        for (number, second_address) in [(1, "127.83.1.1"), (2, "0.0.0.0")] {
-            let port = free(number).port();
-            let forwards = [
-                format!("{}:80", free(number)),
-                format!("{second_address}:{port}:81"),
-            ];
-            let forwards = forwards.map(|text| text.parse().unwrap()).to_vec();
-            let error = with_ssh(forwards).unwrap_err().to_string();
-            assert!(error.contains(&format!(":{port} twice")), "{error}");
-        }
-        let udp = ["8080:80", "8080:80/udp"];
-        let udp = udp.map(|text| text.parse::<Forward>().unwrap());
-        assert!(!udp[0].has_port_of(&udp[1]));
-    }
-
-    #[test]
     fn ssh_is_forwarded_once() {
         let own: Forward = format!("{}:22", free(3)).parse().unwrap();
-        assert_eq!(with_ssh(vec![own.clone()]).unwrap().0, [own]);
-        let (added, _) = with_ssh(Vec::new()).unwrap();
+        assert_eq!(with_ssh(vec![own.clone()]).unwrap(), [own]);
+        let added = with_ssh(Vec::new()).unwrap();
         assert!(matches!(&added[..], [one] if one.guest == 22 && one.host > 0));
     }
 }

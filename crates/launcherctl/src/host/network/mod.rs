@@ -1,44 +1,28 @@
-//! A network for the guest, without root: passt, or QEMU's own user network where passt is missing.
+//! A network for the guest, without root: QEMU's own user network.
 //!
 //! ```text
 //!  the VMI's interfaces ─► cards ─┐
-//!  -p HOST:GUEST ─► forwards ─────┼─► Network, stored in the VM's directory
-//!  --network ─► backend ──────────┘     └─► the supervisor's hook sidecar adds the cards to the domain
+//!  -p HOST:GUEST ─► forwards ─────┴─► Network, stored in the VM's directory
+//!                                       └─► the supervisor's hook sidecar adds the cards to the domain
 //! ```
 
-mod backend;
 mod forward;
 pub mod sidecar;
 mod xml;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::sync::Arc;
 
-use backend::Backend;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::registry::{RegistryError, VmDir};
+use super::registry::VmDir;
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};
-pub use backend::Wanted;
 pub use forward::Forward;
-use forward::HeldPort;
 
 /// Where the network is stored, below the VM's root.
 const NETWORK_FILE: &str = "/network.json";
-
-/// Link properties that passt and QEMU's user network do not support.
-pub fn notes_of_links(manifest: &Manifest) -> impl Iterator<Item = String> {
-    let note = |name: String| {
-        format!(
-            "the link of interface {name} stays up: its state, down, needs a tap device, which only a cluster's guests have"
-        )
-    };
-    manifest.links_down().into_iter().map(note)
-}
 
 /// Options of `run` about the network.
 #[derive(Debug, Args)]
@@ -47,29 +31,32 @@ pub struct NetworkArgs {
     #[arg(short, long, value_name = "[ADDRESS:]HOST:GUEST[/udp]")]
     publish: Vec<Forward>,
     /// How the guest's interfaces of masquerade and bridge bindings are connected
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    #[arg(long, value_enum, default_value_t = Wanted::User)]
     network: Wanted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wanted {
+    /// QEMU's own user network; it needs nothing
+    User,
+    /// No network
+    None,
 }
 
 /// The network of a VM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Network {
-    backend: Backend,
     cards: Vec<Card>,
     /// For the first card.
     forwards: Vec<Forward>,
-    #[serde(skip)]
-    held: Arc<Vec<HeldPort>>,
 }
 
 impl Network {
     /// Turns the manifest's interfaces into those of a network binding plugin; `None` without
     /// interfaces. Also returns notes for the user.
     ///
-    /// Its ports are held until it is dropped.
-    ///
     /// # Errors
-    /// A port is in use, or passt is missing.
+    /// A port is in use.
     pub fn of(
         manifest: &mut Manifest,
         args: &NetworkArgs,
@@ -85,7 +72,6 @@ impl Network {
                 "left out, as only a cluster has them: interfaces {names}"
             ));
         }
-        notes.extend(notes_of_links(manifest));
         if cards.is_empty() {
             if args.publish.is_empty() {
                 return Ok((None, notes));
@@ -94,16 +80,8 @@ impl Network {
                 "--publish needs a network interface; the VMI has none, or --network none takes it away"
             );
         }
-        let (backend, reason) = args.network.backend()?;
-        notes.extend(reason.map(str::to_owned));
-        let (forwards, held) = forward::with_ssh(args.publish.clone())?;
-        let network = Self {
-            backend,
-            cards,
-            forwards,
-            held: Arc::new(held),
-        };
-        Ok((Some(network), notes))
+        let forwards = forward::with_ssh(args.publish.clone())?;
+        Ok((Some(Self { cards, forwards }), notes))
     }
 
     /// Stores it for the supervisor, `ssh` and `status`.
@@ -120,13 +98,11 @@ impl Network {
     /// No port is free.
     pub fn use_other_ports(&mut self) -> Result<BTreeMap<u16, u16>, TextError> {
         let mut ports = BTreeMap::new();
-        let mut held = Vec::new();
         for forward in &mut self.forwards {
             let old = std::mem::take(&mut forward.host);
-            held.extend(forward.hold()?);
+            forward.find_free()?;
             ports.insert(old, forward.host);
         }
-        self.held = Arc::new(held);
         Ok(ports)
     }
 
@@ -140,11 +116,9 @@ impl Network {
     /// # Errors
     /// It cannot be read.
     pub fn load(dir: &VmDir) -> Result<Option<Self>, CtlError> {
-        match dir.load(NETWORK_FILE) {
-            Err(RegistryError::File(error)) if error.source.kind() == ErrorKind::NotFound => {
-                Ok(None)
-            }
-            loaded => Ok(Some(loaded?)),
+        match dir.path(NETWORK_FILE).exists() {
+            true => Ok(Some(dir.load(NETWORK_FILE)?)),
+            false => Ok(None),
         }
     }
 

@@ -33,10 +33,7 @@ pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
     let hooks = dir.path(HOOKS_DIR);
     std::fs::create_dir_all(&hooks).map_err(FileError::on("make", &hooks))?;
     let listener = listen(&socket(dir))?;
-    let sidecar = Sidecar {
-        network,
-        log: dir.path("/passt.log"),
-    };
+    let sidecar = Sidecar(network);
     let services = Routes::default()
         .add_service(InfoServer::new(sidecar.clone()))
         .add_service(CallbacksServer::new(sidecar).max_decoding_message_size(MAX_REQUEST_BYTES));
@@ -45,10 +42,7 @@ pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
 }
 
 #[derive(Debug, Clone)]
-struct Sidecar {
-    network: Network,
-    log: PathBuf,
-}
+struct Sidecar(Network);
 
 #[tonic::async_trait]
 impl Info for Sidecar {
@@ -72,7 +66,7 @@ impl Callbacks for Sidecar {
         request: Request<OnDefineDomainParams>,
     ) -> Result<Response<OnDefineDomainResult>, Status> {
         let domain = String::from_utf8_lossy(&request.get_ref().domain_xml).into_owned();
-        let changed = add_cards(&self.network, &domain, &self.log)
+        let changed = add_cards(&self.0, &domain)
             .ok_or_else(|| Status::invalid_argument("this is not a domain with devices"))?;
         Ok(Response::new(OnDefineDomainResult {
             domain_xml: changed.into_bytes().into(),

@@ -1,19 +1,10 @@
 //! The cards in the domain XML.
 
 use std::ops::Range;
-use std::path::Path;
 
-use super::backend::Backend;
 use super::{Forward, Network};
 use crate::manifest::Card;
-use domain::YesNo;
-use domain::address::BootOrder;
-use domain::alias::Alias;
-use domain::interfaces::{
-    Interface, InterfaceBackend, InterfacePortForward, InterfacePortForwardRange, Mac, Model, Rom,
-};
 
-const END_OF_DEVICES: &str = "</devices>";
 const END_OF_DOMAIN: &str = "</domain>";
 /// Namespace of `<qemu:commandline>`: arguments that libvirt passes on unread.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
@@ -23,33 +14,22 @@ const SLOTS: Range<usize> = 0x14..0x1f;
 
 /// Adds the cards to the domain; `None` if the text is not a domain. A domain that already has them
 /// is unchanged.
-pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<String> {
+pub(super) fn add_cards(network: &Network, domain: &str) -> Option<String> {
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
     let free = free_slots(domain);
-    let card_xml = |(index, card)| {
+    let arguments = |(index, card)| {
         let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
         // QEMU refuses cards for which there is none.
         let slot = free.get(index).copied().unwrap_or(SLOTS.end);
-        match network.backend {
-            Backend::Passt => passt(card, forwards, log).to_xml(),
-            Backend::User => user(index, slot, card, forwards),
-        }
+        arguments(index, slot, card, forwards)
     };
-    let cards: String = network.cards.iter().enumerate().map(card_xml).collect();
-    let (end, xml) = match network.backend {
-        Backend::Passt => (END_OF_DEVICES, cards),
-        Backend::User => {
-            let start = format!("<qemu:commandline xmlns:qemu=\"{QEMU_NAMESPACE}\">");
-            (
-                END_OF_DOMAIN,
-                [&start, &*cards, "</qemu:commandline>"].concat(),
-            )
-        }
-    };
-    let (front, back) = domain.rsplit_once(end)?;
-    Some([front, &xml, end, back].concat())
+    let cards: String = network.cards.iter().enumerate().map(arguments).collect();
+    let (front, back) = domain.rsplit_once(END_OF_DOMAIN)?;
+    Some(format!(
+        "{front}<qemu:commandline xmlns:qemu=\"{QEMU_NAMESPACE}\">{cards}</qemu:commandline>{END_OF_DOMAIN}{back}"
+    ))
 }
 
 /// The slots that no device of the domain has, on any bus: a sidecar may have added devices.
@@ -65,45 +45,8 @@ fn free_slots(domain: &str) -> Vec<usize> {
     SLOTS.filter(is_free).collect()
 }
 
-/// A card with passt, which libvirt starts.
-fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
-    let forward = |it: &Forward| InterfacePortForward {
-        proto: it.protocol.name().to_owned(),
-        address: it.address.to_string(),
-        ranges: vec![InterfacePortForwardRange {
-            start: it.host.into(),
-            to: it.guest.into(),
-            ..InterfacePortForwardRange::default()
-        }],
-        ..InterfacePortForward::default()
-    };
-    let model = match card.model.as_str() {
-        "virtio" => "virtio-non-transitional",
-        model => model,
-    };
-    let no_rom = Rom { enabled: YesNo::No };
-    Interface {
-        r#type: "user".to_owned(),
-        alias: Some(Alias::user(card.name.clone())),
-        mac: Some(Mac {
-            mac: card.mac.clone(),
-        }),
-        model: Some(Model {
-            r#type: model.to_owned(),
-        }),
-        boot_order: card.boot_order.map(|order| BootOrder { order }),
-        rom: card.boot_order.is_none().then_some(no_rom),
-        backend: Some(InterfaceBackend {
-            r#type: "passt".to_owned(),
-            log_file: log.display().to_string(),
-        }),
-        port_forward: forwards.iter().map(forward).collect(),
-        ..Interface::default()
-    }
-}
-
 /// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
-fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String {
+fn arguments(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String {
     let forward = |it: &Forward| {
         // The guest's side is IPv4 in any case.
         let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
@@ -133,11 +76,10 @@ fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
 
     use super::*;
 
-    fn network(backend: Backend) -> Network {
+    fn network() -> Network {
         let card = |name: &str, mac: &str| Card {
             name: name.to_owned(),
             model: "virtio".to_owned(),
@@ -145,60 +87,34 @@ mod tests {
             boot_order: None,
         };
         Network {
-            backend,
             cards: vec![
                 card("default", "52:54:00:00:00:01"),
                 card("other", "52:54:00:00:00:02"),
             ],
             forwards: vec!["8080:80".parse().unwrap()],
-            held: Arc::default(),
         }
-    }
-
-    #[test]
-    fn passts_cards_are_devices_and_the_first_one_has_the_ports() {
-        let domain = "<domain><devices></devices></domain>";
-        let network = network(Backend::Passt);
-        let xml = add_cards(&network, domain, Path::new("/log")).unwrap();
-        let parts = [
-            r#"<interface type="user">"#,
-            r#"<alias name="ua-default""#,
-            r#"<backend type="passt" logFile="/log""#,
-            r#"<portForward proto="tcp" address="127.0.0.1">"#,
-            r#"<range start="8080" to="80""#,
-            r#"<model type="virtio-non-transitional""#,
-        ];
-        for part in parts {
-            assert!(xml.contains(part), "{part}: {xml}");
-        }
-        assert_eq!(xml.matches("<portForward").count(), 1);
-        assert_eq!(xml.matches("</interface>").count(), 2);
-        assert!(xml.ends_with("</devices></domain>"), "{xml}");
-        assert_eq!(
-            add_cards(&network, &xml, Path::new("/log")).unwrap(),
-            xml,
-            "idempotent"
-        );
-        assert_eq!(add_cards(&network, "text", Path::new("/log")), None);
     }
 
     #[test]
     fn the_user_networks_cards_are_arguments_of_qemu() {
         let domain = "<domain><devices></devices></domain>";
-        let xml = add_cards(&network(Backend::User), domain, Path::new("/log")).unwrap();
+        let xml = add_cards(&network(), domain).unwrap();
         let netdev = "user,id=launcherctl0,hostfwd=tcp:127.0.0.1:8080-:80\"";
         assert!(xml.contains(netdev), "{xml}");
         assert!(
             xml.contains("netdev=launcherctl1,mac=52:54:00:00:00:02,romfile=\""),
             "{xml}"
         );
+        assert!(xml.ends_with("</qemu:commandline></domain>"), "{xml}");
+        assert_eq!(add_cards(&network(), &xml).unwrap(), xml, "idempotent");
+        assert_eq!(add_cards(&network(), "text"), None);
     }
 
     #[test]
     fn a_slot_that_a_sidecar_has_given_away_is_skipped() {
         let domain = r#"<domain><devices><disk><address type="pci" slot="0x14"/></disk>
             <disk><address type='pci' slot='22'/></disk></devices></domain>"#;
-        let xml = add_cards(&network(Backend::User), domain, Path::new("/log")).unwrap();
+        let xml = add_cards(&network(), domain).unwrap();
         for card in [
             "addr=0x15,netdev=launcherctl0",
             "addr=0x17,netdev=launcherctl1",

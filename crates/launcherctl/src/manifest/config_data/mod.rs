@@ -4,12 +4,10 @@ mod files;
 mod references;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use serde_json::Value;
 
 use crate::json::text_at;
@@ -85,19 +83,6 @@ pub type NamedFiles = ((Kind, String), Files);
 pub struct NamedPath {
     pub name: String,
     pub path: PathBuf,
-}
-
-impl NamedPath {
-    /// For a shell's completion: the files, once the name is there.
-    pub fn candidates(current: &OsStr) -> Vec<CompletionCandidate> {
-        let Some((name, path)) = current.to_str().and_then(|it| it.split_once('=')) else {
-            return Vec::new();
-        };
-        let files = PathCompleter::any().complete(OsStr::new(path)).into_iter();
-        files
-            .map(|file| file.add_prefix(format!("{name}=")))
-            .collect()
-    }
 }
 
 impl FromStr for NamedPath {

@@ -13,6 +13,9 @@ const CLOUD_INIT_KEYS: [(&str, &[&str]); 2] = [
     ("networkDataSecretRef", &["networkdata", "networkData"]),
 ];
 
+/// The ACPI tables of the firmware: the field that names the Secret's volume, and the key.
+const ACPI_TABLES: [(&str, &str); 2] = [("slicNameRef", "slic.bin"), ("msdmNameRef", "msdm.bin")];
+
 /// A reference of the VMI to a ConfigMap or Secret.
 pub struct Reference<'a> {
     /// The VMI's field.
@@ -61,6 +64,15 @@ impl Reference<'_> {
     }
 }
 
+/// The keys that the firmware reads of a volume.
+fn table_keys(vmi: &Value, volume: &str) -> Vec<&'static str> {
+    let named = |field| text_at(vmi, &format!("/spec/domain/firmware/acpi/{field}"));
+    let tables = ACPI_TABLES
+        .iter()
+        .filter(|(field, _)| named(field) == volume);
+    tables.map(|(_, key)| *key).collect()
+}
+
 /// What the VMI refers to.
 pub fn references(vmi: &Value) -> Vec<Reference<'_>> {
     let mut found = Vec::new();
@@ -77,7 +89,10 @@ pub fn references(vmi: &Value) -> Vec<Reference<'_>> {
                 kind,
                 name: text_at(volume, &format!("/{source}/{key}")),
                 is_optional: is_true_at(volume, &format!("/{source}/optional")),
-                keys: Vec::new(),
+                keys: match source {
+                    "secret" => table_keys(vmi, volume_name),
+                    _ => Vec::new(),
+                },
                 place: format!("{directory}/{volume_name}"),
             });
         }

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::error::FieldError;
 pub use memory::{too_little_memory, wrong_quantity};
-pub use table::{VOLUME_SOURCES, unsupported_machine};
 
 /// The rules broken by a VMI as its user wrote it, without defaults.
 pub fn violations(vmi: &Value) -> impl Iterator<Item = FieldError> {

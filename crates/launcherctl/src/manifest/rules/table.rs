@@ -9,16 +9,16 @@ use super::check::{Rules, is_empty, not_one_of};
 use super::memory::{not_whole_pages, too_little_memory, wrong_quantity};
 use super::text::{
     BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, UUID, is_base64, is_label, is_mac,
-    is_serial, is_subdomain, is_uuid, may_be_cloud_init,
+    is_serial, is_subdomain, is_uuid, may_be_cloud_init, may_be_encoded_cloud_init,
 };
 use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
-use crate::manifest::hook_sidecars::{of_annotation, unknown_field};
+use crate::manifest::hook_sidecars::of_annotation;
 use crate::manifest::type_error::wrong_type;
 use api::vmi::HOOK_SIDECARS;
 
 type Object = Map<String, Value>;
 
-pub const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
+const VOLUME_SOURCES: &str = "containerDisk|persistentVolumeClaim|dataVolume|emptyDisk|hostDisk|\
     ephemeral|cloudInitNoCloud|cloudInitConfigDrive|configMap|secret|serviceAccount|downwardAPI|\
     downwardMetrics|sysprep|memoryDump|containerPath";
 const USER_DATA: &str = "secretRef|userDataBase64|userData";
@@ -31,7 +31,6 @@ const NAME_TAKEN: &str = "{value} is the name of {other} already";
 /// Rules for a VMI as its user wrote it.
 #[rustfmt::skip]
 pub(super) const VMI: Rules = &[
-    ("spec.domain.machine.type", Wrong(unsupported_machine)),
     ("spec.volumes|networks[]", Has("name")),
     ("spec.domain.devices.disks|filesystems|interfaces[]", Has("name")),
     ("spec.volumes[]", Unique("name", NAME_TAKEN)),
@@ -66,6 +65,9 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.devices.panicDevices[].model", OneOf("hyperv|isa|pvpanic")),
     ("spec.domain.devices.sound", Has("name")),
     ("spec.domain.devices.sound.model", OneOf("ich9|ac97")),
+    ("spec.domain.devices.video", Needs(
+        |vmi| copy_at(vmi, "/spec/domain/devices/autoattachGraphicsDevice") != false,
+        "autoattachGraphicsDevice: false leaves no place for it")),
     ("spec.domain.devices.video.type", OneOf("vga|cirrus|virtio|ramfb|bochs")),
     ("spec.domain.devices.watchdog.*.action", OneOf("poweroff|reset|shutdown")),
     ("spec.domain.memory.guest|maxGuest", Wrong(wrong_quantity)),
@@ -96,7 +98,7 @@ pub(super) const VMI: Rules = &[
     ("spec.volumes[].cloudInitNoCloud|cloudInitConfigDrive.userData|networkData",
         Text(may_be_cloud_init, CLOUD_INIT)),
     ("spec.volumes[].cloudInitNoCloud|cloudInitConfigDrive.userDataBase64|networkDataBase64",
-        Text(may_be_cloud_init, CLOUD_INIT)),
+        Text(may_be_encoded_cloud_init, CLOUD_INIT)),
     ("spec.volumes[]", Unique("cloudInitNoCloud", ONE_SEED)),
     ("spec.volumes[]", Unique("cloudInitConfigDrive", ONE_SEED)),
     ("spec.domain.devices.disks[]", AtMostOne("disk|lun|cdrom")),
@@ -150,7 +152,6 @@ pub(super) const VMI: Rules = &[
         Unique("bootOrder", "{value} is the place of {other} already")),
     ("spec.domain.devices.disks[]",
         If(|_, disk| is_object_at(disk, "/disk") || !is_object_at(disk, "/cdrom"), NO_DRIVE)),
-    ("spec.domain.devices.disks[].disk", If(|_, disk| text_at(disk, "/bus") == "sata", ON_SATA)),
     ("spec.networks[]", Named("spec.domain.devices.interfaces",
         "no interface in spec.domain.devices.interfaces has the name {value}")),
     ("spec.networks[]", Unique("pod", "only one network may be the pod's, and {other} is")),
@@ -192,13 +193,6 @@ const NO_DRIVE: Rules = &[
         "no volume in spec.volumes has the name {value}; only a CD-ROM drive may be empty")),
 ];
 
-/// Rules for a disk on the bus sata.
-#[rustfmt::skip]
-const ON_SATA: Rules = &[
-    ("readonly", Wrong(|it| (*it == true).then(|| READ_ONLY_SATA.to_owned()))),
-];
-const READ_ONLY_SATA: &str =
-    "a SATA disk cannot be read-only; use the bus virtio or scsi, or a cdrom";
 const NO_LUN: &str = "only a persistentVolumeClaim or dataVolume can be a lun; write disk";
 const ONE_SEED: &str = "a VM has one such volume, and {other} is it";
 const UNUSED: &str = "no volume in spec.template.spec.volumes uses it";
@@ -231,16 +225,6 @@ fn without_data(source: &Value) -> Option<String> {
     let mut fields = USER_DATA.split('|').chain(NETWORK_DATA.split('|'));
     let is_there = fields.any(|field| !is_empty(source.get(field)));
     (!is_there).then(|| "it has no data, such as userData: …".to_owned())
-}
-
-/// Why no machine of this type can start, which the conversion does not check.
-pub fn unsupported_machine(machine: &Value) -> Option<String> {
-    let machine = text_at(machine, "");
-    let known = ["q35", "pc-q35", "virt", "s390-ccw-virtio"];
-    let is_known = known.iter().any(|known| machine.starts_with(known));
-    (!machine.is_empty() && !is_known).then(|| {
-        format!("{machine:?} is not supported; expected q35 (amd64), virt (arm64) or s390-ccw-virtio (s390x), or a version of it, such as pc-q35-9.2")
-    })
 }
 
 /// Secure Boot needs System Management Mode.
@@ -314,8 +298,7 @@ fn misspelt_sidecars(annotations: &Value) -> Option<String> {
 
 fn wrong_sidecars(annotations: &Value) -> Option<(&'static str, String)> {
     let text = annotations.get(HOOK_SIDECARS)?.as_str()?;
-    let problem = unknown_field(text).or_else(|| of_annotation(text).err())?;
-    Some((HOOK_SIDECARS, problem))
+    Some((HOOK_SIDECARS, of_annotation(text).err()?))
 }
 
 fn misplaced_sidecars(annotations: &Value) -> Option<(&'static str, String)> {

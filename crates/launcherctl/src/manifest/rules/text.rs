@@ -16,6 +16,9 @@ pub(super) const BASE64: &str = "expected Base64; plain text belongs into userDa
 pub(super) const CLOUD_INIT: &str = "at most 2048 bytes are allowed; put it into a Secret (secretRef, \
     networkDataSecretRef)";
 
+/// Bytes of cloud-init data in the VMI itself.
+const MAX_CLOUD_INIT: usize = 2048;
+
 /// Letters, digits and inner hyphens.
 fn is_name(name: &str) -> bool {
     let is_outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -48,12 +51,21 @@ pub(super) fn is_uuid(text: &str) -> bool {
     digits.len() == 32 && digits.iter().all(char::is_ascii_hexdigit)
 }
 
-/// Line breaks are allowed.
+/// The bytes of Base64, in which line breaks are allowed.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text.replace(['\r', '\n'], "")).ok()
+}
+
 pub(super) fn is_base64(text: &str) -> bool {
-    STANDARD.decode(text.replace(['\r', '\n'], "")).is_ok()
+    decoded(text).is_some()
+}
+
+/// Likewise as Base64; another rule says where it is none.
+pub(super) fn may_be_encoded_cloud_init(text: &str) -> bool {
+    decoded(text).is_none_or(|bytes| bytes.len() <= MAX_CLOUD_INIT)
 }
 
 /// Cloud-init data in the VMI itself.
 pub(super) fn may_be_cloud_init(text: &str) -> bool {
-    text.len() <= 2048
+    text.len() <= MAX_CLOUD_INIT
 }

@@ -1,32 +1,19 @@
-//! `hooks check`: checks that a sidecar program meets a launcher's expectations; text, JSON and
-//! JUnit.
+//! `hooks check`: checks that a sidecar program meets a launcher's expectations.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use prost::bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{cloud_init, show, socket_dir, temporary_dirs, until_signal};
+use super::{Given, subject, until_signal};
 use crate::error::CtlError;
-use crate::files::{FileError, read_text};
-use crate::host::sidecar_program::SidecarProgram;
-use crate::manifest::{self, in_manifest, other_documents};
-use crate::verbs::target::{warn_of_refusal, warn_of_unknown_fields};
-use crate::view::output::{Format, Line, counted, print, say};
-use api::vmi::Vmi;
+use crate::view::output::{Format, Line, counted, print};
 use client::refusal::on_one_line;
-use hooks::conformance::{CloudInit, Conformance, Effect, Limits, Outcome, Subject, check};
-use terminal::progress::waiting;
+use hooks::conformance::{Conformance, Limits, Outcome, check};
 use terminal::table;
 
 const CHANGES_NOTHING: &str = "it has changed nothing of what it got";
-
-/// A VMI with the parts that sidecars change most often: disks, an interface, cloud-init.
-const DEFAULT_VMI: &str = include_str!("check_vmi.yaml");
 
 /// Arguments of `hooks check`.
 #[derive(Debug, Args)]
@@ -35,12 +22,6 @@ pub struct CheckArgs {
     /// small one
     #[arg(long, value_name = "FILE")]
     vmi: Option<PathBuf>,
-    /// Write the results as JUnit XML to FILE too
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// Milliseconds that the slowest call may take
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
-    slowest: u64,
     /// The program is a plugin's sidecar: it serves LauncherHookService; it needs {}
     #[arg(long)]
     plugin: bool,
@@ -60,119 +41,50 @@ pub struct CheckArgs {
 /// # Errors
 /// The program is missing, or the VMI is unreadable.
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let program = match args.program.as_slice() {
-        [program] => SidecarProgram::parse(program, args.plugin)?,
-        words => SidecarProgram::new(words, args.plugin)?,
+    let given = Given {
+        vmi: args.vmi.as_deref(),
+        program: &args.program,
+        is_plugin: args.plugin,
+        is_verbose: args.verbose,
     };
-    program.assumed_hook().iter().for_each(say);
-    let Inputs {
-        vmi,
-        value,
-        documents,
-        domain_xml,
-    } = inputs_of(args.vmi.as_deref())?;
-    let (sockets, links) = temporary_dirs(&value, &documents)?;
-    let (socket_dir, plugin) = socket_dir(sockets.path(), args.plugin.then_some(&vmi))?;
-    let cloud_init = match &args.vmi {
-        Some(_) => cloud_init(&links, &vmi)?,
-        None => CloudInit::Examples,
-    };
-    let mut command = program.command(&socket_dir, links.path())?;
-    show(&mut command, args.verbose);
-    let subject = Subject {
-        command,
-        socket_dir,
-        vmi_json: Bytes::from(value.to_string()),
-        domain_xml,
-        cloud_init,
-        plugin,
-    };
-    let (slowest, limits) = (Duration::from_millis(args.slowest), Limits::default());
-    let limits = Limits {
-        slowest,
-        call: limits.call.max(slowest),
-        ..limits
-    };
-    let checks = waiting("the checks of the sidecar", None, check(subject, limits));
+    let (program, subject, _dirs) = subject(&given)?;
+    let checks = check(program, subject, Limits::default());
     let conformance = until_signal(checks).await?;
-    if let Some(file) = &args.junit {
-        fs::write(file, conformance.to_junit()).map_err(FileError::on("write", file))?;
-    }
     let passed = conformance.passed();
     let json =
         json!({"passed": passed, "sidecar": conformance.sidecar, "results": conformance.results});
-    print(format, &json, || text(&conformance, format, args));
+    print(format, &json, || text(&conformance, args));
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-struct Inputs {
-    vmi: Vmi,
-    /// The VMI, with the fields that it does not have too.
-    value: Value,
-    /// What else is in its file.
-    documents: Vec<Value>,
-    domain_xml: String,
-}
-
-fn inputs_of(file: Option<&Path>) -> Result<Inputs, CtlError> {
-    let text = match file {
-        Some(file) => read_text(file)?,
-        None => DEFAULT_VMI.to_owned(),
-    };
-    let file = file.unwrap_or(Path::new("the default VMI"));
-    warn_of_unknown_fields(file, &text);
-    warn_of_refusal(&text);
-    let (value, vmi) = manifest::read_offline(&text, false).map_err(in_manifest(file))?;
-    let context = manifest::context::context_of_pod(&vmi);
-    Ok(Inputs {
-        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
-        documents: other_documents(&text).map_err(in_manifest(file))?,
-        vmi,
-        value,
-    })
-}
-
-fn text(conformance: &Conformance, format: Format, args: &CheckArgs) -> Vec<Line> {
-    let width = format.width();
+fn text(conformance: &Conformance, args: &CheckArgs) -> Vec<Line> {
     let cells = conformance.results.iter().map(|result| {
-        let (word, why) = match (&result.outcome, result.effect) {
-            (Outcome::Passed, Some(Effect::ChangesNothing)) => ("ok", CHANGES_NOTHING.to_owned()),
+        let (word, why) = match (&result.outcome, result.changes) {
+            (Outcome::Passed, Some(false)) => ("ok", CHANGES_NOTHING.to_owned()),
             (Outcome::Passed, _) => ("ok", String::new()),
-            (Outcome::Failed(why), _) if width.is_some() => ("FAILED", on_one_line(why)),
-            (Outcome::Failed(why), _) => ("FAILED", why.clone()),
+            (Outcome::Failed(why), _) => ("FAILED", on_one_line(why)),
             (Outcome::Skipped(why), _) => ("skipped", (*why).to_owned()),
         };
         format!("{word}\t{}\t{}\t{why}", result.name(), result.milliseconds)
     });
     let mut lines: Vec<Line> = conformance.sidecar.iter().map(Line::from).collect();
-    lines.extend(table(width, "RESULT\tCHECK\tMS\tWHY", cells));
-    lines.push(summary(conformance, width.is_some(), args).into());
+    lines.extend(table("RESULT\tCHECK\tMS\tWHY", cells));
+    lines.push(summary(conformance, args).into());
     lines
 }
 
-/// `is_cut`: the table is as wide as the terminal, and cuts long causes off.
-fn summary(conformance: &Conformance, is_cut: bool, args: &CheckArgs) -> String {
-    let hints = [
-        is_cut.then_some("-o wide shows the whole causes"),
-        (!args.verbose).then_some("-v shows what the sidecar prints"),
-    ];
+fn summary(conformance: &Conformance, args: &CheckArgs) -> String {
+    let hint = if args.verbose {
+        ""
+    } else {
+        "; -v shows what the sidecar prints"
+    };
     match conformance.failures() {
-        0 if conformance.changes_nothing() => match args.vmi {
-            Some(_) => format!("the sidecar passes; {CHANGES_NOTHING}"),
-            None => format!(
-                "the sidecar passes; {CHANGES_NOTHING}: if it goes by annotations, give a VMI with them (--vmi FILE)"
-            ),
-        },
+        0 if conformance.changes_nothing() => format!(
+            "the sidecar passes; {CHANGES_NOTHING}: if it goes by annotations, give a VMI with them (--vmi FILE)"
+        ),
         0 => "the sidecar passes".to_owned(),
-        failed => {
-            let failed = format!("{} failed", counted(failed, "check"));
-            let hints = hints.iter().flatten().copied();
-            [&*failed]
-                .into_iter()
-                .chain(hints)
-                .collect::<Vec<_>>()
-                .join("; ")
-        }
+        failed => format!("{} failed{hint}", counted(failed, "check")),
     }
 }
 
@@ -181,7 +93,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
-    use domain::xml::tree::Element;
     use hooks::conformance::{Check, CheckResult};
 
     fn conformance() -> Conformance {
@@ -189,7 +100,7 @@ mod tests {
             check,
             version: None,
             outcome,
-            effect: None,
+            changes: None,
             milliseconds,
         };
         Conformance {
@@ -209,8 +120,6 @@ mod tests {
     fn args() -> CheckArgs {
         CheckArgs {
             vmi: None,
-            junit: None,
-            slowest: 0,
             plugin: false,
             verbose: false,
             program: Vec::new(),
@@ -221,12 +130,12 @@ mod tests {
     fn a_sidecar_that_may_not_have_run_its_code_passes_with_a_word() {
         let mut passed = conformance();
         passed.results.truncate(1);
-        let said = |conformance: &Conformance| summary(conformance, true, &args());
+        let said = |conformance: &Conformance| summary(conformance, &args());
         assert_eq!(said(&passed), "the sidecar passes");
-        passed.results[0].effect = Some(Effect::ChangesNothing);
+        passed.results[0].changes = Some(false);
         assert!(said(&passed).contains("changed nothing of what it got: if it goes by"));
         passed.results.push(passed.results[0].clone());
-        passed.results[1].effect = Some(Effect::Changes);
+        passed.results[1].changes = Some(true);
         assert_eq!(said(&passed), "the sidecar passes");
     }
 
@@ -235,30 +144,17 @@ mod tests {
         let why = "failed: a ended with exit status 1: Traceback (most recent call last):\n  File \"a\"\nKeyError: 'b'";
         let expected = "failed: a ended with exit status 1: … KeyError: 'b'";
         assert_eq!(on_one_line(why), expected);
-        let failed = summary(&conformance(), true, &args());
-        assert!(failed.starts_with("1 check failed; -o wide shows the whole causes; -v"));
+        let failed = summary(&conformance(), &args());
+        assert!(failed.starts_with("1 check failed; -v"));
     }
 
     #[test]
-    fn the_default_vmi_converts() {
-        let xml = inputs_of(None).unwrap().domain_xml;
-        assert!(xml.contains("<interface"), "{xml}");
-    }
-
-    #[test]
-    fn results_are_read_by_people_and_by_continuous_integration() {
-        let text = joined(text(&conformance(), Format::Wide, &args()));
+    fn a_failed_check_is_shown_with_its_reason() {
+        let text = joined(text(&conformance(), &args()));
         assert!(text.contains("FAILED   info"), "{text}");
         assert!(
             text.ends_with("1 check failed; -v shows what the sidecar prints"),
             "{text}"
         );
-        let xml = conformance().to_junit();
-        let suite = Element::parse(xml.split_once('\n').unwrap().1).unwrap();
-        assert_eq!(suite.attribute("failures"), Some("1"));
-        let cases: Vec<&Element> = suite.children().collect();
-        assert_eq!(cases[0].attribute("time"), Some("1.200"));
-        let failure = cases[1].children().next().unwrap();
-        assert_eq!(failure.attribute("message"), Some("no <hook> & \"points\""));
     }
 }

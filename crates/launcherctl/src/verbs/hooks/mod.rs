@@ -5,11 +5,12 @@
 mod check;
 mod trial;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use prost::bytes::Bytes;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -18,15 +19,21 @@ use crate::error::{CtlError, RuntimeError, fail, text_error};
 use crate::files::{FileError, InFile, MAX_FILE_BYTES, short_temporary};
 use crate::host::config_data::place_of_file;
 use crate::host::registry::VmDir;
-use crate::view::output::{Format, answer};
+use crate::host::sidecar_program::SidecarProgram;
+use crate::json::set;
+use crate::manifest::{in_manifest, other_documents};
+use crate::verbs::convert::{parse, read};
+use crate::view::output::{Format, answer_json};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
 use client::refusal::plain;
-use hooks::conformance::CloudInit;
-use hooks::plugins::TrialPod;
-use hooks::{HookPointReport, Report};
+use hooks::Report;
+use hooks::conformance::{CloudInit, Subject, TrialPod};
 use os::signals::EndSignals;
 use pod::ExampleCloudInit;
+
+/// A VMI with the parts that sidecars change most often: disks, an interface, cloud-init.
+const DEFAULT_VMI: &str = include_str!("check_vmi.yaml");
 
 /// Arguments of `hooks`.
 #[derive(Debug, Args)]
@@ -69,25 +76,65 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
         Err(error) => return Err(FileError::on("read", file)(error).into()),
     };
-    answer(format, &json!(report), || {
-        let mut lines = table(&report);
-        let ignored = plain(&launcher.ignored_by_libvirt);
-        lines.extend(Some(ignored).filter(|it| !it.is_empty()));
-        let called = Some(launcher.called_hook).filter(|hook| !hook.is_empty());
-        lines.extend(called.map(|hook| format!("{hook} is called now")));
-        lines
-    })
+    let mut document = json!(report);
+    let ignored = plain(&launcher.ignored_by_libvirt);
+    set(&mut document, "/ignoredByLibvirt", json!(ignored));
+    answer_json(format, &document)
 }
 
-/// Makes the directories for a sidecar's socket and for the shim's links, with the ConfigMaps and
-/// Secrets of the VMI's file. They are removed on drop.
-fn temporary_dirs(vmi: &Value, documents: &[Value]) -> Result<(TempDir, TempDir), CtlError> {
+/// What `hooks try` and `hooks check` are given.
+struct Given<'a> {
+    /// Without it, a small one.
+    vmi: Option<&'a Path>,
+    program: &'a [String],
+    is_plugin: bool,
+    /// Show what the program prints.
+    is_verbose: bool,
+}
+
+/// The program with what a launcher would give it. Its directories are removed on drop: one for its
+/// socket, and one for the shim's links and the ConfigMaps and Secrets of the VMI's file.
+fn subject(given: &Given<'_>) -> Result<(Command, Subject, [TempDir; 2]), CtlError> {
+    let program = match given.program {
+        [program] => SidecarProgram::parse(program, given.is_plugin)?,
+        words => SidecarProgram::new(words, given.is_plugin)?,
+    };
+    let file = given.vmi.unwrap_or(Path::new("the default VMI"));
+    let (text, value, vmi, context) = match given.vmi {
+        Some(file) => read(file, None)?,
+        None => parse(file, DEFAULT_VMI.to_owned(), None)?,
+    };
+    let documents = other_documents(&text).map_err(in_manifest(file))?;
     let (sockets, links) = (temporary_dir()?, temporary_dir()?);
     // A sidecar's cloud-init data are read below `links`, a plugin's below `sockets`.
     for root in [&sockets, &links] {
-        place_of_file(vmi, documents, &VmDir::at(root.path().to_owned()))?;
+        place_of_file(&value, &documents, &VmDir::at(root.path().to_owned()))?;
     }
-    Ok((sockets, links))
+    let (mut socket_dir, mut plugin) = (sockets.path().to_owned(), None);
+    if given.is_plugin {
+        let image = pod::example_cloud_init_image(&socket_dir, &vmi);
+        let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
+        let pod = TrialPod::new(&socket_dir, image).map_err(FileError::on("fill", &socket_dir))?;
+        socket_dir = plugin.insert(pod).socket_dir();
+    }
+    let mut command = program.command(&socket_dir, links.path())?;
+    if given.is_verbose {
+        // Standard output is for the result.
+        command.stdout(std::io::stderr());
+    } else {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    let subject = Subject {
+        socket_dir,
+        domain_xml: convert::domain(&vmi, &context)?.to_xml(),
+        vmi_json: Bytes::from(value.to_string()),
+        cloud_init: match given.vmi {
+            Some(_) => cloud_init(&links, &vmi)?,
+            None => CloudInit::Examples,
+        },
+        plugin,
+    };
+    Ok((command, subject, [sockets, links]))
 }
 
 /// The VMI's cloud-init data, of whose Secrets `links` has those that are there; examples if it has
@@ -108,32 +155,6 @@ fn temporary_dir() -> Result<TempDir, FileError> {
     tempfile::tempdir_in(&base).map_err(FileError::on("make", base))
 }
 
-/// The directory of the socket below an empty one, and what stands for the pod of a plugin that is
-/// tried with a VMI.
-fn socket_dir(root: &Path, vmi: Option<&Vmi>) -> Result<(PathBuf, Option<TrialPod>), CtlError> {
-    let Some(vmi) = vmi else {
-        return Ok((root.to_owned(), None));
-    };
-    let image = pod::example_cloud_init_image(root, vmi);
-    let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
-    let pod = TrialPod::new(root, image).map_err(FileError::on("fill", root))?;
-    Ok((pod.socket_dir(), Some(pod)))
-}
-
-/// Shows what the sidecar prints on standard error, as standard output is for the result, or drops
-/// it.
-fn show(command: &mut Command, is_shown: bool) {
-    let out = if is_shown {
-        std::io::stderr().into()
-    } else {
-        Stdio::null()
-    };
-    command.stdout(out);
-    if !is_shown {
-        command.stderr(Stdio::null());
-    }
-}
-
 /// Stops at Ctrl-C and other signals, so that the sidecar and its files do not outlive this
 /// program.
 async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
@@ -141,57 +162,5 @@ async fn until_signal<T>(work: impl Future<Output = T>) -> Result<T, CtlError> {
     tokio::select! {
         done = work => Ok(done),
         _ = signals.next() => fail!("cancelled, and the sidecar has been killed"),
-    }
-}
-
-fn table(report: &Report) -> Vec<String> {
-    if report.sidecars.is_empty() {
-        return vec!["no sidecars".into()];
-    }
-    let mut lines = Vec::new();
-    for sidecar in &report.sidecars {
-        lines.push(format!(
-            "{}  {}  {}",
-            sidecar.name, sidecar.version, sidecar.socket
-        ));
-        for point in &sidecar.points {
-            lines.push(format!(
-                "  {}. at {}, priority {}: {}",
-                point.order,
-                point.point,
-                point.priority,
-                last_call(point)
-            ));
-            for change in point.last.iter().flat_map(|run| &run.changes.list) {
-                lines.push(format!("     {change}"));
-            }
-        }
-    }
-    lines
-}
-
-fn last_call(point: &HookPointReport) -> String {
-    let Some(run) = &point.last else {
-        return "not called yet".into();
-    };
-    let outcome = run.error.clone().unwrap_or_else(|| run.changes.count());
-    format!(
-        "called {}×, last in {:.1} ms: {outcome}",
-        point.calls,
-        run.microseconds as f64 / 1000.0
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_sidecar_has_its_version_and_socket() {
-        let sidecar =
-            json!({"name": "watchdog", "socket": "a.sock", "version": "v1alpha3", "points": []});
-        let report: Report = serde_json::from_value(json!({"sidecars": [sidecar]})).unwrap();
-        assert_eq!(table(&report), ["watchdog  v1alpha3  a.sock"]);
     }
 }

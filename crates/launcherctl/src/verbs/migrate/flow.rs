@@ -1,27 +1,30 @@
 //! The course of a migration: both virt-handlers' calls in order, and the guest's whereabouts.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::error::{CANCELLED, NotArrived};
-use super::output::Output;
-use super::proxies::Proxies;
-use super::record::Record;
-use super::side::{Side, check_match};
+use super::output::{Output, seconds, summary};
 use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
+use crate::files::FileError;
 use crate::host::network::Network;
-use crate::host::{home, registry};
+use crate::host::registry::{self, VmDir};
 use crate::json::{list_at, set, text_at};
-use crate::verbs::target::check_processes;
+use crate::verbs::run::{CANCELLED, NotArrived};
 use api::Action;
+use api::pod_paths::{
+    MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET,
+};
 use api::proto::cmd::v1::VirtualMachineOptions;
+use api::proto::inspect::v1::MigrationEnded;
+use api::proto::inspect::v1::migration_event::Event;
 use client::running::status_text;
-use client::{has_arrived, refusal};
+use client::{Client, has_arrived, refusal};
 use domain::Domain;
 use domain::status::LifeCycle;
 use os::logging::chain;
@@ -32,17 +35,61 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for the source to report that its guest still runs.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How a migration has ended, after so many seconds; `None` if its launcher ended before it said so.
+type End = Option<(f64, MigrationEnded)>;
+
+/// Source or target.
+#[derive(Debug)]
+pub struct Side {
+    pub dir: VmDir,
+    pub client: Client,
+}
+
+impl Side {
+    /// The launcher that should receive the VM.
+    ///
+    /// # Errors
+    /// It does not answer, or cannot receive a VM.
+    pub async fn target(dir: &VmDir) -> Result<Self, CtlError> {
+        let libvirt = dir.path(VIRTQEMUD_SOCKET);
+        if !libvirt.exists() {
+            fail!(
+                "the target's launcher runs libvirt without a daemon, and cannot receive a VM: install it (Debian: libvirt-daemon)"
+            );
+        }
+        let client = Client::connect(&dir.cmd_socket()).await?;
+        let dir = dir.clone();
+        Ok(Self { dir, client })
+    }
+
+    /// Its domain, if it answers and has one.
+    async fn domain(&self) -> Option<Domain> {
+        self.client.domain().await.ok().flatten()
+    }
+
+    /// Waits until its launcher reports a domain like this, at most for `limit`. Returns whether it
+    /// has.
+    async fn reports(&self, limit: Duration, is_wanted: impl Fn(&Domain) -> bool) -> bool {
+        let reported = async {
+            let mut changes = self.client.domain_changes().await.ok()?;
+            while let Ok(Some(domain)) = changes.next().await {
+                if domain.as_ref().is_some_and(&is_wanted) {
+                    return Some(());
+                }
+            }
+            None
+        };
+        matches!(timeout(limit, reported).await, Ok(Some(())))
+    }
+}
+
 /// A migration that is ready to start.
 pub struct Migration<'a> {
     source: &'a Side,
     target: &'a Side,
-    /// The VMI as last sent, without the migration and what waits for a restart.
-    sent: Value,
+    /// The VMI as last sent, without the migration.
+    sent: &'a Value,
     vmi: Value,
-    /// The sent VMI's fields that wait for a restart, in a plan's format.
-    restart: Vec<Value>,
-    /// The directory of `--root` to which the VM's disks return.
-    home: Option<PathBuf>,
     /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,
     args: &'a MigrateArgs,
@@ -53,39 +100,32 @@ impl<'a> Migration<'a> {
     /// Determines what to move.
     ///
     /// # Errors
-    /// There is no guest, or source and target do not match.
+    /// The source does not answer.
     pub async fn new(
         source: &'a Side,
         target: &'a Side,
         sent: &'a Value,
+        guest: &Domain,
         args: &'a MigrateArgs,
         output: Output,
     ) -> Result<Self, CtlError> {
-        check_match(source, target)?;
-        let domain = source.guest().await?;
-        let is_paused = domain.status.status == LifeCycle::Paused;
-        // Only our launcher has a plan.
-        let plan = source.client.plan(sent).await.unwrap_or_default();
-        let pending = list_at(&plan, "/restart");
-        let sent = vmi::without_pending(sent, pending);
-        let moved = match target.is_pod() {
-            true => sent.clone(),
-            false => vmi::with_shared_host_disks(&sent),
-        };
-        let mut vmi = vmi::migrating(&moved, &target.setup.pod_name, is_paused);
-        vmi::keep_empty_disks(&mut vmi, &domain, &source.dir.pod_root());
-        vmi::add_image_sizes(&mut vmi, &domain, |path| source.path(path));
+        let plan = source.client.plan(sent).await?;
+        // The target would take it for the guest's.
+        if let Some(pending) = list_at(&plan, "/restart").first() {
+            fail!(
+                "the VM cannot move before its restart: {}",
+                text_at(pending, "/why")
+            );
+        }
+        let mut vmi = vmi::migrating(sent, guest.status.status == LifeCycle::Paused);
+        vmi::add_image_sizes(&mut vmi, guest);
         let last = source.client.last_sync().await?;
-        let restart = [source.dir.load_restart(), pending.to_vec()].concat();
-        let options = last.map(|last| last.options).unwrap_or_default();
         Ok(Self {
             source,
             target,
             sent,
             vmi,
-            restart,
-            home: home::of(&source.dir),
-            options,
+            options: last.map(|last| last.options).unwrap_or_default(),
             args,
             output,
         })
@@ -99,18 +139,11 @@ impl<'a> Migration<'a> {
         let transferred = self.transfer(stop).await;
         let reason = match &transferred {
             Err(error) => error.chain(),
-            Ok((_, record)) => match &record.ended {
+            Ok((_, end)) => match end {
                 Some((_, ended)) if !ended.failure.is_empty() => refusal::plain(&ended.failure),
-                // The guest died with the launcher, unless it had left before.
-                None if self.source.client.ping().await.is_err()
-                    && !self.target.reports(RESUME_TIMEOUT, has_arrived).await
-                    && self.target.domain().await.is_none() =>
-                {
-                    "the source's launcher was killed, and its guest with it".to_owned()
-                }
                 // As virt-handler does.
                 _ if self.target.reports(ARRIVAL_TIMEOUT, has_arrived).await => {
-                    return Ok(self.finish(record).await);
+                    return Ok(self.finish(end).await);
                 }
                 _ if self.source.domain().await.as_ref().is_some_and(is_running) => {
                     "the source's launcher has not reported the end".to_owned()
@@ -121,20 +154,16 @@ impl<'a> Migration<'a> {
                 }
             },
         };
-        let has_ended = self.target.client.ping().await.is_err();
-        self.end_target().await;
+        // It may have ended with the migration.
+        let _ = self.target.client.end_migration_target(&self.vmi).await;
         let guest = self.guest_in_source().await;
-        let of_target = match has_ended {
-            true => "; the target's launcher has ended, or was killed",
-            false => "",
-        };
-        fail!("the VM is not migrated, and {guest}: {reason}{of_target}");
+        fail!("the VM is not migrated, and {guest}: {reason}");
     }
 
-    /// Runs from the first call to the end of the migration, or of the source's launcher: the
-    /// record tells how it ended. The sockets are needed until the guest has arrived, as libvirt's
+    /// Runs from the first call to the end of the migration, or of the source's launcher. The
+    /// sockets are needed until the guest has arrived, as libvirt's
     /// daemon may outlive the launcher.
-    async fn transfer(&self, stop: &mut EndSignals) -> Result<(Proxies, Record), CtlError> {
+    async fn transfer(&self, stop: &mut EndSignals) -> Result<(Sockets, End), CtlError> {
         let target = &self.target.client;
         let prepared = target.prepare_migration_target(&self.vmi, self.options.clone());
         tokio::select! {
@@ -142,25 +171,18 @@ impl<'a> Migration<'a> {
             _ = stop.next() => fail!("{CANCELLED}"),
         }
         let (source, target) = (&self.source.dir, &self.target.dir);
-        let uid = text_at(&self.vmi, "/metadata/uid");
-        let proxies = Proxies::serve(source, target, uid, self.target.is_pod())?;
-        let root = self.target.setup.root.as_str();
-        let target_root = (!self.target.is_pod()).then_some(root);
-        // The network holds its ports until the target's QEMU listens.
-        let (ports, _network) = self.move_ports()?;
-        let options = self.args.limits.to_json(target_root, &ports);
+        let sockets = Sockets::link(source, target, text_at(&self.vmi, "/metadata/uid"))?;
+        let ports = self.move_ports()?;
+        let options = self.args.limits.to_json(target.root(), &ports);
         self.source.client.migrate(&self.vmi, &options).await?;
-        Ok((proxies, self.follow(stop).await?))
+        Ok((sockets, self.follow(stop).await?))
     }
 
-    /// The source listens on the guest's forwarded ports until it ends, so the target gets others,
-    /// unless it is in a pod of its own. Says which, before the migration begins.
-    fn move_ports(&self) -> Result<(BTreeMap<u16, u16>, Option<Network>), CtlError> {
-        if self.target.is_pod() {
-            return Ok((BTreeMap::new(), None));
-        }
+    /// The source listens on the guest's forwarded ports until it ends, so the target gets others.
+    /// Says which, before the migration begins.
+    fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
         let Some(mut network) = Network::load(&self.source.dir)? else {
-            return Ok((BTreeMap::new(), None));
+            return Ok(BTreeMap::new());
         };
         let ports = network.use_other_ports()?;
         network.store(&self.target.dir)?;
@@ -170,52 +192,42 @@ impl<'a> Migration<'a> {
         }
         let forwards = network.forwards().iter();
         forwards.for_each(|forward| self.output.note(&forward.to_string()));
-        Ok((ports, Some(network)))
+        Ok(ports)
     }
 
     /// Takes the source's events to the migration's end.
-    async fn follow(&self, stop: &mut EndSignals) -> Result<Record, CtlError> {
-        let mut events = self.source.client.migration_events(false).await?;
-        // In seconds; none once it is over.
-        let mut limit = self.args.timeout;
-        let late = sleep(Duration::from_secs(limit.unwrap_or_default()));
+    async fn follow(&self, stop: &mut EndSignals) -> Result<End, CtlError> {
+        let mut events = self.source.client.migration_events().await?;
+        let late = sleep(self.args.timeout.map_or(Duration::MAX, Duration::from_secs));
         tokio::pin!(late);
-        let mut cancelled: Option<String> = None;
-        let mut record = Record::default();
+        let mut cancelled: Option<&str> = None;
+        let mut end: End = None;
         loop {
             let cause = tokio::select! {
                 event = events.message() => match event {
                     Ok(Some(event)) => {
-                        record.add(&event);
                         self.output.event(&event);
+                        if let Some(Event::Ended(ended)) = &event.event {
+                            end = Some((seconds(&event), ended.clone()));
+                        }
                         continue;
                     }
                     // It or its launcher has ended.
                     Ok(None) | Err(_) => match cancelled {
-                        Some(cause) if record.has_succeeded() == Some(false) => fail!("cancelled {cause}"),
-                        _ => return Ok(record),
+                        Some(cause) if end.as_ref().is_some_and(|(_, it)| !it.failure.is_empty()) => {
+                            fail!("cancelled {cause}")
+                        }
+                        _ => return Ok(end),
                     },
                 },
-                _ = stop.next() => "by Ctrl-C or another signal".to_owned(),
-                () = &mut late, if limit.is_some() && cancelled.is_none() => {
-                    format!("as it was not complete after --timeout {} s", limit.take().unwrap_or_default())
-                }
+                _ = stop.next() => "by Ctrl-C or another signal",
+                () = &mut late, if cancelled.is_none() => "as it was not complete after --timeout",
             };
-            if let Err(stopped) = check_processes(&self.source.dir) {
-                self.output.note(&stopped.to_string());
-            }
-            if cancelled.is_some() {
-                self.output.note(
-                    "the migration is being cancelled already; it ends when libvirt has stopped it",
-                );
-                continue;
-            }
             self.output.note(&format!(
                 "the migration is being cancelled {cause}; the guest stays where it is, unless it has just moved"
             ));
             cancelled = Some(cause);
             if let Err(error) = self.source.client.cancel_migration(&self.vmi).await {
-                cancelled = None;
                 let error = chain(&error);
                 self.output.note(&format!("{error}; Ctrl-C tries again"));
             }
@@ -223,7 +235,7 @@ impl<'a> Migration<'a> {
     }
 
     /// Does virt-handler's part once the guest is on the target.
-    async fn finish(&self, record: &Record) -> String {
+    async fn finish(&self, end: &End) -> String {
         let kept = self.keep();
         let target = &self.target.client;
         let finalized = target.finalize_migration(&self.vmi).await;
@@ -237,34 +249,19 @@ impl<'a> Migration<'a> {
         }
         // This ends its launcher, unless whoever started it already has.
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
-        match record.ended {
-            Some(_) => record.summary(),
+        match end {
+            Some((seconds, ended)) => summary(*seconds, ended),
             None => "migrated; the source's launcher has ended before it said how long that took"
                 .to_owned(),
         }
     }
 
-    /// Updates the VM's name, for other verbs, to lead to the target below its own root.
+    /// Updates the VM's name, for other verbs, to lead to the target.
     fn keep(&self) -> Result<(), CtlError> {
-        if self.target.is_pod() {
-            return Ok(());
-        }
         let (source, target) = (&self.source.dir, &self.target.dir);
-        target.store_vmi(&self.sent)?;
-        target.store_restart(&self.restart)?;
-        home::pass_on(self.home.clone(), source, target)?;
-        let name = text_at(&self.sent, "/metadata/name");
-        Ok(registry::follow(name, source, target)?)
-    }
-
-    /// Nothing arrives at the target any more. It ends, if it knows that it is meant.
-    async fn end_target(&self) {
-        // It may have ended with the migration.
-        let ended = self.target.client.end_migration_target(&self.vmi).await;
-        if ended.is_ok() && self.target.setup.pod_name.is_empty() {
-            let root = self.target.dir.root().display();
-            self.output.note(&format!("the target's launcher in {root} has no POD_NAME, by which it would know that it is to end: end it yourself"));
-        }
+        target.store_vmi(self.sent)?;
+        target.store_restart(&source.load_restart())?;
+        registry::follow(source, target)
     }
 
     /// The guest's place in a sentence, once the source's guest has resumed.
@@ -283,4 +280,35 @@ impl<'a> Migration<'a> {
 
 fn is_running(domain: &Domain) -> bool {
     domain.status.status == LifeCycle::Running
+}
+
+/// The sockets below the source's root through which its libvirt and QEMU reach the target's, where
+/// virt-handlers have their proxies; removed on drop.
+#[derive(Debug)]
+struct Sockets(Vec<PathBuf>);
+
+impl Sockets {
+    /// Links the socket of the target's libvirt; the target's QEMU makes its own ones.
+    ///
+    /// # Errors
+    /// The link cannot be made.
+    fn link(source: &VmDir, target: &VmDir, uid: &str) -> Result<Self, CtlError> {
+        let dir = source.path(&PodPaths::default().shared(MIGRATION_SOCKET_DIR));
+        std::fs::create_dir_all(&dir).map_err(FileError::on("make", &dir))?;
+        let ports = [MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT];
+        let of_qemu = ports.map(|port| dir.join(format!("{uid}-{port}-source.sock")));
+        let libvirt = dir.join(format!("{uid}-source.sock"));
+        let _ = std::fs::remove_file(&libvirt);
+        symlink(target.path(VIRTQEMUD_SOCKET), &libvirt)
+            .map_err(FileError::on("make", &libvirt))?;
+        Ok(Self(of_qemu.into_iter().chain([libvirt]).collect()))
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for socket in &self.0 {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
 }

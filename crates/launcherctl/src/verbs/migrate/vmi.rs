@@ -1,73 +1,20 @@
 //! The VMI as both virt-handlers would see it during the migration.
 
-use std::path::PathBuf;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::json::{find_named, is_object_at, is_true_at, list_at, list_mut, push, set, text_at};
 use crate::manifest::config_data::GENERATED;
 use crate::manifest::random_uuid;
-use crate::verbs::volume_table::find_disk;
 use domain::Domain;
-use pod::Root;
 
-/// The VMI between two launchers of one machine: both have the files of its host disks.
-pub fn with_shared_host_disks(vmi: &Value) -> Value {
+/// The VMI migrating between two launchers of one machine, which share the files of host disks.
+pub fn migrating(vmi: &Value, is_paused: bool) -> Value {
     let mut vmi = vmi.clone();
     for volume in list_mut(&mut vmi, "/spec/volumes") {
         if is_object_at(volume, "/hostDisk") {
             set(volume, "/hostDisk/shared", json!(true));
         }
     }
-    vmi
-}
-
-/// The VMI with the values that the guest was started with, for the fields of a plan that wait for
-/// a restart: the target takes what it gets for the guest's.
-pub fn without_pending(vmi: &Value, fields: &[Value]) -> Value {
-    let mut vmi = vmi.clone();
-    for field in fields {
-        let before = field.get("before").filter(|before| !before.is_null());
-        let Some((parent, key)) = parent_of(&mut vmi, text_at(field, "/field")) else {
-            continue;
-        };
-        // An item of a list comes or goes as a whole.
-        if let Some((list, name)) = key.trim_end_matches(']').split_once('[') {
-            if let Some(Value::Array(items)) = parent.get_mut(list) {
-                items.retain(|item| text_at(item, "/name") != name);
-                items.extend(before.cloned());
-            }
-        } else {
-            match before {
-                None => parent.remove(key),
-                Some(before) => parent.insert(key.to_owned(), before.clone()),
-            };
-        }
-    }
-    vmi
-}
-
-/// The object with a field such as `spec.domain.devices.disks[data].cache`, and the field's key.
-fn parent_of<'a, 'f>(
-    vmi: &'a mut Value,
-    field: &'f str,
-) -> Option<(&'a mut Map<String, Value>, &'f str)> {
-    let (parents, key) = field.rsplit_once('.')?;
-    let mut at = vmi;
-    for step in parents.split('.') {
-        let (key, item) = step.split_once('[').unwrap_or((step, ""));
-        at = at.get_mut(key)?;
-        if let Some(name) = item.strip_suffix(']') {
-            let mut items = at.as_array_mut()?.iter_mut();
-            at = items.find(|item| text_at(item, "/name") == name)?;
-        }
-    }
-    Some((at.as_object_mut()?, key))
-}
-
-/// The VMI migrating to the pod of this name.
-pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool) -> Value {
-    let mut vmi = vmi.clone();
     set(&mut vmi, "/status/phase", json!("Running"));
     set(&mut vmi, "/status/migrationTransport", json!("Unix"));
     set(&mut vmi, "/status/migratedVolumes", json!([]));
@@ -79,7 +26,7 @@ pub fn migrating(vmi: &Value, target_pod: &str, is_paused: bool) -> Value {
     set(&mut vmi, "/status/migrationMethod", json!(method));
     let state = json!({
         "migrationUid": random_uuid(), "sourceNode": "source", "targetNode": "target",
-        "sourcePod": "source", "targetPod": target_pod,
+        "sourcePod": "source", "targetPod": "target",
     });
     set(&mut vmi, "/status/migrationState", state);
     if is_paused {
@@ -100,22 +47,8 @@ fn has_local_disks(vmi: &Value) -> bool {
     volumes.any(|volume| !is_shared(volume))
 }
 
-/// Gives the empty disks the sizes that they have: one that an earlier run has left may be larger
-/// than the VMI says, and the target's have to be equal.
-pub fn keep_empty_disks(vmi: &mut Value, domain: &Domain, root: &Root) {
-    for volume in list_mut(vmi, "/spec/volumes") {
-        if is_object_at(volume, "/emptyDisk")
-            && let Some(disk) = find_disk(domain, text_at(volume, "/name"))
-            && let Ok(bytes) = pod::virtual_size(root, &disk.source.file, "qcow2")
-        {
-            set(volume, "/emptyDisk/capacity", json!(bytes.to_string()));
-        }
-    }
-}
-
-/// Adds the sizes of the images that the source's launcher has generated; `path` locates a
-/// launcher's path.
-pub fn add_image_sizes(vmi: &mut Value, domain: &Domain, path: impl Fn(&str) -> PathBuf) {
+/// Adds the sizes of the images that the source's launcher has generated.
+pub fn add_image_sizes(vmi: &mut Value, domain: &Domain) {
     let is_generated = |name: &str| {
         let volume = find_named(vmi, "/spec/volumes", name);
         let has = |kind: &str| volume.is_some_and(|it| is_object_at(it, &format!("/{kind}")));
@@ -124,7 +57,7 @@ pub fn add_image_sizes(vmi: &mut Value, domain: &Domain, path: impl Fn(&str) -> 
     let disks = domain.spec.devices.disks.iter();
     let sizes: Vec<(String, u64)> = disks
         .filter_map(|disk| {
-            let metadata = std::fs::metadata(path(&disk.source.file)).ok()?;
+            let metadata = std::fs::metadata(&disk.source.file).ok()?;
             is_generated(disk.volume()).then(|| (disk.volume().to_owned(), metadata.len()))
         })
         .collect();
@@ -144,27 +77,7 @@ mod tests {
 
     fn method(volumes: Value) -> Value {
         let vmi = json!({"spec": {"volumes": volumes}});
-        migrating(&vmi, "", false)["status"]["migrationMethod"].clone()
-    }
-
-    #[test]
-    fn what_waits_for_a_restart_is_not_taken_for_the_guests() {
-        let vmi = json!({"spec": {"domain": {"cpu": {"sockets": 2, "model": "max"},
-            "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "none"}, {"name": "cd"}]}}}});
-        let fields = [
-            json!({"field": "spec.domain.cpu.sockets", "before": 1, "after": 2}),
-            json!({"field": "spec.domain.cpu.model", "before": null, "after": "max"}),
-            json!({"field": "spec.domain.devices.disks[b].cache", "before": "writeback"}),
-            json!({"field": "spec.domain.devices.disks[cd]", "after": {"name": "cd"}}),
-            json!({"field": "spec.domain.devices.disks[old]", "before": {"name": "old"}}),
-            json!({"field": "spec.volumes[new]", "after": {}}),
-            json!({"field": "spec.gone.x", "before": 1}),
-        ];
-        assert_eq!(
-            without_pending(&vmi, &fields),
-            json!({"spec": {"domain": {"cpu": {"sockets": 1},
-                "devices": {"disks": [{"name": "a"}, {"name": "b", "cache": "writeback"}, {"name": "old"}]}}}})
-        );
+        migrating(&vmi, false)["status"]["migrationMethod"].clone()
     }
 
     #[test]
@@ -174,9 +87,7 @@ mod tests {
         let both = json!([claim, shared]);
         assert_eq!(method(both), "LiveMigration");
         let own = json!([{"name": "disk", "hostDisk": {"path": "/d"}}]);
-        assert_eq!(method(own.clone()), "BlockMigration");
-        let here = with_shared_host_disks(&json!({"spec": {"volumes": own}}));
-        assert_eq!(method(here["spec"]["volumes"].clone()), "LiveMigration");
+        assert_eq!(method(own), "LiveMigration");
         let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "x"}});
         assert_eq!(method(json!([claim, seed])), "BlockMigration");
         assert_eq!(
@@ -187,33 +98,10 @@ mod tests {
 
     #[test]
     fn each_migration_has_its_uid_and_a_paused_guest_stays_paused() {
-        let (first, second) = (
-            migrating(&json!({}), "target", false),
-            migrating(&json!({}), "target", true),
-        );
+        let (first, second) = (migrating(&json!({}), false), migrating(&json!({}), true));
         let uid = |vmi: &Value| vmi["status"]["migrationState"]["migrationUid"].clone();
         assert_ne!(uid(&first), uid(&second));
-        assert_eq!(first["status"]["migrationState"]["targetPod"], "target");
         assert_eq!(second["status"]["conditions"][0]["type"], "Paused");
-    }
-
-    #[test]
-    fn an_empty_disk_has_the_size_that_it_has() {
-        let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-        let file = dir.path().join("a.qcow2");
-        let mut create = std::process::Command::new("qemu-img");
-        let create = create.args(["create", "-q", "-f", "qcow2"]);
-        let created = create.arg(&file).arg("3M").status();
-        assert!(created.is_ok_and(|it| it.success()));
-        let volume =
-            |name: &str, size: &str| json!({"name": name, "emptyDisk": {"capacity": size}});
-        let vmi =
-            |size: &str| json!({"spec": {"volumes": [volume("a", size), volume("b", "2Mi")]}});
-        let mut kept = vmi("2Mi");
-        let disk = json!({"Alias": {"Name": "a"}, "Source": {"File": file}});
-        let domain = crate::json::domain(json!({"Spec": {"Devices": {"Disks": [disk]}}}));
-        keep_empty_disks(&mut kept, &domain, &Root::new(dir.path()));
-        assert_eq!(kept, vmi("3145728"));
     }
 
     #[test]
@@ -225,12 +113,13 @@ mod tests {
         let mut vmi = json!({"spec": {"volumes": [
             {"name": "seed", "cloudInitNoCloud": {}}, {"name": "root", "containerDisk": {}},
         ]}, "status": {"volumeStatus": [{"name": "root"}]}});
-        let disk = |name| json!({"Alias": {"Name": name}, "Source": {"File": "/a.iso"}});
+        let path = file.path();
+        let disk = |name| json!({"Alias": {"Name": name}, "Source": {"File": path}});
         let disks = json!({"Spec": {"Devices": {"Disks": [disk("seed"), disk("root")]}}});
         let domain = crate::json::domain(disks);
         let expected = json!([{"name": "root"}, {"name": "seed", "size": 3000}]);
         for _ in 0..2 {
-            add_image_sizes(&mut vmi, &domain, |_| file.path().to_owned());
+            add_image_sizes(&mut vmi, &domain);
             assert_eq!(vmi["status"]["volumeStatus"], expected);
         }
     }

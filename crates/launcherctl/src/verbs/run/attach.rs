@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::error::{CtlError, RuntimeError};
-use crate::host::console::{Console, ConsoleEvent, Terminal, continued, is_terminal};
+use crate::error::CtlError;
+use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
 use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::network::Network;
@@ -48,8 +48,6 @@ pub struct Attachment<'a> {
     screen: &'a Screen,
     console: Option<Console>,
     terminal: Option<Terminal>,
-    /// The guest was started.
-    is_running: bool,
     /// The VM is being stopped: this terminal's next request forces it off.
     is_stopping: bool,
 }
@@ -64,7 +62,6 @@ impl<'a> Attachment<'a> {
             screen,
             console: None,
             terminal: None,
-            is_running: false,
             is_stopping: false,
         }
     }
@@ -94,7 +91,6 @@ impl<'a> Attachment<'a> {
                     // From here on Ctrl-C is a signal again.
                     ConsoleEvent::Closed => self.terminal = None,
                 },
-                () = continued(&mut self.terminal) => self.read_input(),
                 _ = signals.next() => self.stop().await,
             }
         }
@@ -109,8 +105,9 @@ impl<'a> Attachment<'a> {
         let update = update.ok_or_else(|| SupervisorError::Lost(self.name.to_owned()))?;
         self.screen.show(&update);
         match update {
-            Update::Ended { code, failure } => {
+            Update::Ended(failure) => {
                 failure.iter().for_each(|text| self.screen.note(text));
+                let code = u8::from(failure.is_some());
                 return Ok(Some(Outcome::Ended(code.into())));
             }
             Update::Failed { message, details } => {
@@ -134,7 +131,6 @@ impl<'a> Attachment<'a> {
     fn note_phase(&mut self, phase: Phase) {
         self.is_stopping |= phase == Phase::ShutdownRequested;
         if phase == Phase::DomainRunning {
-            self.is_running = true;
             let network = Network::load(self.dir).ok().flatten();
             for forward in network.iter().flat_map(Network::forwards) {
                 self.screen.note(&forward.to_string());
@@ -149,10 +145,8 @@ impl<'a> Attachment<'a> {
             return;
         }
         self.control.request(Request::Stop).await;
-        if self.is_running {
-            self.screen
-                .note("the guest is to shut down; Ctrl-C once more forces it off");
-        }
+        self.screen
+            .note("the guest is to shut down; Ctrl-C once more forces it off");
     }
 
     async fn open_console(&mut self, is_there: bool) -> Result<(), CtlError> {
@@ -169,18 +163,12 @@ impl<'a> Attachment<'a> {
             });
         }
         if is_there {
-            self.terminal = Terminal::enter().map_err(RuntimeError)?;
-            self.read_input();
+            self.terminal = Terminal::enter();
+            if let (Some(console), Some(_)) = (&mut self.console, &self.terminal) {
+                console.read_input();
+            }
         }
         Ok(())
-    }
-
-    fn read_input(&mut self) {
-        if let (Some(console), Some(terminal)) = (&mut self.console, &self.terminal)
-            && terminal.is_raw()
-        {
-            console.read_input();
-        }
     }
 
     async fn detach(&mut self) -> Outcome {

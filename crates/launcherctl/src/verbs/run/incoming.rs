@@ -2,14 +2,13 @@
 //! it, with its own supervisor, as `run` does.
 //!
 //! ```text
-//!  migrate:     link images ─► start the supervisor ─► ready ─► migrate ─► console (--detach: leave)
+//!  migrate:     link images ─► start the supervisor ─► ready ─► migrate ─► leave
 //!  supervisor:                  start launcher ─► ready ─► wait for the guest ─► as for any VM of run
 //! ```
 //!
 //! The second launcher runs libvirt with a daemon: the driver in the launcher's own process can
 //! send a VM, but not receive one.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,25 +17,33 @@ use serde_json::Value;
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::attach::{Attachment, SupervisorError};
+use super::attach::SupervisorError;
 use crate::error::{CtlError, fail};
-use crate::files::{FileError, absolute};
 use crate::host::control::{ControlClient, Phase, Request, Update};
-use crate::host::orphan_qemu::OrphanQemu;
+use crate::host::processes::terminate_all;
 use crate::host::registry::VmDir;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, images, last_images, remains, vm_dir};
+use crate::host::{config_data, images, vm_dir};
 use crate::manifest::{Manifest, in_manifest};
-use crate::verbs::migrate::error::{CANCELLED, NotArrived};
 use crate::verbs::screen::Screen;
 use crate::view::output::Format;
-use api::pod_paths::{PodPaths, cbt_dir};
+use api::pod_paths::PodPaths;
 use os::signals::EndSignals;
 
-/// The log of a target that got no VM, in the source's directory, where `debug` finds it.
-const TARGET_LOG: &str = "/migration-target.log";
 /// Limit for the supervisor to end a launcher that gets no VM.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The guest has left, but has not arrived in time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the guest has left the source, and its arrival at the target in {root} is not reported after {1} s; the target's log says more",
+    root = .0.display()
+)]
+pub struct NotArrived(pub PathBuf, pub u64);
+
+/// A signal came before the migration started.
+pub const CANCELLED: &str =
+    "cancelled before the migration began, and the guest runs on where it was";
 
 /// The arriving VM, and how to start its launcher.
 #[derive(Debug)]
@@ -48,15 +55,12 @@ pub struct Incoming<'a> {
     pub emulate: bool,
     /// The launcher's program, if not the one beside this program.
     pub launcher: Option<PathBuf>,
-    /// Return once the VM has arrived, and leave it running.
-    pub detach: bool,
 }
 
-/// Starts a launcher, lets `migrate` move the VM to it, and stays at its console until it ends or
-/// the terminal leaves it.
+/// Starts a launcher, and lets `migrate` move the VM to it.
 ///
 /// # Errors
-/// The VM is not moved, or is lost later.
+/// The VM is not moved.
 pub async fn receive(
     incoming: &Incoming<'_>,
     format: Format,
@@ -67,12 +71,11 @@ pub async fn receive(
         Manifest::parse(&incoming.vmi.to_string()).map_err(in_manifest(incoming.source.root()))?;
     let name = manifest.text("/metadata/name").to_owned();
     let screen = Screen::new(format);
-    let orphan_qemu = OrphanQemu::adopt();
     let dir = vm_dir::create_temporary()?;
     let started = prepare(incoming, &manifest, &dir);
     let (supervisor, mut control) = started.inspect_err(|_| vm_dir::remove(&dir, &[]))?;
     let moved = async {
-        wait_until_ready(&name, &mut control, &screen, stop).await?;
+        wait_for(Phase::TargetReady, &name, &mut control, &screen, stop).await?;
         migrate(&dir, stop).await
     };
     match moved.await {
@@ -85,18 +88,15 @@ pub async fn receive(
         Err(error) if matches!(error.of(), Some(SupervisorError::Failed(_))) => return Err(error),
         Err(error) => {
             end(supervisor, control).await;
-            orphan_qemu.terminate().await;
-            let log = incoming.source.path(TARGET_LOG);
-            // A VM that has ended meanwhile takes it away.
-            let kept = incoming.source.is_running() && fs::copy(dir.log_file(), &log).is_ok();
+            terminate_all(dir.root()).await;
             vm_dir::remove(&dir, &[]);
-            let detail = kept.then(|| format!("the target's log: {}", log.display()));
-            return Err(error.with_details(detail.into_iter().collect()));
+            return Err(error);
         }
     }
-    let detach_at = incoming.detach.then_some(Phase::GuestArrived);
-    let attachment = Attachment::new(&name, &dir, control, &screen);
-    super::has_ended(supervisor, attachment.attend(detach_at, stop).await).await
+    wait_for(Phase::GuestArrived, &name, &mut control, &screen, stop).await?;
+    control.request(Request::Detach).await;
+    screen.note(&format!("{name} runs on"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Places the VM's files and starts the supervisor of its new launcher.
@@ -105,36 +105,26 @@ fn prepare(
     manifest: &Manifest,
     dir: &VmDir,
 ) -> Result<(Child, ControlClient), CtlError> {
-    let source = incoming.source;
-    last_images::check_links(source, || remains::guest(source.root()))?;
     super::mark_temporary(dir)?;
     link_images(incoming.source, manifest, dir)?;
-    link_overlays(incoming.source, dir)?;
     config_data::copy(incoming.source, dir)?;
     dir.store_vmi(manifest.value())?;
-    if let Ok(mut args) = SuperviseArgs::load(source) {
-        args.peer = Some(dir.root().to_owned());
-        args.store(source)?;
-    }
     let supervise = SuperviseArgs {
         incoming: true,
-        // The VM is not here yet.
-        home: None,
-        peer: Some(absolute(source.root())),
         start: StartArgs {
             emulate: incoming.emulate,
             launcher: incoming.launcher.clone(),
             ..StartArgs::default()
         },
         stop_when_up: false,
-        ..SuperviseArgs::load(source).unwrap_or_default()
     };
     supervise.store(dir)?;
     super::start_supervisor(dir)
 }
 
-/// Shows the supervisor's reports until its launcher is ready.
-async fn wait_until_ready(
+/// Shows the supervisor's reports until the VM has reached a phase.
+async fn wait_for(
+    wanted: Phase,
     name: &str,
     control: &mut ControlClient,
     screen: &Screen,
@@ -148,13 +138,11 @@ async fn wait_until_ready(
         };
         screen.show(&update);
         match update {
-            Update::Phase {
-                phase: Phase::TargetReady,
-            } => return Ok(()),
+            Update::Phase { phase } if phase == wanted => return Ok(()),
             Update::Failed { message, details } => {
                 return Err(SupervisorError::failed(message, details));
             }
-            Update::Ended { .. } => return Err(lost().into()),
+            Update::Ended(_) => return Err(lost().into()),
             _ => {}
         }
     }
@@ -188,26 +176,11 @@ fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), C
     Ok(())
 }
 
-/// Gives the new launcher the overlays that track changed blocks: like the claims, both use the
-/// same files.
-fn link_overlays(source: &VmDir, dir: &VmDir) -> Result<(), FileError> {
-    // Missing if no volume is tracked.
-    let Ok(overlays) = fs::read_dir(source.path(cbt_dir(false))) else {
-        return Ok(());
-    };
-    let target = dir.path(cbt_dir(false));
-    fs::create_dir_all(&target).map_err(FileError::on("make", &target))?;
-    for overlay in overlays.flatten() {
-        let link = target.join(overlay.file_name());
-        fs::hard_link(overlay.path(), &link).map_err(FileError::on("link", &link))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs;
 
     /// A guest may write the beginning of another format to its disk.
     #[test]
