@@ -32,7 +32,7 @@ use super::processes::terminate_all;
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, remains, vm_dir};
+use super::{failure, images, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError};
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
@@ -52,7 +52,7 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     let (control, mut stop) = Control::serve(&dir.path(CONTROL_SOCKET), owner, Some(signals))?;
     let progress = &control.progress;
     let (vmi, args) = (dir.load_vmi()?, SuperviseArgs::load(&dir)?);
-    let vm = Vm {
+    let mut vm = Vm {
         args: &args,
         vmi: &vmi,
         dir: &dir,
@@ -70,8 +70,8 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         ));
         terminate_all(dir.root()).await;
         vm_dir::remove_stale(&dir)?;
-        let args = &emulated;
-        result = run(Vm { args, ..vm }, &mut stop).await;
+        vm.args = &emulated;
+        result = run(vm, &mut stop).await;
     }
     // Of a launcher that was killed.
     if terminate_all(dir.root()).await && result.is_err() {
@@ -91,9 +91,19 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
 /// Removes the files for running the VM, and leaves the reason of its failure.
 fn failed(error: CtlError, vm: Vm<'_>) -> Update {
     let (name, dir) = (vm.name(), vm.dir);
-    let reason = reason(&error, &dir.log_file());
+    let odd_sizes = match error.chain().contains("request alignment") {
+        true => images::odd_sizes(vm.vmi, dir),
+        false => String::new(),
+    };
+    let said = |mut text: String| {
+        if vm.args.start.emulate {
+            text = text.replace(", or run with --emulate", "");
+        }
+        text + &odd_sizes
+    };
+    let reason = said(reason(&error, &dir.log_file()));
     let error = with_log(error, &dir.log_file());
-    let message = error.chain();
+    let message = said(error.chain());
     let mut details = error.details().to_vec();
     if failure::leave(dir, vm.vmi, reason) {
         details.push(format!(

@@ -20,6 +20,29 @@ pub const FILLED_BY_CLUSTER: [(&str, &str); 2] = [
     ("serviceAccount", "service accounts"),
     ("downwardAPI", "a downward API"),
 ];
+/// What the scheduler, the kubelet and the pod's network act on.
+const OF_POD: [&str; 14] = [
+    "spec.affinity",
+    "spec.dnsConfig",
+    "spec.dnsPolicy",
+    "spec.evictionStrategy",
+    "spec.livenessProbe",
+    "spec.nodeSelector",
+    "spec.priorityClassName",
+    "spec.readinessProbe",
+    "spec.resourceClaims",
+    "spec.schedulerName",
+    "spec.subdomain",
+    "spec.tolerations",
+    "spec.topologySpreadConstraints",
+    "spec.domain.resources.limits",
+];
+const ANNOTATIONS: &str = "metadata.annotations";
+/// The annotations for a pod's network.
+const OF_NETWORK: [&str; 2] = [
+    "k8s.v1.cni.cncf.io/networks",
+    "v1.multus-cni.io/default-network",
+];
 const MACHINE: &str = "spec.domain.machine.type";
 /// What a cluster admits without a setting of its own.
 const MACHINES: [&str; 4] = ["q35", "pc-q35", "virt", "s390-ccw-virtio"];
@@ -64,6 +87,20 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
         let message = "left out by run, as only a cluster's node reserves CPUs: the guest's CPUs are not pinned";
         found.push(FieldError::new(DEDICATED, message));
     }
+    let of_pod = OF_POD
+        .iter()
+        .filter(|it| !copy_at(vmi, &pointer(it)).is_null());
+    found.extend(
+        of_pod.map(|field| {
+            FieldError::new(*field, "left out by run, as only a cluster's pods have it")
+        }),
+    );
+    let annotations = copy_at(vmi, &pointer(ANNOTATIONS));
+    let of_network = OF_NETWORK.iter().filter(|it| annotations.get(it).is_some());
+    found.extend(of_network.map(|name| {
+        let message = format!("left out by run, as only a cluster's pods have it: {name}");
+        FieldError::new(ANNOTATIONS, message)
+    }));
     if let [_, ..] = boot_files(vmi).as_slice() {
         let message = format!(
             "run needs --disk {KERNEL_BOOT_NAME}=DIR, a directory with {}",
@@ -119,9 +156,11 @@ impl Manifest {
     /// each kind.
     pub fn leave_out_node_parts(&mut self) -> Vec<String> {
         let parts = [&DEVICES[..], &[DEDICATED, FILESYSTEMS]].concat();
+        let said = [&parts[..], &OF_POD, &[ANNOTATIONS]].concat();
         let mut notes = notes(&self.vmi);
-        notes.retain(|note| parts.contains(&note.field.as_str()));
-        for field in notes.iter().map(|note| note.field.as_str()) {
+        notes.retain(|note| said.contains(&note.field.as_str()));
+        let fields = notes.iter().map(|note| note.field.as_str());
+        for field in fields.filter(|field| parts.contains(field)) {
             if field == DEDICATED {
                 for part in OF_DEDICATED {
                     set(

@@ -59,7 +59,6 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.cpu.features[]", Has("name")),
     ("spec.domain.cpu.features[].policy", OneOf("force|require|optional|disable|forbid")),
     ("spec.domain.cpu.sockets", AtMost("spec.domain.cpu.maxSockets")),
-    ("spec.domain.clock.timer.*.tickPolicy", OneOf("delay|catchup|merge|discard")),
     ("spec.domain.devices.inputs[].type", OneOf("tablet")),
     ("spec.domain.devices.inputs[].bus", OneOf("virtio|usb")),
     ("spec.domain.devices.panicDevices[].model", OneOf("hyperv|isa|pvpanic")),
