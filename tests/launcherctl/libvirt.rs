@@ -3,7 +3,7 @@
 use super::{has, json, launcherctl, launcherctl_command, manifest, schema, stdout};
 
 /// What a manifest has more, the field below `spec.domain` that is refused, and libvirt's words.
-const REFUSED: [(More, &str, &str); 15] = [
+const REFUSED: [(More, &str, &str); 17] = [
     (
         Disk("lun: {bus: sata}"),
         "devices.disks[1].lun.bus",
@@ -68,6 +68,16 @@ const REFUSED: [(More, &str, &str); 15] = [
         Domain("clock: {utc: {}, timer: {rtc: {track: boot}}}"),
         "clock.timer.rtc.track",
         "unsupported rtc timer track",
+    ),
+    (
+        Domain("firmware: {uuid: 5d307ca9}"),
+        "firmware.uuid",
+        "malformed uuid",
+    ),
+    (
+        Device("watchdog: {name: w, i6300esb: {action: reboot}}"),
+        "devices.watchdog.i6300esb.action",
+        "reboot",
     ),
     (
         Domain("cpu: {sockets: 5000}"),
@@ -149,6 +159,14 @@ fn where_libvirt_is_not_asked_that_is_said() {
         format!(
             "{file}: ok (checked: fields, types and the conversion; a cluster's admission has more rules; libvirt was not asked: virsh is not installed)\n"
         )
+    );
+    // There is no QEMU.
+    std::os::unix::fs::symlink("/usr/bin/virsh", dir.path().join("virsh")).unwrap();
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stdout(&output));
+    has(
+        &stdout(&output),
+        "libvirt was not asked: unsupported configuration: No emulator",
     );
     let json = json(&format!("check {file} -o json"));
     schema::check("check", &json);

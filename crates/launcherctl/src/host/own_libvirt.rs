@@ -26,11 +26,12 @@ const MARK: &str = "@next";
 const NEXT: &str = "error: @next";
 /// Errors that say nothing of the domain: this machine has no libvirt's driver, or no QEMU for the
 /// VM's architecture.
-const NOT_OF_DOMAIN: [&str; 5] = [
+const NOT_OF_DOMAIN: [&str; 6] = [
     "failed to connect to the hypervisor",
     "Cannot check QEMU binary",
     "could not find capabilities for",
     "no emulator",
+    "No emulator found",
     "does not support virt type",
 ];
 
@@ -95,7 +96,12 @@ fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
     script.push_str("define /dev/null/none");
     let uri = format!("qemu:///embed?root={}", root.display());
     let arguments = ["-q", "-c", &uri, &script];
-    Ok(command::run("virsh", arguments, &[], None, LIMITS))
+    // The user's directories may be missing, or not to be written.
+    let (run, cache) = (root.join("run"), root.join("cache"));
+    let directories = [("XDG_RUNTIME_DIR", run), ("XDG_CACHE_HOME", cache)];
+    let directories = directories.map(|(name, path)| (name, path.display().to_string()));
+    let environment = directories.each_ref().map(|(name, path)| (*name, &**path));
+    Ok(command::run("virsh", arguments, &environment, None, LIMITS))
 }
 
 /// Lets libvirt's driver below `root` keep QEMU's capabilities in the user's cache directory, where

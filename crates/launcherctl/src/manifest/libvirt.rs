@@ -24,7 +24,7 @@ const OF_MACHINE: [&str; 5] = [
     "spec.domain.cpu.features",
     "spec.domain.launchSecurity",
     "spec.domain.machine",
-    "spec.domain.firmware",
+    "spec.domain.firmware.bootloader",
 ];
 
 /// Whoever reads domains as libvirt does.
@@ -60,6 +60,7 @@ pub enum Asked {
 pub struct Questions<'l> {
     libvirt: &'l dyn Libvirt,
     left: Cell<usize>,
+    uses_kvm: Cell<bool>,
     pub asked: RefCell<Asked>,
 }
 
@@ -68,6 +69,7 @@ impl<'l> Questions<'l> {
         Self {
             libvirt,
             left: Cell::new(0),
+            uses_kvm: Cell::new(libvirt.has_kvm()),
             asked: RefCell::default(),
         }
     }
@@ -77,8 +79,18 @@ impl<'l> Questions<'l> {
     pub fn refusals(&self, mut vmi: Value) -> Vec<FieldError> {
         self.left.set(MAX_DOMAINS);
         let mut found = Vec::new();
-        while let [Some(LibvirtAnswer::Refused(words))] = &*self.ask([vmi.clone()].into_iter()) {
-            let field = self.blamed(&vmi, "spec.domain".to_owned(), words);
+        loop {
+            let answer = self.ask([vmi.clone()].into_iter()).pop().flatten();
+            let words = match answer {
+                Some(LibvirtAnswer::Refused(words)) => words,
+                // Its KVM may not work.
+                Some(LibvirtAnswer::NotAsked(_)) if self.uses_kvm.replace(false) => {
+                    self.asked.replace(Asked::Nothing);
+                    continue;
+                }
+                _ => break,
+            };
+            let field = self.blamed(&vmi, "spec.domain".to_owned(), &words);
             let remedy = self.remedy(&vmi, &field);
             let mut message = format!("libvirt refuses it: {words}");
             if let Some((_, names)) = &remedy {
@@ -175,7 +187,7 @@ impl<'l> Questions<'l> {
         let vmi = typed(&vmi).ok()?;
         let mut context = context_of_pod(&vmi);
         context.allow_emulation = true;
-        context.hypervisor_device_available = self.libvirt.has_kvm();
+        context.hypervisor_device_available = self.uses_kvm.get();
         let xml = convert::domain(&vmi, &context).ok()?.to_xml();
         (xml.len() <= MAX_XML_BYTES).then_some(xml)
     }
@@ -277,5 +289,31 @@ mod tests {
                 .all(|it| it.starts_with("spec.domain: "))
         );
         assert_eq!(fields(&[]), [""; 0]);
+    }
+
+    /// Takes emulated guests only, whatever this machine has.
+    struct WithoutKvm;
+
+    impl Libvirt for WithoutKvm {
+        fn has_kvm(&self) -> bool {
+            true
+        }
+
+        fn define(&self, xmls: &[String]) -> Vec<LibvirtAnswer> {
+            let of = |xml: &String| match xml.contains("type=\"kvm\"") {
+                true => LibvirtAnswer::NotAsked("no KVM".to_owned()),
+                false => LibvirtAnswer::Accepted,
+            };
+            xmls.iter().map(of).collect()
+        }
+    }
+
+    #[test]
+    fn where_kvm_does_not_work_libvirt_is_asked_about_an_emulated_guest() {
+        let vmi =
+            json!({"metadata": {"name": "a"}, "spec": {"domain": {"memory": {"guest": "64Mi"}}}});
+        let questions = Questions::new(&WithoutKvm);
+        assert_eq!(questions.refusals(vmi), []);
+        assert_eq!(questions.asked.take(), Asked::Libvirt);
     }
 }

@@ -117,13 +117,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         let why = step.map_or("launcherctl logs says more", |step| text_at(step, "/why"));
         fail!("{} was not attached: {why}", args.name);
     };
-    if dir.is_of_run() {
-        dir.store_vmi(&vmi)?;
-        let mut restart = dir.load_restart();
-        let end = format!("[{}]", args.name);
-        restart.retain(|it| !text_at(it, "/field").ends_with(&end));
-        dir.store_restart(&restart)?;
-    }
+    store(dir, &vmi, &args.name)?;
     let (name, target) = (&args.name, attached.target.device.as_str());
     let text = if is_medium {
         format!("{name} is in its CD-ROM drive ({target})")
@@ -162,9 +156,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
         release,
     )
     .await?;
-    if dir.is_of_run() {
-        dir.store_vmi(&vmi)?;
-    }
+    store(dir, &vmi, &args.name)?;
     // Only the link; the user's own file stays.
     let _ = fs::remove_file(image_path(dir, &args.name));
     let name = &args.name;
@@ -216,6 +208,18 @@ impl Vm {
             options: options.unwrap_or_default(),
         })
     }
+}
+
+/// Stores what the VM has now; its volume `name` waits for no restart any more.
+fn store(dir: &VmDir, vmi: &Value, name: &str) -> Result<(), CtlError> {
+    if dir.is_of_run() {
+        dir.store_vmi(vmi)?;
+        let mut restart = dir.load_restart();
+        let end = format!("[{name}]");
+        restart.retain(|it| !text_at(it, "/field").ends_with(&end));
+        dir.store_restart(&restart)?;
+    }
+    Ok(())
 }
 
 /// Where virt-handler mounts the claim of a hotplugged volume.

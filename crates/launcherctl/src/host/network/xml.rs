@@ -27,14 +27,14 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
-    let free = free_slots(domain);
+    let (free, bus) = (free_slots(domain), root_bus(domain));
     let card_xml = |(index, card)| {
         let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
         // QEMU refuses cards for which there is none.
         let slot = free.get(index).copied().unwrap_or(SLOTS.end);
         match network.backend {
             Backend::Passt => passt(card, forwards, log).to_xml(),
-            Backend::User => user(index, slot, card, forwards),
+            Backend::User => user(index, &format!("bus={bus},addr={slot:#x}"), card, forwards),
         }
     };
     let cards: String = network.cards.iter().enumerate().map(card_xml).collect();
@@ -50,6 +50,19 @@ pub(super) fn add_cards(network: &Network, domain: &str, log: &Path) -> Option<S
     };
     let (front, back) = domain.rsplit_once(end)?;
     Some([front, &xml, end, back].concat())
+}
+
+/// The machine's bus without a bridge before it.
+fn root_bus(domain: &str) -> &'static str {
+    let is_old = |quote| {
+        ["pc-i440fx".to_owned(), format!("pc{quote}")]
+            .iter()
+            .any(|name| domain.contains(&format!("machine={quote}{name}")))
+    };
+    match is_old('"') || is_old('\'') {
+        true => "pci.0",
+        false => "pcie.0",
+    }
 }
 
 /// The slots that no device of the domain has, on any bus: a sidecar may have added devices.
@@ -103,7 +116,7 @@ fn passt(card: &Card, forwards: &[Forward], log: &Path) -> Interface {
 }
 
 /// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
-fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String {
+fn user(index: usize, place: &str, card: &Card, forwards: &[Forward]) -> String {
     let forward = |it: &Forward| {
         // The guest's side is IPv4 in any case.
         let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
@@ -112,8 +125,8 @@ fn user(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String 
     let forwards: String = forwards.iter().map(forward).collect();
     let device = match card.model.as_str() {
         "virtio" if cfg!(target_arch = "s390x") => "virtio-net-ccw".to_owned(),
-        "virtio" => format!("virtio-net-pci,bus=pcie.0,addr={slot:#x}"),
-        model => format!("{model},bus=pcie.0,addr={slot:#x}"),
+        "virtio" => format!("virtio-net-pci,{place}"),
+        model => format!("{model},{place}"),
     };
     let boot = card.boot_order.map_or_else(
         || ",romfile=".to_owned(),
@@ -190,6 +203,12 @@ mod tests {
             xml.contains("netdev=launcherctl1,mac=52:54:00:00:00:02,romfile=\""),
             "{xml}"
         );
+        for (machine, bus) in [("\"pc-q35-9.2\"", "pcie.0"), ("'pc'", "pci.0")] {
+            let os = format!("<domain><os><type machine={machine}>hvm</type></os>");
+            let domain = domain.replace("<domain>", &os);
+            let xml = add_cards(&network(Backend::User), &domain, Path::new("/log")).unwrap();
+            assert!(xml.contains(&format!("bus={bus},")), "{xml}");
+        }
     }
 
     #[test]

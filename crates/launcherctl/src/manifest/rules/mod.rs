@@ -347,18 +347,9 @@ mod tests {
                 "cpu.features[0].policy",
             ),
             (json!({"cpu": {"features": [{"name": "vmx"}]}}), ""),
-            (json!({"firmware": {"uuid": "5d307ca9"}}), "firmware.uuid"),
-            (
-                json!({"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}}),
-                "",
-            ),
             (
                 json!({"firmware": {"kernelBoot": {"kernelArgs": "quiet"}}}),
                 "firmware.kernelBoot.kernelArgs",
-            ),
-            (
-                json!({"devices": {"watchdog": {"i6300esb": {"action": "reboot"}}}}),
-                "devices.watchdog.i6300esb.action",
             ),
             (
                 json!({"devices": {"sound": {"name": "a", "model": "sb16"}}}),
