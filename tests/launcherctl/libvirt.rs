@@ -72,7 +72,7 @@ const REFUSED: [(More, &str, &str); 17] = [
     (
         Domain("firmware: {uuid: 5d307ca9}"),
         "firmware.uuid",
-        "malformed uuid",
+        "uuid element",
     ),
     (
         Device("watchdog: {name: w, i6300esb: {action: reboot}}"),

@@ -6,13 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::image_content::{Accepts, check_content};
-use super::images::whole_mebibytes;
 use crate::error::{CtlError, fail, text_error};
 use crate::files::{FileError, absolute};
 use crate::json::{is_object_at, text_at};
+use api::vmi::Quantity;
 use os::command::Limits;
 
 /// Limits of an image's conversion: it copies as much as the image has.
@@ -68,6 +69,14 @@ pub fn size(data_volume: &Value) -> Option<u64> {
     let mut parts = ["storage", "pvc"].iter();
     let size = |part| format!("/spec/{part}/resources/requests/storage");
     parts.find_map(|part| whole_mebibytes(data_volume.pointer(&size(part))?))
+}
+
+/// The bytes of a quantity, rounded down to 1 MiB as the reference and CDI do. `None` if nothing
+/// is left of them.
+pub fn whole_mebibytes(quantity: &Value) -> Option<u64> {
+    let bytes = Quantity::deserialize(quantity).ok()?.value().ok()?;
+    let bytes = u64::try_from(bytes).ok()? >> 20 << 20;
+    (bytes > 0).then_some(bytes)
 }
 
 fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError> {

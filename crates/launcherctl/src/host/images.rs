@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::data_volumes;
@@ -21,7 +20,6 @@ use crate::manifest::drives::is_drive;
 use crate::manifest::{Manifest, is_hotpluggable};
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
-use api::vmi::Quantity;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -202,14 +200,6 @@ fn makes_host_disk(volume: &Value) -> bool {
     text_at(volume, "/hostDisk/type") == "DiskOrCreate"
 }
 
-/// The bytes of a quantity, rounded down to 1 MiB as the reference and CDI do. `None` if nothing
-/// is left of them.
-pub fn whole_mebibytes(quantity: &Value) -> Option<u64> {
-    let bytes = Quantity::deserialize(quantity).ok()?.value().ok()?;
-    let bytes = u64::try_from(bytes).ok()? >> 20 << 20;
-    (bytes > 0).then_some(bytes)
-}
-
 /// The volumes whose images have a size that QEMU refuses where it has to write them past the page
 /// cache, for an error's end.
 pub fn odd_sizes(vmi: &Value, dir: &VmDir) -> String {
@@ -238,7 +228,7 @@ fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
     if !makes_host_disk(volume) || image.exists() {
         return Ok(());
     }
-    let Some(bytes) = whole_mebibytes(&copy_at(volume, "/hostDisk/capacity")) else {
+    let Some(bytes) = data_volumes::whole_mebibytes(&copy_at(volume, "/hostDisk/capacity")) else {
         fail!("hostDisk.capacity is missing, not a size, or less than 1Mi; e.g. 10Gi");
     };
     let file = fs::File::create_new(image).map_err(FileError::on("make", image))?;
