@@ -12,10 +12,11 @@ use crate::local_vms::{StopAll, directory, laptop};
 
 /// A folder, and a machine with a VM at a time.
 struct Field {
+    /// Dropped first: it needs the laptop's registry.
+    _stop: StopAll,
     folder: PathBuf,
     laptop: Laptop,
     home: PathBuf,
-    _stop: StopAll,
 }
 
 impl Field {

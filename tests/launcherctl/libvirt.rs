@@ -76,7 +76,7 @@ const REFUSED: [(More, &str, &str); 17] = [
     ),
     (
         Device("watchdog: {name: w, i6300esb: {action: reboot}}"),
-        "devices.watchdog.i6300esb.action",
+        "devices.watchdog",
         "reboot",
     ),
     (
