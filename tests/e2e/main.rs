@@ -23,6 +23,7 @@ mod documents;
 #[path = "../executable/mod.rs"]
 mod executable;
 mod faults;
+mod field;
 mod full_disk;
 mod full_var_run;
 mod growth;

@@ -26,6 +26,7 @@ const INSTANCETYPE: (Note, Outcome) = (
     Refuses("by virtctl expand -f FILE, or by kubectl get vmi NAME -o yaml"),
 );
 const NODE_DEVICE: Note = "left out, as only a cluster's node gives devices: ";
+const POD: Note = "spec.priorityClassName: left out by run, as only a cluster's pods have it";
 const MULTUS: Note = "left out by run, as only a cluster has its network: ";
 const IMAGE: Outcome = Starts("--disk containerdisk=IMAGE");
 const CLAIM: Outcome = Starts("--disk pvcdisk=CLAIM");
@@ -59,7 +60,7 @@ pub const EXAMPLES: [(&str, (Note, Outcome)); 47] = [
     ("vm-cirros-with-sidecar-hook-configmap", ("", SCRIPT)),
     ("vm-cirros", ("", IMAGE)),
     ("vm-pool-cirros", OTHER),
-    ("vm-priorityclass", ("", IMAGE)),
+    ("vm-priorityclass", (POD, IMAGE)),
     ("vm-windows-clarge-windows", INSTANCETYPE),
     ("vmi-alpine-efi", ("", IMAGE)),
     ("vmi-arm", ("", IMAGE)),

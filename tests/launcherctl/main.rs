@@ -7,8 +7,10 @@ mod answers;
 mod completion;
 #[path = "../executable/mod.rs"]
 mod executable;
+mod field;
 mod hooks;
 mod kubevirt_examples;
+mod libvirt;
 mod manifests;
 mod run;
 mod schema;

@@ -10,7 +10,7 @@ fn check_finds_nothing_wrong_with_the_examples() {
         let file = in_repository(&format!("examples/{example}.yaml"));
         let output = launcherctl(&format!("check {file}"));
         assert!(output.status.success(), "{}", stdout(&output));
-        assert_eq!(stdout(&output), format!("{file}: ok\n"));
+        has(&stdout(&output), &format!("{file}: ok (checked: "));
     }
 }
 
@@ -72,7 +72,7 @@ spec:
     assert!(
         said.starts_with(&format!("{file}:5: note: spec.instancetype: "))
             && said.contains("virtctl expand")
-            && said.lines().count() == 1,
+            && said.ends_with(&format!("{file}: ok (checked: fields and types)\n")),
         "{said}"
     );
     let run = launcherctl(&format!("run {file}"));

@@ -104,7 +104,7 @@ const REMEDIES: [(&str, &str); 27] = [
     ("cannot set up guest memory", NO_MEMORY),
     ("Cannot allocate memory", NO_MEMORY),
     (
-        "disk device='lun'",
+        "disk device='lun' is only valid for block",
         "a lun disk needs a block device, and this volume is a file: write disk in place of lun",
     ),
     (

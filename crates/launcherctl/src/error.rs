@@ -6,7 +6,6 @@ use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
-use crate::files::FileError;
 use client::refusal::{remedy, split_remedy, with_remedy};
 use os::logging::chain;
 
@@ -61,11 +60,8 @@ impl CtlError {
         self.source.downcast_ref()
     }
 
-    /// Names the option that gave the file of a failed operation.
+    /// Names the option that gave the file.
     pub fn in_option(self, option: String) -> Self {
-        if self.of::<FileError>().is_none() {
-            return self;
-        }
         TextError::new(option).caused_by(self.source).into()
     }
 

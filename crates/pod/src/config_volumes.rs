@@ -17,7 +17,8 @@ pub(super) struct ConfigVolume<'v> {
 }
 
 const DEFAULT_LABEL: &str = "cfgdata";
-const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
+/// What a sysprep volume has one of, in any case.
+pub const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
 
 impl<'v> ConfigVolume<'v> {
     /// The volume's files, and the image's label (`volumeLabel`). `None`: it is of another kind.

@@ -63,6 +63,7 @@ pub use cloud_init::{
     write_empty_cloud_init,
 };
 pub use collect::{collect_context, of_options, of_vmi};
+pub use config_volumes::ANSWER_FILES;
 pub use directories::directories;
 pub use disk_modes::{disk_modes, disk_ready};
 pub use error::PodError;

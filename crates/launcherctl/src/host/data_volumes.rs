@@ -66,11 +66,17 @@ pub fn place(
 
 /// The wanted size in bytes.
 pub fn size(data_volume: &Value) -> Option<u64> {
-    ["storage", "pvc"].iter().find_map(|part| {
-        let size = data_volume.pointer(&format!("/spec/{part}/resources/requests/storage"))?;
-        let bytes = Quantity::deserialize(size).ok()?.value().ok()?;
-        u64::try_from(bytes).ok()
-    })
+    let mut parts = ["storage", "pvc"].iter();
+    let size = |part| format!("/spec/{part}/resources/requests/storage");
+    parts.find_map(|part| whole_mebibytes(data_volume.pointer(&size(part))?))
+}
+
+/// The bytes of a quantity, rounded down to 1 MiB as the reference and CDI do. `None` if nothing
+/// is left of them.
+pub fn whole_mebibytes(quantity: &Value) -> Option<u64> {
+    let bytes = Quantity::deserialize(quantity).ok()?.value().ok()?;
+    let bytes = u64::try_from(bytes).ok()? >> 20 << 20;
+    (bytes > 0).then_some(bytes)
 }
 
 fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError> {
@@ -83,7 +89,7 @@ fn blank(volume: &str, data_volume: &Value, claim: &Path) -> Result<(), CtlError
     }
     let Some(size) = size(data_volume) else {
         fail!(
-            "DataVolume {name:?}: spec.storage.resources.requests.storage is missing or not a size; e.g. 10Gi"
+            "DataVolume {name:?}: spec.storage.resources.requests.storage is missing, not a size, or less than 1Mi; e.g. 10Gi"
         );
     };
     let file = fs::File::create(claim).map_err(FileError::on("make", claim))?;
@@ -115,9 +121,9 @@ fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), CtlError> 
     let raw = fs::File::options().write(true).open(&new);
     let raw = raw.map_err(FileError::on("open", &new))?;
     let length = raw.metadata().map_err(FileError::on("stat", &new))?.len();
-    if let Some(size) = size.filter(|size| *size > length) {
-        raw.set_len(size).map_err(FileError::on("size", &new))?;
-    }
+    let whole = length.div_ceil(1 << 20) << 20;
+    let size = size.map_or(whole, |size| size.max(whole));
+    raw.set_len(size).map_err(FileError::on("size", &new))?;
     Ok(fs::rename(&new, claim).map_err(FileError::on("make", claim))?)
 }
 

@@ -28,8 +28,11 @@ pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmD
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
     }
+    let has_console = !facts.domain.spec.devices.consoles.is_empty();
     let console = small_file::tail(&console_log(dir, uid), MAX_CONSOLE_BYTES).ok();
-    facts.console = console.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    facts.console = console
+        .filter(|_| has_console)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     facts.unbootable_disk = unbootable_disk(&facts.domain);
     facts.memory_events = match qemu {
         Some(pid) => procfs::memory_events(&pid.to_string()),

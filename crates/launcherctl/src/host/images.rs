@@ -1,11 +1,11 @@
 //! Puts the images of the VM's volumes where virt-handler would have mounted them.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::data_volumes;
@@ -13,14 +13,13 @@ use super::image_content::{Accepts, check_content};
 use super::registry::VmDir;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, absolute};
-use crate::json::{copy_at, is_object_at, text_at};
-use crate::manifest::Manifest;
+use crate::json::{copy_at, is_object_at, list_at, text_at};
 use crate::manifest::cluster_only::{KERNEL_BOOT, KERNEL_BOOT_NAME, boot_files};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::drives::is_drive;
+use crate::manifest::{Manifest, is_hotpluggable};
 use crate::similar::known_names;
 use api::pod_paths::{CLAIM_DIR, CONTAINER_DISK_DIR, KERNEL_BOOT_DIR, PodPaths, file_name};
-use api::vmi::Quantity;
 
 /// Puts the image of each volume where the launcher expects it, with notes for the user. Returns
 /// all problems: `--disk` options that name no volume, and volumes without an image.
@@ -162,7 +161,11 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     }
     let kinds = ["/persistentVolumeClaim", "/dataVolume", "/ephemeral"];
     let is_claim = kinds.iter().any(|kind| is_object_at(volume, kind));
-    is_claim.then(|| dir.path(&PodPaths::default().claim_image(name)))
+    let paths = PodPaths::default();
+    is_claim.then(|| match is_hotpluggable(volume) {
+        true => dir.path(&paths.hotplug_image(name)),
+        false => dir.path(&paths.claim_image(name)),
+    })
 }
 
 /// Why a volume needs an image, and where to get it.
@@ -197,16 +200,36 @@ fn makes_host_disk(volume: &Value) -> bool {
     text_at(volume, "/hostDisk/type") == "DiskOrCreate"
 }
 
+/// The volumes whose images have a size that QEMU refuses where it has to write them past the page
+/// cache, for an error's end.
+pub fn odd_sizes(vmi: &Value, dir: &VmDir) -> String {
+    const BLOCK_BYTES: u64 = 4096;
+    let mut found = String::new();
+    for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
+        let name = text_at(volume, "/name");
+        let image = destination(dir, index, name, volume).filter(|_| !is_only_read(volume));
+        let image = image.and_then(|image| image.canonicalize().ok());
+        let Some((bytes, file)) = image.and_then(|it| Some((it.metadata().ok()?.len(), it))) else {
+            continue;
+        };
+        if !bytes.is_multiple_of(BLOCK_BYTES) {
+            let file = file.display();
+            let _ = write!(
+                found,
+                "; volume {name} has {bytes} bytes: truncate -s %{BLOCK_BYTES} {file} rounds them up"
+            );
+        }
+    }
+    found
+}
+
 /// Makes the user's file if it is missing and the VMI says `DiskOrCreate`.
 fn make_host_disk(volume: &Value, image: &Path) -> Result<(), CtlError> {
     if !makes_host_disk(volume) || image.exists() {
         return Ok(());
     }
-    let capacity = Quantity::deserialize(copy_at(volume, "/hostDisk/capacity"));
-    let bytes = capacity.ok().and_then(|capacity| capacity.value().ok());
-    let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
-    let Some(bytes) = bytes else {
-        fail!("hostDisk.capacity is missing or not a size; e.g. 10Gi");
+    let Some(bytes) = data_volumes::whole_mebibytes(&copy_at(volume, "/hostDisk/capacity")) else {
+        fail!("hostDisk.capacity is missing, not a size, or less than 1Mi; e.g. 10Gi");
     };
     let file = fs::File::create_new(image).map_err(FileError::on("make", image))?;
     Ok(file.set_len(bytes).map_err(FileError::on("size", image))?)

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use tokio::process::{Child, Command};
 
 use super::launcher::{self, Vm};
+use super::own_libvirt::keep_capabilities;
 use super::processes::{find_on_path, is_executable};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
@@ -25,6 +26,7 @@ pub(super) fn start_launcher(vm: Vm<'_>, sidecars: usize) -> Result<Child, CtlEr
     let program = given.map_or_else(installed_launcher, Ok)?;
     // To receive a guest takes libvirt's daemon.
     let libvirt = if args.incoming { "auto" } else { "embed" };
+    keep_capabilities(dir.root());
     let log = dir.log_file();
     let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
     let grace = launcher::grace(vmi).as_secs();

@@ -1,6 +1,7 @@
-//! Asks this machine's libvirt whether it takes a domain: `virsh` defines it in the driver inside
+//! Asks this machine's libvirt whether it takes domains: `virsh` defines them in the driver inside
 //! its own process, below a directory that goes afterwards. Nothing is started.
 
+use std::fmt::Write as _;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
@@ -20,13 +21,18 @@ const LIMITS: Limits = Limits {
 };
 /// `virsh` begins the lines of an error with this; the last one has the cause.
 const ERROR: &str = "error: ";
+/// What `virsh` says after each domain, and how it appears.
+const MARK: &str = "@next";
+const NEXT: &str = "error: @next";
 /// Errors that say nothing of the domain: this machine has no libvirt's driver, or no QEMU for the
 /// VM's architecture.
-const NOT_OF_DOMAIN: [&str; 4] = [
+const NOT_OF_DOMAIN: [&str; 6] = [
     "failed to connect to the hypervisor",
     "Cannot check QEMU binary",
     "could not find capabilities for",
     "no emulator",
+    "No emulator found",
+    "does not support virt type",
 ];
 
 /// libvirt and QEMU of this machine.
@@ -37,63 +43,80 @@ impl Libvirt for OwnLibvirt {
         rustix::fs::access("/dev/kvm", rustix::fs::Access::WRITE_OK).is_ok()
     }
 
-    fn define(&self, xml: &str) -> LibvirtAnswer {
-        match define(xml) {
-            Ok(Ok(_)) => LibvirtAnswer::Accepted,
-            Ok(Err(CommandError::Failed { stderr, .. })) => {
-                let cause = stderr
-                    .rsplit_once(ERROR)
-                    .map_or(&*stderr, |(_, cause)| cause);
-                let is_of_domain = !NOT_OF_DOMAIN.iter().any(|text| stderr.contains(text));
-                match is_of_domain {
-                    true => LibvirtAnswer::Refused(cause.trim().to_owned()),
-                    false => LibvirtAnswer::NotAsked(cause.trim().to_owned()),
-                }
-            }
+    fn define(&self, xmls: &[String]) -> Vec<LibvirtAnswer> {
+        let said = match define(xmls) {
+            Ok(Err(CommandError::Failed { stderr, .. })) => stderr,
             Ok(Err(CommandError::NotFound { .. })) => {
-                LibvirtAnswer::NotAsked("virsh is not installed".to_owned())
+                return vec![LibvirtAnswer::NotAsked("virsh is not installed".to_owned())];
             }
-            Ok(Err(error)) => LibvirtAnswer::NotAsked(chain(&error)),
-            Err(error) => LibvirtAnswer::NotAsked(format!("no directory for its driver: {error}")),
+            Ok(Err(error)) => return vec![LibvirtAnswer::NotAsked(chain(&error))],
+            Ok(Ok(_)) => String::new(),
+            Err(error) => {
+                let reason = format!("no directory for its driver: {error}");
+                return vec![LibvirtAnswer::NotAsked(reason)];
+            }
+        };
+        let mut parts: Vec<&str> = said.split(NEXT).collect();
+        if parts.len() > 1 {
+            parts.pop();
         }
+        parts.into_iter().map(answer).collect()
     }
 }
 
-fn define(xml: &str) -> io::Result<Result<Vec<u8>, CommandError>> {
+/// What `virsh` has said of a domain.
+fn answer(said: &str) -> LibvirtAnswer {
+    let Some((_, cause)) = said.rsplit_once(ERROR) else {
+        return LibvirtAnswer::Accepted;
+    };
+    let cause = cause.trim().to_owned();
+    match NOT_OF_DOMAIN.iter().any(|text| said.contains(text)) {
+        true => LibvirtAnswer::NotAsked(cause),
+        false => LibvirtAnswer::Refused(cause),
+    }
+}
+
+/// Has `virsh` define the domains, one after the other, and say so on standard error between them.
+fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
     let root = tempfile::tempdir()?;
-    let (etc, file) = (root.path().join("etc"), root.path().join("domain.xml"));
-    std::fs::create_dir(&etc)?;
+    let root = root.path();
+    std::fs::create_dir(root.join("etc"))?;
     // libvirt's own choice may be a user without access to /dev/kvm, and then keeps nothing.
-    let user = format!(
-        "user = \"+{}\"\ngroup = \"+{}\"\n",
-        getuid().as_raw(),
-        getgid().as_raw()
-    );
-    std::fs::write(etc.join("qemu.conf"), user)?;
-    std::fs::write(&file, xml)?;
-    keep_capabilities(root.path())?;
-    let uri = format!("qemu:///embed?root={}", root.path().display());
-    let arguments = ["-c", &uri, "define", &file.display().to_string()].map(str::to_owned);
-    Ok(command::run("virsh", arguments, &[], None, LIMITS))
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let user = format!("user = \"+{user}\"\ngroup = \"+{group}\"\n");
+    std::fs::write(root.join("etc/qemu.conf"), user)?;
+    keep_capabilities(root);
+    let mut script = String::new();
+    for (index, xml) in xmls.iter().enumerate() {
+        let file = root.join(format!("{index}.xml"));
+        std::fs::write(&file, xml)?;
+        let _ = write!(script, "define '{}'; echo --err {MARK}; ", file.display());
+    }
+    // A failure at the end, so that there is always an answer on standard error.
+    script.push_str("define /dev/null/none");
+    let uri = format!("qemu:///embed?root={}", root.display());
+    let arguments = ["-q", "-c", &uri, &script];
+    // The user's directories may be missing, or not to be written.
+    let (run, cache) = (root.join("run"), root.join("cache"));
+    let directories = [("XDG_RUNTIME_DIR", run), ("XDG_CACHE_HOME", cache)];
+    let directories = directories.map(|(name, path)| (name, path.display().to_string()));
+    let environment = directories.each_ref().map(|(name, path)| (*name, &**path));
+    Ok(command::run("virsh", arguments, &environment, None, LIMITS))
 }
 
 /// Lets libvirt's driver below `root` keep QEMU's capabilities in the user's cache directory, where
 /// the next one finds them. libvirt itself checks whether they are still those of this machine.
-///
-/// # Errors
-/// The directories cannot be made.
-pub fn keep_capabilities(root: &Path) -> io::Result<()> {
-    let Some(cache) = user_cache() else {
-        return Ok(());
-    };
-    let capabilities = cache.join("virt-launcher/capabilities");
-    let mut private = std::fs::DirBuilder::new();
-    private.recursive(true).mode(0o700).create(&capabilities)?;
+/// Without such a directory the driver asks QEMU anew.
+pub fn keep_capabilities(root: &Path) {
     let libvirts = root.join("cache/qemu");
-    private.create(&libvirts)?;
-    match symlink(&capabilities, libvirts.join("capabilities")) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        result => result,
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(0o700);
+    let kept = user_cache().map(|cache| cache.join("virt-launcher/capabilities"));
+    if let Some(kept) = kept.filter(|kept| private.create(kept).is_ok())
+        && private.create(&libvirts).is_ok()
+    {
+        // An earlier one stays.
+        let _ = symlink(&kept, libvirts.join("capabilities"));
     }
 }
 

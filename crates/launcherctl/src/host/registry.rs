@@ -228,7 +228,9 @@ pub fn add(name: &str, vm: &VmDir) -> Result<(), CtlError> {
 /// The registry cannot be written.
 pub fn follow(from: &VmDir, vm: &VmDir) -> Result<(), CtlError> {
     let (registry, name) = (directory()?, from.name());
-    let (link, new) = (registry.join(&name), registry.join(format!(".{name}.new")));
+    // The name may be as long as a file's can be.
+    let new = registry.join(format!(".{}.new", std::process::id()));
+    let link = registry.join(&name);
     let _ = fs::remove_file(&new);
     symlink(vm.root(), &new).map_err(FileError::on("make", &new))?;
     Ok(fs::rename(&new, &link).map_err(FileError::on("make", &link))?)

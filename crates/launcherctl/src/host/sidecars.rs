@@ -60,10 +60,11 @@ pub fn programs(vmi: &Value, args: &SidecarArgs) -> Result<Vec<SidecarProgram>, 
     let images = wanted.iter().filter(|it| it.config_map.is_none()).count();
     let count = given.len();
     if count != images {
-        let names = wanted
-            .iter()
-            .map(|it| &*it.image)
-            .filter(|it| !it.is_empty());
+        let of_image = wanted.iter().filter(|it| it.config_map.is_none());
+        let names = of_image.map(|it| match &*it.image {
+            "" => "the shim's own image",
+            image => image,
+        });
         fail!(
             "the VMI has {} ({}), and --sidecar gives {count}; only a cluster runs images: give a program or an image's directory for each with --sidecar, or leave all out with --no-sidecars",
             counted(images, "hook sidecar"),

@@ -32,7 +32,7 @@ use super::processes::terminate_all;
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, remains};
+use super::{failure, images, remains};
 use crate::error::{CtlError, RuntimeError};
 use crate::files::absolute;
 use crate::reports::events::MAX_QUEUED;
@@ -76,7 +76,13 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
 fn failed(error: CtlError, vm: Vm<'_>) -> Update {
     let (name, dir) = (vm.name(), vm.dir);
     let (log, mut details) = (dir.log_file(), error.details().to_vec());
-    let message = reason(&error, &log);
+    let mut message = reason(&error, &log);
+    if vm.args.start.emulate {
+        message = message.replace(", or run with --emulate", "");
+    }
+    if error.chain().contains("request alignment") {
+        message.push_str(&images::odd_sizes(vm.vmi, dir));
+    }
     if log.metadata().is_ok_and(|it| it.len() > 0) {
         details.push(format!("the launcher's log: {}", absolute(&log).display()));
     }

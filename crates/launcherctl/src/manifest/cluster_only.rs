@@ -20,6 +20,17 @@ pub const FILLED_BY_CLUSTER: [(&str, &str); 2] = [
     ("serviceAccount", "service accounts"),
     ("downwardAPI", "a downward API"),
 ];
+/// What the scheduler, the kubelet and the pod's network act on.
+const OF_POD: &str = "spec.affinity|spec.dnsConfig|spec.dnsPolicy|spec.evictionStrategy|\
+    spec.livenessProbe|spec.nodeSelector|spec.priorityClassName|spec.readinessProbe|\
+    spec.resourceClaims|spec.schedulerName|spec.subdomain|spec.tolerations|\
+    spec.topologySpreadConstraints|spec.domain.resources.limits";
+const ANNOTATIONS: &str = "metadata.annotations";
+/// The annotations for a pod's network.
+const OF_NETWORK: [&str; 2] = [
+    "k8s.v1.cni.cncf.io/networks",
+    "v1.multus-cni.io/default-network",
+];
 const MACHINE: &str = "spec.domain.machine.type";
 /// What a cluster admits without a setting of its own.
 const MACHINES: [&str; 4] = ["q35", "pc-q35", "virt", "s390-ccw-virtio"];
@@ -64,6 +75,14 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
         let message = "left out by run, as only a cluster's node reserves CPUs: the guest's CPUs are not pinned";
         found.push(FieldError::new(DEDICATED, message));
     }
+    let of_pod = OF_POD
+        .split('|')
+        .filter(|it| !copy_at(vmi, &pointer(it)).is_null());
+    let message = "left out by run, as only a cluster's pods have it";
+    found.extend(of_pod.map(|field| FieldError::new(field, message)));
+    let annotations = copy_at(vmi, &pointer(ANNOTATIONS));
+    let of_network = OF_NETWORK.iter().filter(|it| annotations.get(it).is_some());
+    found.extend(of_network.map(|name| FieldError::new(ANNOTATIONS, format!("{message}: {name}"))));
     if let [_, ..] = boot_files(vmi).as_slice() {
         let message = format!(
             "run needs --disk {KERNEL_BOOT_NAME}=DIR, a directory with {}",
@@ -119,9 +138,12 @@ impl Manifest {
     /// each kind.
     pub fn leave_out_node_parts(&mut self) -> Vec<String> {
         let parts = [&DEVICES[..], &[DEDICATED, FILESYSTEMS]].concat();
+        let said: Vec<&str> = OF_POD.split('|').chain([ANNOTATIONS]).collect();
+        let said = [&parts[..], &said].concat();
         let mut notes = notes(&self.vmi);
-        notes.retain(|note| parts.contains(&note.field.as_str()));
-        for field in notes.iter().map(|note| note.field.as_str()) {
+        notes.retain(|note| said.contains(&note.field.as_str()));
+        let fields = notes.iter().map(|note| note.field.as_str());
+        for field in fields.filter(|field| parts.contains(field)) {
             if field == DEDICATED {
                 for part in OF_DEDICATED {
                     set(
@@ -153,8 +175,9 @@ mod tests {
     fn each_part_that_needs_a_node_is_named_and_left_out() {
         let mut manifest = Manifest::parse(
             "kind: VirtualMachineInstance
-metadata: {name: a}
+metadata: {name: a, annotations: {v1.multus-cni.io/default-network: x}}
 spec:
+  nodeSelector: {a: b}
   domain:
     memory: {guest: 64Mi}
     cpu: {dedicatedCpuPlacement: true, isolateEmulatorThread: true}
@@ -177,16 +200,18 @@ spec:
             "spec.domain.devices.gpus: left out, as only a cluster's node gives devices: gpu1",
             "spec.domain.devices.hostDevices: left out, as only a cluster's node gives devices: stick",
             "spec.domain.cpu.dedicatedCpuPlacement: left out by run, as only a cluster's node reserves CPUs: the guest's CPUs are not pinned",
+            "spec.nodeSelector: left out by run, as only a cluster's pods have it",
+            "metadata.annotations: left out by run, as only a cluster's pods have it: v1.multus-cni.io/default-network",
             "spec.domain.firmware.kernelBoot.container: run needs --disk kernel-boot=DIR, a directory with /boot/k and /boot/i",
             "spec.domain.devices.filesystems: left out by run, as only a cluster serves virtiofs: shared",
             "spec.domain.devices.interfaces[1]: left out by run, as only a cluster has its network: lan",
         ];
         assert_eq!(found, expected);
-        let left_out = [&expected[..3], &expected[4..5]].concat();
+        let left_out = [&expected[..5], &expected[6..7]].concat();
         assert_eq!(manifest.leave_out_node_parts(), left_out);
         assert_eq!(manifest.volumes().count(), 0);
-        assert_eq!(manifest.leave_out_node_parts(), [""; 0]);
-        assert_eq!(notes(manifest.value()).len(), 2);
+        assert_eq!(manifest.leave_out_node_parts(), left_out[3..5]);
+        assert_eq!(notes(manifest.value()).len(), 4);
         manifest.check_conversion().unwrap();
     }
 }

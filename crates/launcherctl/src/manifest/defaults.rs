@@ -9,7 +9,8 @@ use super::paths::pointer;
 use super::rules::{too_little_memory, wrong_quantity};
 use super::{DISKS, STATUS, VOLUMES};
 use crate::json::{
-    copy_at, find_named, is_object_at, list_at, list_mut, names_at, push, set, set_default, text_at,
+    copy_at, find_named, is_object_at, is_true_at, list_at, list_mut, names_at, push, set,
+    set_default, text_at,
 };
 use api::vmi::Quantity;
 
@@ -172,18 +173,35 @@ pub fn default_interface(vmi: &mut Value) {
     }
 }
 
-/// The status of a permanent volume.
-pub fn default_volume_status(name: &str) -> Value {
-    json!({"name": name, "target": ""})
+/// The status of a volume that its VMI says nothing of: of a claim that can be unplugged, as if it
+/// were plugged in.
+pub fn default_volume_status(volume: &Value) -> Value {
+    let name = text_at(volume, "/name");
+    match is_hotpluggable(volume) {
+        true => plugged_status(name),
+        false => json!({"name": name, "target": ""}),
+    }
 }
 
-/// virt-handler sends a status that names every permanent volume.
-fn default_status(vmi: &mut Value) {
+/// The status of a volume that is plugged in, as virt-controller and virt-handler report it.
+pub fn plugged_status(name: &str) -> Value {
+    let by = json!({"attachPodName": "launcherctl", "attachPodUID": ""});
+    json!({"name": name, "phase": "Ready", "hotplugVolume": by})
+}
+
+/// Whether the volume is a claim that can be unplugged while the guest runs.
+pub fn is_hotpluggable(volume: &Value) -> bool {
+    let mut kinds = ["/persistentVolumeClaim", "/dataVolume"].iter();
+    kinds.any(|kind| is_true_at(volume, &format!("{kind}/hotpluggable")))
+}
+
+/// virt-handler sends a status that names every volume.
+pub(super) fn default_status(vmi: &mut Value) {
     set_default(vmi, "/status/phase", DEFAULT_PHASE);
     set_default(vmi, STATUS, json!([]));
-    for name in names_at(vmi, VOLUMES) {
-        if find_named(vmi, STATUS, &name).is_none() {
-            push(vmi, STATUS, default_volume_status(&name));
+    for volume in list_at(vmi, VOLUMES).to_vec() {
+        if find_named(vmi, STATUS, text_at(&volume, "/name")).is_none() {
+            push(vmi, STATUS, default_volume_status(&volume));
         }
     }
 }

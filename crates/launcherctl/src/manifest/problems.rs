@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster_only;
-use super::config_data;
+use super::config_data::{self, ConfigData};
 use super::context::context_of_pod;
 use super::documents;
 use super::error::{FieldError, MAX_PROBLEMS};
@@ -97,10 +97,14 @@ fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
             return vec![Problem::of_file(error.line, message)];
         }
     };
+    let data = documents
+        .iter()
+        .map(|it| config_data::of_document(&it.value()));
+    let data: ConfigData = data.filter_map(Result::ok).flatten().collect();
     let is_vm = |node: &&Node| documents::KINDS.contains(&node.text("kind"));
     let mut found: Vec<Problem> = documents
         .iter()
-        .flat_map(|node| of_document(node, libvirt))
+        .flat_map(|node| of_document(node, &data, libvirt))
         .collect();
     match documents.iter().filter(is_vm).nth(1) {
         Some(second) => {
@@ -126,10 +130,10 @@ fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
 }
 
 /// The problems of a document; a note for one that nobody reads here.
-fn of_document(node: &Node, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
+fn of_document(node: &Node, data: &ConfigData, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     let errors: Vec<FieldError> = match node.text("kind") {
         "" => Vec::new(),
-        kind @ (documents::VM | documents::VMI) => return of_vm(node, kind, libvirt),
+        kind @ (documents::VM | documents::VMI) => return of_vm(node, kind, data, libvirt),
         "DataVolume" => violations_of_data_volume(&node.value()).collect(),
         "ConfigMap" | "Secret" => config_data::document_problems(&node.value()),
         kind => {
@@ -144,8 +148,13 @@ fn of_document(node: &Node, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
     errors.map(|error| Problem::of_field(node, error)).collect()
 }
 
-/// The problems of a VM or VMI.
-fn of_vm(node: &Node, kind: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
+/// The problems of a VM or VMI, with the ConfigMaps and Secrets beside it.
+fn of_vm(
+    node: &Node,
+    kind: &str,
+    data: &ConfigData,
+    libvirt: Option<&Questions<'_>>,
+) -> Vec<Problem> {
     let is_vmi = kind == documents::VMI;
     let problem = |error| Problem::of_field(node, error);
     let unknown = unknown_fields(kind, node).into_iter();
@@ -165,6 +174,12 @@ fn of_vm(node: &Node, kind: &str, libvirt: Option<&Questions<'_>>) -> Vec<Proble
         Ok(mut vmi) => {
             let notes = cluster_only::notes(&vmi).into_iter().map(in_vmi);
             let notes: Vec<Problem> = notes.map(Problem::into_note).collect();
+            let references = config_data::references(&vmi);
+            let beside = references
+                .iter()
+                .filter(|it| data.contains_key(&(it.kind, it.name.to_owned())));
+            let lacking: Vec<_> = beside.filter_map(|it| it.files(data).err()).collect();
+            found.extend(lacking.into_iter().map(in_vmi));
             let errors = of_vmi(&mut vmi);
             let asked = libvirt.filter(|_| errors.is_empty());
             found.extend(errors.into_iter().map(in_vmi));

@@ -64,9 +64,10 @@ fn status_of(vmi: &mut Value, sent: &Value) {
     if text_at(vmi, "/status/phase") == DEFAULT_PHASE {
         set(vmi, "/status/phase", copy_at(sent, "/status/phase"));
     }
-    for status in list_mut(vmi, STATUS) {
-        let name = text_at(status, "/name");
-        if *status == default_volume_status(name)
+    for volume in list_at(vmi, VOLUMES).to_vec() {
+        let name = text_at(&volume, "/name");
+        let mut statuses = list_mut(vmi, STATUS).iter_mut();
+        if let Some(status) = statuses.find(|it| **it == default_volume_status(&volume))
             && let Some(known) = find_named(sent, STATUS, name)
         {
             *status = known.clone();

@@ -9,9 +9,11 @@ use serde_json::json;
 use crate::error::CtlError;
 use crate::files::{display_name, read_text};
 use crate::host::own_libvirt::OwnLibvirt;
-use crate::manifest::{Problem, Questions, Severity, problems};
+use crate::manifest::{Asked, Problem, Questions, Severity, problems};
 use crate::view::output::{Format, print};
 use os::logging::chain;
+
+const MORE_RULES: &str = "a cluster's admission has more rules";
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -26,26 +28,26 @@ pub struct CheckArgs {
 /// # Errors
 /// None of the files can be read.
 pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let libvirt = Questions::new(&OwnLibvirt);
-    let mut found: Vec<(String, Vec<Problem>)> = Vec::new();
+    let mut found: Vec<(String, Vec<Problem>, Asked)> = Vec::new();
     for file in &args.files {
+        let libvirt = Questions::new(&OwnLibvirt);
         let problems = match read_text(file) {
             Ok(text) => problems(&text, Some(&libvirt)),
             Err(error) if args.files.len() == 1 => return Err(error.into()),
             // It must not hide the problems of the others.
             Err(error) => vec![Problem::of_file(1, chain(&error))],
         };
-        found.push((display_name(file), problems));
+        found.push((display_name(file), problems, libvirt.asked.take()));
     }
-    let not_asked = libvirt.not_asked.take();
-    let files = found.iter();
-    let json = files.map(|(file, problems)| {
+    let json = found.iter().map(|(file, problems, asked)| {
+        let not_asked = match asked {
+            Asked::Nobody(reason) => Some(reason),
+            _ => None,
+        };
         json!({"file": file, "problems": problems, "libvirtNotAsked": not_asked})
     });
-    print(format, &json.collect(), || {
-        text(&found, not_asked.as_deref())
-    });
-    let is_sound = found.iter().all(|(_, problems)| is_sound(problems));
+    print(format, &json.collect(), || text(&found));
+    let is_sound = found.iter().all(|(_, problems, _)| is_sound(problems));
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
@@ -56,25 +58,28 @@ fn is_sound(problems: &[Problem]) -> bool {
 
 /// A line for each problem in compilers' format, so that editors find the place; and what "ok" is
 /// said of.
-fn text(found: &[(String, Vec<Problem>)], not_asked: Option<&str>) -> Vec<String> {
-    let libvirt = match not_asked {
-        None => "this machine's libvirt takes the domain".to_owned(),
-        Some(reason) => format!("libvirt was not asked ({reason})"),
-    };
+fn text(found: &[(String, Vec<Problem>, Asked)]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (file, problems) in found {
-        if is_sound(problems) {
-            lines.push(format!(
-                "{file}: ok: fields, types and the conversion; {libvirt}; a cluster's admission has more rules"
-            ));
-        }
+    for (file, problems, asked) in found {
         for problem in problems {
             let is_note = problem.severity == Severity::Note;
             let note = if is_note { "note: " } else { "" };
-            let (field, message) = (&problem.field, &problem.message);
-            let colon = if field.is_empty() { "" } else { ": " };
-            let line = problem.line;
-            lines.push(format!("{file}:{line}: {note}{field}{colon}{message}"));
+            let field = match problem.field.as_str() {
+                "" => String::new(),
+                field => format!("{field}: "),
+            };
+            let (line, message) = (problem.line, &problem.message);
+            lines.push(format!("{file}:{line}: {note}{field}{message}"));
+        }
+        let checked = match asked {
+            Asked::Nothing => "fields and types".to_owned(),
+            Asked::Libvirt => format!("fields, types, the conversion and libvirt; {MORE_RULES}"),
+            Asked::Nobody(why) => format!(
+                "fields, types and the conversion; {MORE_RULES}; libvirt was not asked: {why}"
+            ),
+        };
+        if is_sound(problems) {
+            lines.push(format!("{file}: ok (checked: {checked})"));
         }
     }
     lines

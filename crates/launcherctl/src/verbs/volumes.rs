@@ -16,9 +16,9 @@ use crate::error::{CtlError, TextError, fail};
 use crate::host::image_content::Accepts;
 use crate::host::images::{check_has_no_data, give_image};
 use crate::host::registry::VmDir;
-use crate::json::{find_named, is_true_at, list_at, push, remove_named, set, text_at};
+use crate::json::{find_named, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
-use crate::manifest::is_label;
+use crate::manifest::{is_hotpluggable, is_label, plugged_status};
 use crate::similar::known_names;
 use crate::view::output::{Format, answer, print};
 use api::pod_paths::PodPaths;
@@ -86,8 +86,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     let claim = json!({"claimName": args.name, "hotpluggable": true});
     let volume = json!({"name": args.name, "persistentVolumeClaim": claim});
     push(&mut vmi, "/spec/volumes", volume);
-    let status = json!({"name": args.name, "phase": "Ready", "hotplugVolume": {"attachPodName": "launcherctl", "attachPodUID": ""}});
-    push(&mut vmi, "/status/volumeStatus", status);
+    push(&mut vmi, "/status/volumeStatus", plugged_status(&args.name));
     set(&mut vmi, "/status/phase", json!("Running"));
     let domain = client.domain().await?;
     // A paused guest sees the disk once it is resumed.
@@ -104,9 +103,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
         synced?;
         fail!("{} was not attached; launcherctl logs says more", args.name);
     };
-    if dir.is_of_run() {
-        dir.store_vmi(&vmi)?;
-    }
+    store(dir, &vmi, &args.name)?;
     let (name, target) = (&args.name, attached.target.device.as_str());
     let text = if is_medium {
         format!("{name} is in its CD-ROM drive ({target})")
@@ -139,9 +136,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
     client.sync(&vmi, vm.options.clone()).await?;
     // Stored once the guest has released it: until then the same command can be repeated.
     until_released(client, &args.name).await?;
-    if dir.is_of_run() {
-        dir.store_vmi(&vmi)?;
-    }
+    store(dir, &vmi, &args.name)?;
     // Only the link; the user's own file stays.
     let _ = fs::remove_file(image_path(dir, &args.name));
     let name = &args.name;
@@ -195,6 +190,18 @@ impl Vm {
     }
 }
 
+/// Stores what the VM has now; its volume `name` waits for no restart any more.
+fn store(dir: &VmDir, vmi: &Value, name: &str) -> Result<(), CtlError> {
+    if dir.is_of_run() {
+        dir.store_vmi(vmi)?;
+        let mut restart = dir.load_restart();
+        let end = format!("[{name}]");
+        restart.retain(|it| !text_at(it, "/field").ends_with(&end));
+        dir.store_restart(&restart)?;
+    }
+    Ok(())
+}
+
 /// Where virt-handler mounts the claim of a hotplugged volume.
 fn image_path(dir: &VmDir, name: &str) -> PathBuf {
     dir.path(&PodPaths::default().hotplug_image(name))
@@ -216,12 +223,7 @@ fn check_free(name: &str, vmi: &Value) -> Result<(), TextError> {
 /// Only a volume plugged in while the guest ran can be unplugged.
 fn check_hotplugged(name: &str, vmi: &Value, domain: Option<&Domain>) -> Result<(), TextError> {
     match find_named(vmi, "/spec/volumes", name) {
-        Some(volume)
-            if is_true_at(volume, "/persistentVolumeClaim/hotpluggable")
-                || is_true_at(volume, "/dataVolume/hotpluggable") =>
-        {
-            Ok(())
-        }
+        Some(volume) if is_hotpluggable(volume) => Ok(()),
         Some(_) => fail!(
             "the VM has had volume {name:?} since its start; only a hotplugged volume can be removed while the guest runs"
         ),

@@ -18,18 +18,31 @@ pub(super) fn add_cards(network: &Network, domain: &str) -> Option<String> {
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
-    let free = free_slots(domain);
+    let (free, bus) = (free_slots(domain), root_bus(domain));
     let arguments = |(index, card)| {
         let forwards: &[Forward] = if index == 0 { &network.forwards } else { &[] };
         // QEMU refuses cards for which there is none.
         let slot = free.get(index).copied().unwrap_or(SLOTS.end);
-        arguments(index, slot, card, forwards)
+        arguments(index, &format!("bus={bus},addr={slot:#x}"), card, forwards)
     };
     let cards: String = network.cards.iter().enumerate().map(arguments).collect();
     let (front, back) = domain.rsplit_once(END_OF_DOMAIN)?;
     Some(format!(
         "{front}<qemu:commandline xmlns:qemu=\"{QEMU_NAMESPACE}\">{cards}</qemu:commandline>{END_OF_DOMAIN}{back}"
     ))
+}
+
+/// The machine's bus without a bridge before it.
+fn root_bus(domain: &str) -> &'static str {
+    let is_old = |quote| {
+        ["pc-i440fx".to_owned(), format!("pc{quote}")]
+            .iter()
+            .any(|name| domain.contains(&format!("machine={quote}{name}")))
+    };
+    match is_old('"') || is_old('\'') {
+        true => "pci.0",
+        false => "pcie.0",
+    }
 }
 
 /// The slots that no device of the domain has, on any bus: a sidecar may have added devices.
@@ -46,7 +59,7 @@ fn free_slots(domain: &str) -> Vec<usize> {
 }
 
 /// QEMU's arguments for a card on its user network: libvirt has no element for the ports.
-fn arguments(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> String {
+fn arguments(index: usize, place: &str, card: &Card, forwards: &[Forward]) -> String {
     let forward = |it: &Forward| {
         // The guest's side is IPv4 in any case.
         let (protocol, host, guest) = (it.protocol.name(), it.listen_address(), it.guest);
@@ -55,8 +68,8 @@ fn arguments(index: usize, slot: usize, card: &Card, forwards: &[Forward]) -> St
     let forwards: String = forwards.iter().map(forward).collect();
     let device = match card.model.as_str() {
         "virtio" if cfg!(target_arch = "s390x") => "virtio-net-ccw".to_owned(),
-        "virtio" => format!("virtio-net-pci,bus=pcie.0,addr={slot:#x}"),
-        model => format!("{model},bus=pcie.0,addr={slot:#x}"),
+        "virtio" => format!("virtio-net-pci,{place}"),
+        model => format!("{model},{place}"),
     };
     let boot = card.boot_order.map_or_else(
         || ",romfile=".to_owned(),
@@ -108,6 +121,12 @@ mod tests {
         assert!(xml.ends_with("</qemu:commandline></domain>"), "{xml}");
         assert_eq!(add_cards(&network(), &xml).unwrap(), xml, "idempotent");
         assert_eq!(add_cards(&network(), "text"), None);
+        for (machine, bus) in [("\"pc-q35-9.2\"", "pcie.0"), ("'pc'", "pci.0")] {
+            let os = format!("<domain><os><type machine={machine}>hvm</type></os>");
+            let domain = domain.replace("<domain>", &os);
+            let xml = add_cards(&network(), &domain).unwrap();
+            assert!(xml.contains(&format!("bus={bus},")), "{xml}");
+        }
     }
 
     #[test]

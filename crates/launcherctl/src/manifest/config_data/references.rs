@@ -54,6 +54,17 @@ impl Reference<'_> {
                 "the {kind} {name:?} does not have the key {keys}"
             )));
         }
+        let is_answer = |key: &String| {
+            pod::ANSWER_FILES
+                .iter()
+                .any(|it| key.eq_ignore_ascii_case(it))
+        };
+        if self.place.starts_with(SYSPREP_DIR) && !files.keys().any(is_answer) {
+            return Err(error(format!(
+                "the {kind} {name:?} does not have the key {}",
+                pod::ANSWER_FILES.join(" or ")
+            )));
+        }
         Ok(files)
     }
 

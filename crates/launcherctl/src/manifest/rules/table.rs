@@ -8,8 +8,8 @@ use super::check::Check::{
 use super::check::{Rules, is_empty, not_one_of};
 use super::memory::{not_whole_pages, too_little_memory, wrong_quantity};
 use super::text::{
-    BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, UUID, is_base64, is_label, is_mac,
-    is_serial, is_subdomain, is_uuid, may_be_cloud_init, may_be_encoded_cloud_init,
+    BASE64, CLOUD_INIT, LABEL, MAC, SERIAL, SUBDOMAIN, is_base64, is_label, is_mac, is_serial,
+    is_subdomain, may_be_cloud_init, may_be_encoded_cloud_init,
 };
 use crate::json::{copy_at, find_named, is_object_at, is_true_at, list_at, text_at};
 use crate::manifest::hook_sidecars::of_annotation;
@@ -50,7 +50,6 @@ pub(super) const VMI: Rules = &[
     ("spec.terminationGracePeriodSeconds", Wrong(negative)),
     ("spec.readinessProbe|livenessProbe", ExactlyOne("httpGet|tcpSocket|exec|guestAgentPing")),
     ("spec.domain.firmware.bootloader", AtMostOne("efi|bios")),
-    ("spec.domain.firmware.uuid", Text(is_uuid, UUID)),
     ("spec.domain.firmware.kernelBoot.container", Has("image")),
     ("spec.domain.firmware.kernelBoot.kernelArgs", Needs(
         |vmi| is_object_at(vmi, "/spec/domain/firmware/kernelBoot/container"),
@@ -59,7 +58,6 @@ pub(super) const VMI: Rules = &[
     ("spec.domain.cpu.features[]", Has("name")),
     ("spec.domain.cpu.features[].policy", OneOf("force|require|optional|disable|forbid")),
     ("spec.domain.cpu.sockets", AtMost("spec.domain.cpu.maxSockets")),
-    ("spec.domain.clock.timer.*.tickPolicy", OneOf("delay|catchup|merge|discard")),
     ("spec.domain.devices.inputs[].type", OneOf("tablet")),
     ("spec.domain.devices.inputs[].bus", OneOf("virtio|usb")),
     ("spec.domain.devices.panicDevices[].model", OneOf("hyperv|isa|pvpanic")),
@@ -69,7 +67,6 @@ pub(super) const VMI: Rules = &[
         |vmi| copy_at(vmi, "/spec/domain/devices/autoattachGraphicsDevice") != false,
         "autoattachGraphicsDevice: false leaves no place for it")),
     ("spec.domain.devices.video.type", OneOf("vga|cirrus|virtio|ramfb|bochs")),
-    ("spec.domain.devices.watchdog.*.action", OneOf("poweroff|reset|shutdown")),
     ("spec.domain.memory.guest|maxGuest", Wrong(wrong_quantity)),
     ("spec.domain.memory.hugepages.pageSize", Wrong(wrong_quantity)),
     ("spec.domain.resources.requests|limits.memory|cpu", Wrong(wrong_quantity)),

@@ -10,7 +10,6 @@ pub(super) const LABEL: &str = "at most 63 characters of a to z, 0 to 9 and '-',
 pub(super) const SUBDOMAIN: &str = "at most 253 characters of a to z, 0 to 9, '-' and '.', with a letter or digit first \
     and last, and beside each '.'";
 pub(super) const MAC: &str = "a MAC address is such as 02:00:00:00:00:01";
-pub(super) const UUID: &str = "a UUID is such as 5d307ca9-b3ef-428c-8861-06e72d69f223";
 pub(super) const SERIAL: &str = "at most 256 letters, digits, '_', '.', '+' and '-'";
 pub(super) const BASE64: &str = "expected Base64; plain text belongs into userData or networkData";
 pub(super) const CLOUD_INIT: &str = "at most 2048 bytes are allowed; put it into a Secret (secretRef, \
@@ -43,12 +42,6 @@ pub(super) fn is_serial(text: &str) -> bool {
 
 pub(super) fn is_mac(text: &str) -> bool {
     text.parse::<MacAddress>().is_ok()
-}
-
-/// With or without hyphens, as libvirt reads it.
-pub(super) fn is_uuid(text: &str) -> bool {
-    let digits: Vec<char> = text.chars().filter(|c| *c != '-').collect();
-    digits.len() == 32 && digits.iter().all(char::is_ascii_hexdigit)
 }
 
 /// The bytes of Base64, in which line breaks are allowed.

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::screen::Screen;
 use super::target::read_manifest;
-use crate::error::{CtlError, RuntimeError};
+use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
@@ -35,7 +35,7 @@ use crate::host::registry::{SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::host::{config_data, failure, images, remains, vm_dir};
-use crate::json::is_true_at;
+use crate::json::{copy_at, is_true_at};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::{Manifest, ManifestError, in_conversion, in_manifest};
 use crate::view::output::Format;
@@ -76,6 +76,11 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut manifest = read_manifest(&args.manifest)?;
     manifest.forget_status();
+    if args.start.until.is_some() && copy_at(manifest.value(), SERIAL_CONSOLE) == false {
+        fail!(
+            "--until waits for text on the guest's serial console, and the VMI has none (spec.domain.devices.autoattachSerialConsole: false)"
+        );
+    }
     let name = manifest.text("/metadata/name").to_owned();
     let screen = Screen::new(format);
     let bindings = manifest.check_bindings().map_err(ManifestError::Field);
@@ -123,6 +128,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     result
 }
 
+const SERIAL_CONSOLE: &str = "/spec/domain/devices/autoattachSerialConsole";
 const PERSISTENT_EFI: &str = "/spec/domain/firmware/bootloader/efi/persistent";
 
 /// Places the VM's files, with the arguments of its supervisor.
