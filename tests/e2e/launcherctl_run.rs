@@ -190,16 +190,12 @@ async fn a_sidecar_changes_the_domain_of_run() {
 #[tokio::test]
 async fn a_guest_that_is_paused_is_explained() {
     let vm = LocalVm::new(Vmi::new("stopped"));
-    let mut running = Running(vm.run(&["--emulate"]));
+    let _running = Running(vm.run(&["--emulate"]));
     vm.guest().await.until(UP).await;
-    let stderr = running.0.stderr.take().unwrap();
     vm.done(&["pause"]).await;
-    let note = tokio::task::spawn_blocking(move || {
-        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-        lines.find(|line| line.contains("is paused: "))
-    });
-    let note = note.await.unwrap().unwrap();
-    assert!(note.contains("launcherctl unpause"), "{note}");
+    let status = vm.done(&["status"]).await;
+    assert!(status.contains("is paused"), "{status}");
+    assert!(status.contains("launcherctl unpause"), "{status}");
     vm.done(&["unpause"]).await;
 }
 

@@ -23,8 +23,6 @@ use prost::bytes::Bytes;
 use serde_json::Value;
 use tonic::transport::Channel;
 
-use api::proto::cmd::info::CmdInfoRequest;
-use api::proto::cmd::info::cmd_info_client::CmdInfoClient;
 use api::proto::cmd::v1::cmd_client::CmdClient;
 use api::proto::cmd::v1::{EmptyRequest, Response, VirtualMachineOptions, Vmi, VmiRequest};
 use api::proto::inspect::v1::inspect_client::InspectClient;
@@ -135,17 +133,6 @@ impl Client {
 
     fn preview(&self) -> PreviewClient<Channel> {
         PreviewClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
-    }
-
-    /// The cmd service's versions that the launcher supports.
-    ///
-    /// # Errors
-    /// The call fails.
-    pub async fn versions(&self) -> Result<Vec<u32>, CallError> {
-        let answer = CmdInfoClient::new(self.channel.clone())
-            .info(with_timeout(CmdInfoRequest {}, READ_TIMEOUT))
-            .await;
-        Ok(message("Info", answer)?.supported_cmd_versions)
     }
 
     /// Checks that the launcher and its libvirt answer.

@@ -25,7 +25,9 @@ pub fn signal(name: &str, pids: &[u32]) {
 }
 
 fn is_stopped(pid: u32) -> bool {
-    i32::try_from(pid).is_ok_and(os::procfs::is_stopped)
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, state)| state);
+    state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
 /// Processes that are stopped until this is dropped.

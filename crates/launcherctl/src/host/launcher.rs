@@ -114,10 +114,10 @@ impl<'a> LauncherProcess<'a> {
         }
     }
 
-    /// Waits for the cmd socket and makes the first call.
+    /// Waits for the cmd socket, and connects to it.
     ///
     /// # Errors
-    /// The launcher exits first, or supports only other versions.
+    /// The launcher exits first.
     pub async fn connect(&mut self) -> Result<(), CtlError> {
         let socket = self.vm.dir.cmd_socket();
         tokio::select! {
@@ -126,12 +126,7 @@ impl<'a> LauncherProcess<'a> {
                 return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
             }
         }
-        let client = Client::connect(&socket).await?;
-        let versions = client.versions().await?;
-        if !versions.contains(&1) {
-            fail!("the launcher speaks cmd versions {versions:?}, not 1");
-        }
-        self.client = Some(client);
+        self.client = Some(Client::connect(&socket).await?);
         Ok(())
     }
 
@@ -143,12 +138,7 @@ impl<'a> LauncherProcess<'a> {
         if let Ok(synced) = timeout(limit, self.sync_to_end()).await {
             return synced;
         }
-        let answer = self.client()?.debug().await.unwrap_or_default();
-        let late = match &*answer.called_hook {
-            "" => "the guest has not started".to_owned(),
-            hook => format!("{hook} has not answered"),
-        };
-        Err(RunError::Late(late, limit).into())
+        Err(RunError::Late("the guest has not started".to_owned(), limit).into())
     }
 
     /// Repeats the call while the launcher is still starting the guest.
@@ -237,14 +227,13 @@ impl<'a> LauncherProcess<'a> {
             self.vm.progress.phase(Phase::GuestDown);
             self.wait_for_exit().await
         };
-        let why = match timeout(FORCE_TIMEOUT, forced).await {
-            Ok(Err(error)) if error.of::<CallError>().is_some() => error.chain(),
-            Ok(ended) => return ended,
-            Err(_) => format!("it has not ended {} s later", FORCE_TIMEOUT.as_secs()),
-        };
-        self.vm.progress.note(&format!(
-            "the launcher does not end the guest, so both are killed: {why}"
-        ));
+        if let Ok(ended) = timeout(FORCE_TIMEOUT, forced).await
+            && !matches!(&ended, Err(error) if error.of::<CallError>().is_some())
+        {
+            return ended;
+        }
+        let note = "the launcher does not end the guest, so both are killed";
+        self.vm.progress.note(note);
         Ok(self.child.kill().await.map_err(RuntimeError)?)
     }
 

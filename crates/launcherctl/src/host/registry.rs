@@ -16,7 +16,6 @@ use crate::files::{FileError, InFile, MAX_FILE_BYTES, absolute};
 use crate::json::text_at;
 use crate::similar::known_names;
 use api::pod_paths::{COMMAND_SOCKET, PodPaths};
-use os::file_id::FileId;
 use pod::Root;
 
 /// The VMI as last sent, below the VM's directory.
@@ -98,8 +97,8 @@ impl VmDir {
 
     /// Whether both are the same directory; that of `--root` may be a link with a short path.
     pub fn is_same(&self, other: &Self) -> bool {
-        let id = FileId::at(&self.root);
-        id.is_some() && id == FileId::at(&other.root)
+        let id = |it: &Self| it.root.metadata().ok().map(|it| (it.dev(), it.ino()));
+        id(self).is_some() && id(self) == id(other)
     }
 
     /// Whether the VM has a supervisor.
@@ -107,9 +106,18 @@ impl VmDir {
         UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
     }
 
-    /// Whether a launcher or a supervisor serves there.
+    /// Whether a launcher or a supervisor serves there, or a `run` is about to start them.
     pub fn is_in_use(&self) -> bool {
-        self.is_running() || self.is_supervised()
+        let is_starting = self.root.exists() && self.lock_for_start().is_none();
+        self.is_running() || self.is_supervised() || is_starting
+    }
+
+    /// Locks the directory by flock(2) until the file is closed; `None` if another `run` has. A
+    /// `run` that starts a VM holds the lock until the VM has a supervisor or is given up: until
+    /// then nothing there answers, and another `run` would take it for a lost VM.
+    pub fn lock_for_start(&self) -> Option<fs::File> {
+        let directory = fs::File::open(&self.root).ok()?;
+        directory.try_lock().is_ok().then_some(directory)
     }
 
     /// Whether the directory is removed with the VM.

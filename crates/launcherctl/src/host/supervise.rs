@@ -32,11 +32,12 @@ use super::processes::terminate_all;
 use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, images, remains};
+use super::{failure, images, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError};
 use crate::files::absolute;
 use crate::reports::events::MAX_QUEUED;
 use crate::reports::notify_server::{self, notify_socket};
+use client::CallError;
 use os::signals::EndSignals;
 
 /// Runs the VM until it ends, and reports to the clients of its control socket.
@@ -58,7 +59,15 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         dir: &dir,
         progress,
     };
-    let result = run(vm, &mut stop).await;
+    let mut result = run(vm, &mut stop).await;
+    let without_kvm = args.emulated();
+    if result.as_ref().is_err_and(is_of_kvm) && !args.start.emulate {
+        progress.note("KVM does not work here; starting again without it, as --emulate does");
+        terminate_all(dir.root()).await;
+        vm_dir::remove_stale(&dir)?;
+        let args = &without_kvm;
+        result = run(Vm { args, ..vm }, &mut stop).await;
+    }
     // Of a launcher that was killed.
     terminate_all(dir.root()).await;
     let last = match result {
@@ -94,6 +103,13 @@ fn failed(error: CtlError, vm: Vm<'_>) -> Update {
         remains::forget(name, dir);
     }
     Update::Failed { message, details }
+}
+
+/// Whether KVM does not work here, as in many nested machines. The last sign is of QEMU's
+/// assertions.
+fn is_of_kvm(error: &CtlError) -> bool {
+    let signs = ["KVM", "/dev/kvm", "initialize kvm", "/kvm/kvm"];
+    matches!(error.of(), Some(CallError::Refused { message, .. }) if signs.iter().any(|it| message.contains(it)))
 }
 
 /// The stream to the owner. The launcher must not inherit it: its end tells the owner that this

@@ -7,7 +7,7 @@ use std::{fs, io};
 use rustix::fs::Mode;
 
 use super::processes;
-use super::registry::{self, START_FILE, VmDir};
+use super::registry::{self, START_FILE, VmDir, name_taken};
 use crate::error::{CtlError, fail};
 use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
 use api::pod_paths::{
@@ -24,21 +24,24 @@ const PRIVATE: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// Makes a root for the VM `name`, in `root` or in a new directory with a short name, and adds it
 /// to the registry. If `root`'s path is too long for the sockets below it, a link with a short path
-/// replaces it, which [`registry::remove`] removes.
+/// replaces it, which [`registry::remove`] removes. Hold the lock until the VM has a supervisor.
 ///
 /// # Errors
 /// The directory cannot be made, or a VM of that name, or in that directory, is running or being
 /// started.
-pub fn create(name: &str, root: Option<&Path>) -> Result<VmDir, CtlError> {
-    let Some(root) = root else {
-        let dir = create_temporary()?;
-        registry::add(name, &dir).inspect_err(|_| remove(&dir, &[]))?;
-        return Ok(dir);
+pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlError> {
+    let dir = match root {
+        None => create_temporary()?,
+        Some(root) => at_root(root)?,
     };
-    let dir = at_root(root)?;
+    let lock = dir.lock_for_start();
+    let lock = lock.ok_or_else(|| name_taken(name, &dir))?;
     let added = remove_stale(&dir).and_then(|()| registry::add(name, &dir));
-    added.inspect_err(|_| dir.remove_link())?;
-    Ok(dir)
+    added.inspect_err(|_| match root {
+        None => remove(&dir, &[]),
+        Some(_) => dir.remove_link(),
+    })?;
+    Ok((dir, lock))
 }
 
 /// A directory of `--root`, by a short path.
@@ -85,7 +88,10 @@ pub fn create_temporary() -> Result<VmDir, CtlError> {
 
 /// Makes a directory, or a link to one, with a short name that is not taken.
 fn make_new(base: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
-    let made = tempfile::Builder::new().prefix("vm-").make_in(base, make);
+    let made = tempfile::Builder::new()
+        .prefix("vm-")
+        .rand_bytes(5)
+        .make_in(base, make);
     let kept = made.and_then(|made| Ok(made.keep()?));
     let (_, root) = kept.map_err(FileError::on("make a directory in", base))?;
     Ok(VmDir::at(root))

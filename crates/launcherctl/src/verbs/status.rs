@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::target::{VmArgs, connect};
-use crate::error::{CtlError, fail};
+use crate::error::CtlError;
 use crate::host::status::{FAILED, LOST, VmStatus, collect};
 use crate::view::output::{Format, answer, counted, or_dash};
 use client::problems::Problem;
@@ -17,13 +17,7 @@ use client::problems::Problem;
 /// There is no such VM.
 pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
     let dir = args.target().resolve()?;
-    // A directory where nothing was started, or whose VM ended normally, has no status.
-    if dir.name().is_empty() && !dir.cmd_socket().exists() {
-        fail!(
-            "no VM in {}; launcherctl list shows the VMs of run, and their directories",
-            dir.root().display()
-        );
-    }
+    // One where nothing was started, or whose VM has ended, has no status.
     if dir.name().is_empty() {
         connect(&dir).await?;
     }

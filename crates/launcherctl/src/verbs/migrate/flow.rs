@@ -251,8 +251,7 @@ impl<'a> Migration<'a> {
         let _ = self.source.client.act(Action::Delete, &self.vmi).await;
         match end {
             Some((seconds, ended)) => summary(*seconds, ended),
-            None => "migrated; the source's launcher has ended before it said how long that took"
-                .to_owned(),
+            None => "migrated".to_owned(),
         }
     }
 

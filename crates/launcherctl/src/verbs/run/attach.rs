@@ -119,9 +119,7 @@ impl<'a> Attachment<'a> {
                     return Ok(Some(self.detach().await));
                 }
             }
-            Update::Console(is_there) if detach_at.is_none() => {
-                self.open_console(is_there).await?;
-            }
+            Update::Console(true) if detach_at.is_none() => self.open_console().await?,
             _ => {}
         }
         Ok(None)
@@ -149,25 +147,17 @@ impl<'a> Attachment<'a> {
             .note("the guest is to shut down; Ctrl-C once more forces it off");
     }
 
-    async fn open_console(&mut self, is_there: bool) -> Result<(), CtlError> {
-        let name = self.name;
-        if is_there {
-            let socket = self.dir.path(CONSOLE_SOCKET);
-            self.console = Some(Console::connect(&socket, self.screen.console()).await?);
-        }
+    async fn open_console(&mut self) -> Result<(), CtlError> {
+        let (name, socket) = (self.name, self.dir.path(CONSOLE_SOCKET));
+        let mut console = Console::connect(&socket, self.screen.console()).await?;
         if is_terminal() {
-            self.screen.note(&if is_there {
-                format!("the guest's console follows; Ctrl-] leaves it, and {name} runs on; launcherctl stop {name} ends it")
-            } else {
-                "the VM has no serial console; Ctrl-C shuts the guest down, a second one ends it at once".to_owned()
-            });
+            self.screen.note(&format!("the guest's console follows; Ctrl-] leaves it, and {name} runs on; launcherctl stop {name} ends it"));
         }
-        if is_there {
-            self.terminal = Terminal::enter();
-            if let (Some(console), Some(_)) = (&mut self.console, &self.terminal) {
-                console.read_input();
-            }
+        self.terminal = Terminal::enter();
+        if self.terminal.is_some() {
+            console.read_input();
         }
+        self.console = Some(console);
         Ok(())
     }
 

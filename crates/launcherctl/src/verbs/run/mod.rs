@@ -97,7 +97,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     remains::make_way(&name).await?;
-    let dir = vm_dir::create(&name, args.root.as_deref())?;
+    let (dir, _starting) = vm_dir::create(&name, args.root.as_deref())?;
     let prepared = prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen);
     prepared.inspect_err(|_| remains::forget(&name, &dir))?;
     // A directory of --root may have another VM's.
