@@ -263,7 +263,7 @@ fn restart_json(it: &RestartField) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use api::pod_paths::HOTPLUG_DISK_DIR;
     use domain::DomainSpec;
@@ -273,9 +273,11 @@ mod tests {
             disks: plan.clone(),
             ..SyncPlan::default()
         };
-        let steps = plan.steps().map(|step| match step {
-            PlanStep::Disk(verb, change) => (verb, change.disk.target.device.clone()),
-            _ => unreachable!("{step:?}"),
+        let steps = plan.steps().map(|step| {
+            let PlanStep::Disk(verb, change) = step else {
+                panic!("{step:?}");
+            };
+            (verb, change.disk.target.device.clone())
         });
         steps.collect()
     }
