@@ -28,7 +28,7 @@ pub enum AnswerError {
     Tree(ReadError),
     #[error("the root element is <{0}>, not <domain>")]
     Root(String),
-    /// Name or UUID, that of the sidecar's input, and the returned one; empty if it was removed.
+    /// `name` or `uuid`, its value before the call, and the returned value: empty if removed.
     #[error(
         "the domain's {0} was changed from {1:?} to {2:?}: virt-handler would lose the virtual machine"
     )]

@@ -32,11 +32,11 @@ const MAX_INFO_BYTES: usize = 64 << 10;
 /// If the sidecar cancels a call this shortly before the deadline, the call counts as timed out.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
-/// Makes a call on a connection of its own, with its deadline in the header `grpc-timeout`. `limit`
-/// is that of the answer, in bytes.
+/// Makes a call on a connection of its own, with its deadline in the header `grpc-timeout`. The answer
+/// has at most `limit` bytes.
 ///
 /// # Errors
-/// All but those of an answer's content.
+/// Any [`CallError`] but those about the content of an answer.
 pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
     socket: &Path,
     method: String,

@@ -18,7 +18,7 @@ use super::sidecar::HookPoint;
 #[serde(rename_all = "camelCase")]
 pub struct PointRun {
     pub point: &'static str,
-    /// Of cloud-init data, the fields with their sizes: the content may be secret.
+    /// Changed cloud-init data is shown as field names and sizes, as its content may be secret.
     pub changes: Vec<String>,
     /// Changes by a second call with the first result, or why that fails.
     pub again: Vec<String>,

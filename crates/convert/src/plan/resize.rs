@@ -24,8 +24,8 @@ pub struct DiskSize {
     pub available: u64,
 }
 
-/// The disks of the `live` domain to resize, in the order of the `wanted` one. `size` has the sizes
-/// of a disk that may grow: one on a claim, and no other.
+/// The disks of the `live` domain to resize, in the order of the `wanted` one. `size` knows only
+/// disks on claims, as no others may grow.
 #[must_use]
 pub fn resizes(
     live: &DomainSpec,

@@ -31,7 +31,7 @@ pub const SIDECAR: [&[Check]; 2] = [
     ],
 ];
 
-/// The same of a plugin.
+/// The checks of each hook point of a plugin, in this order.
 pub const PLUGIN: [&[Check]; 3] = [
     &[
         Check::GuestDefinition,

@@ -46,7 +46,7 @@ pub enum Failure {
         MARKED_ELEMENTS
     )]
     LostElements { missing: usize },
-    /// Sentences.
+    /// Says what went wrong, in whole sentences.
     #[error("{0}")]
     Ignored(String),
     #[error("it does not serve afterwards")]

@@ -56,8 +56,8 @@ fn is_sound(problems: &[Problem]) -> bool {
     problems.all(|problem| problem.severity == Severity::Note)
 }
 
-/// A line for each problem in compilers' format, so that editors find the place; and what "ok" is
-/// said of.
+/// A line for each problem in compilers' format, so that editors find the place; for a file without
+/// an error, a line that says what was checked.
 fn text(found: &[(String, Vec<Problem>, Asked)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (file, problems, asked) in found {
