@@ -106,7 +106,7 @@ fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
 
 /// Lets libvirt's driver below `root` keep QEMU's capabilities in the user's cache directory, where
 /// the next one finds them. libvirt itself checks whether they are still those of this machine.
-/// Without such a directory the driver asks QEMU anew.
+/// Where the user has no home, the driver asks QEMU anew.
 pub fn keep_capabilities(root: &Path) {
     let libvirts = root.join("cache/qemu");
     let mut private = std::fs::DirBuilder::new();
@@ -122,8 +122,11 @@ pub fn keep_capabilities(root: &Path) {
 
 /// The user's cache directory, by the XDG specification; a relative one does not count.
 fn user_cache() -> Option<PathBuf> {
-    let of = |name| std::env::var_os(name).map(PathBuf::from);
-    let home = || Some(of("HOME")?.join(".cache"));
-    let found = of("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-    found.or_else(home).filter(|path| path.is_absolute())
+    let of = |name| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    // A service may have a home that is not there; nobody wants it made.
+    let home = || of("HOME").filter(|home| home.is_dir());
+    of("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")))
 }
