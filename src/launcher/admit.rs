@@ -11,7 +11,7 @@ use super::vm::{Permission, Permit, Phase, Request, Vm};
 use libvirt::ChangeableDomain;
 use os::logging::chain;
 
-const FIRST_READ: &str = "reading the domain for the first time";
+const LOOK: &str = "the look at the domain";
 
 /// Waits until libvirt has shown the domain, and then for the turn that the request may need.
 /// `what` it does is for errors. None if there is nothing to do.
@@ -27,7 +27,7 @@ pub(super) async fn admit(
     match timeout(CHANGE_TIMEOUT, libvirt.vm.permit(request)).await {
         Ok(permission) => Ok(permission?.into_permit()?),
         Err(_) if libvirt.vm.snapshot().phase == Phase::Unknown => Err(LauncherError::Slow {
-            what: FIRST_READ,
+            what: LOOK,
             after: CHANGE_TIMEOUT,
         }),
         Err(_) => Err(LauncherError::Busy { what }),
@@ -91,9 +91,9 @@ pub(super) async fn resize(
 ///
 /// # Errors
 /// [`LauncherError::Slow`].
-pub(super) async fn first_read(vm: &Vm) -> Result<(), LauncherError> {
-    within(FIRST_READ, CHANGE_TIMEOUT, async {
-        vm.wait_for_first_read().await;
+pub(super) async fn look(vm: &Vm) -> Result<(), LauncherError> {
+    within(LOOK, CHANGE_TIMEOUT, async {
+        vm.wait_for_look().await;
         Ok(())
     })
     .await

@@ -54,7 +54,7 @@ impl Backup {
         start: Start,
     ) -> Result<(), LauncherError> {
         loop {
-            self.vm.wait_for_first_read().await;
+            self.vm.wait_for_look().await;
             // No await follows before the spawned task, so no other start can come in between.
             match known(self.vm.metadata().backup(), &start.id)? {
                 Known::New => break,

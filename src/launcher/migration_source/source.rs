@@ -13,7 +13,7 @@ use super::monitor::{Action, Monitor, Rules};
 use super::record::MigrationRecord;
 use super::transfer::Transfer;
 use super::{abort, plugins, sriov};
-use crate::launcher::admit::first_read;
+use crate::launcher::admit::look;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking, within};
 use crate::launcher::metadata_copy;
@@ -78,7 +78,7 @@ impl MigrationSource {
     // D-mig-4 (docs/differences.md).
     pub async fn begin(self: &Arc<Self>, request: MigrateRequest) -> Result<(), LauncherError> {
         let uid = migration_uid(&request.vmi)?.to_owned();
-        first_read(&self.vm).await?;
+        look(&self.vm).await?;
         // There is no await from here to the metadata, so only one of several requests starts it.
         if has_begun(self.vm.metadata().migration(), &uid)? {
             return Ok(());

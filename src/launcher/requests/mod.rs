@@ -220,7 +220,7 @@ impl Requests {
 
     /// `DeleteVirtualMachine`: removes the definition, and counts the removal unless it is refused.
     async fn remove(&self) -> Result<(), LauncherError> {
-        admit::first_read(&self.vm).await?;
+        admit::look(&self.vm).await?;
         self.vm.admit(Request::Delete)?;
         self.removals.count(self.delete(Request::Delete)).await
     }

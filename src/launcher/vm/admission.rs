@@ -70,7 +70,7 @@ pub enum Admission {
     /// The request changes nothing: the domain is already in the requested state.
     NothingToDo,
     /// Undecided until libvirt has been asked for the domain.
-    AfterFirstRead,
+    AfterLook,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +121,7 @@ const NOW: Answer = Ok(Admission::AtOnce);
 const TURN: Answer = Ok(Admission::InTurn);
 const SAME: Answer = Ok(Admission::IfUnchanged);
 const DONE: Answer = Ok(Admission::NothingToDo);
-const READ: Answer = Ok(Admission::AfterFirstRead);
+const LOOK: Answer = Ok(Admission::AfterLook);
 const NONE: Answer = Err(Refusal::NoDomain);
 const MOVE: Answer = Err(Refusal::Migrating);
 const TORN: Answer = Err(Refusal::PostcopyFailed);
@@ -136,16 +136,16 @@ fn row(request: Request) -> [Answer; 10] {
     use Request as R;
     match request {
         // unknown, absent, expected, starting, runs, arrives, leaves, torn, ended, gone
-        R::Sync          => [READ, TURN, MOVE, TURN,  TURN,  MOVE,  SAME,  TORN,  TURN,  TURN],
-        R::Pause         => [READ, NONE, NONE, TURN,  TURN,  MOVE,  TURN,  TORN,  TURN,  NONE],
-        R::Unpause       => [READ, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  TURN,  NONE],
-        R::Resize        => [READ, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  NONE,  NONE],
+        R::Sync          => [LOOK, TURN, MOVE, TURN,  TURN,  MOVE,  SAME,  TORN,  TURN,  TURN],
+        R::Pause         => [LOOK, NONE, NONE, TURN,  TURN,  MOVE,  TURN,  TORN,  TURN,  NONE],
+        R::Unpause       => [LOOK, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  TURN,  NONE],
+        R::Resize        => [LOOK, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  NONE,  NONE],
         R::Reset | R::SoftReboot
-                         => [READ, NONE, NONE, NOW,   NOW,   MOVE,  MOVE,  TORN,  NOW,   NONE],
-        R::Shutdown      => [READ, DONE, DONE, NOW,   NOW,   NOW,   NOW,   NOW,   NOW,   DONE],
-        R::Delete        => [READ, TURN, TURN, TURN,  TURN,  MOVE,  MOVE,  TURN,  TURN,  TURN],
-        R::PrepareTarget => [READ, TURN, TURN, BUSY,  DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
-        R::Finalize      => [READ, DONE, DONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  DONE,  DONE],
+                         => [LOOK, NONE, NONE, NOW,   NOW,   MOVE,  MOVE,  TORN,  NOW,   NONE],
+        R::Shutdown      => [LOOK, DONE, DONE, NOW,   NOW,   NOW,   NOW,   NOW,   NOW,   DONE],
+        R::Delete        => [LOOK, TURN, TURN, TURN,  TURN,  MOVE,  MOVE,  TURN,  TURN,  TURN],
+        R::PrepareTarget => [LOOK, TURN, TURN, BUSY,  DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
+        R::Finalize      => [LOOK, DONE, DONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  DONE,  DONE],
         R::CopyMetadata  => [NONE, NONE, NONE, NONE,  NOW,   NOW,   NOW,   NOW,   NOW,   NONE],
         R::RedefineCheckpoint | R::PodCleanup
                          => [TURN; 10],
@@ -179,6 +179,8 @@ pub fn admit(standing: Standing, request: Request) -> Answer {
         phase if phase.is_visible() && standing.migrates && request == Request::CopyMetadata => {
             MOVE
         }
+        // The migration has ended, here or there.
+        Phase::MigratingOut if !standing.migrates && matches!(leaves, MOVE | SAME) => LOOK,
         POSTCOPY_FAILED => torn,
         Phase::Unknown => unknown,
         Phase::Absent | Phase::StartFailed => absent,
@@ -248,7 +250,7 @@ mod tests {
     fn standing(phase: Phase) -> Standing {
         Standing {
             phase,
-            migrates: false,
+            migrates: matches!(phase, Phase::MigratingIn | Phase::MigratingOut),
             is_ending: false,
         }
     }

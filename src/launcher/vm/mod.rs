@@ -161,6 +161,17 @@ impl Vm {
         self.snapshot()
     }
 
+    /// Waits for libvirt's answer where only that tells the phase: at first, and after a migration.
+    pub async fn wait_for_look(&self) {
+        let is_known = |vm: &Snapshot| match vm.phase {
+            Phase::Unknown => false,
+            Phase::MigratingOut => vm.jobs.contains(&JobKind::MigrationOut),
+            _ => true,
+        };
+        // Cannot fail: the sender lives as long as the VM.
+        let _ = self.subscribe().wait_for(is_known).await;
+    }
+
     /// Whether the guest agent was connected when the domain was last read.
     pub fn has_agent(&self) -> bool {
         self.published.borrow().agent != Agent::Away
@@ -184,7 +195,7 @@ impl Vm {
         let mut turn = None;
         loop {
             match (self.admit(request)?, turn.take()) {
-                (Admission::AfterFirstRead, _) => drop(self.wait_for_first_read().await),
+                (Admission::AfterLook, _) => self.wait_for_look().await,
                 (Admission::AtOnce, _) => return Ok(Permission::Granted(Permit::at_once())),
                 (Admission::NothingToDo, _) => return Ok(Permission::AlreadySo),
                 // Asked again after the wait: the change before may have altered the state.
