@@ -5,24 +5,25 @@ use api::proto::cmd::v1::GuestPingRequest;
 use serde_json::Value;
 
 use crate::guest_agent::{guest_info, guest_info_until};
-use crate::harness::{Guest, Pod, Vmi};
+use crate::harness::{Event, Guest, Pod, Vmi};
 
 /// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads
 /// and writes the port, and reads again after an end of file: until libvirt connects there is
-/// nobody on the other side. The port has one user: a process that ends may still have it open when
-/// `pidof` no longer finds it.
+/// nobody on the other side. The port has one user: a process that ends may have it open for a
+/// moment. No line starts a program: libvirt waits 5 s, and a busy machine's guest takes that long.
 const AGENT: &str = r#"
 until command exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0; do :; done
 while :; do while read -r line <&3; do
-    mode=$(cat /run/mode)
-    id=$(printf '%s' "$line" | sed -n 's/.*"id": *\([0-9]*\).*/\1/p')
+    read -r mode </run/mode
+    id=${line##*'"id":'}
+    id=${id%%\}*}
     case $mode:$line in
     silent:*) ;;
     foreign:*guest-sync*) printf '{"return": 1}\n{"return": %s}\n' "$id" >&3 ;;
     *:*guest-sync*) printf '{"return": %s}\n' "$id" >&3 ;;
     half:*) printf '{"return": [{"na' >&3 ;;
     garbage:*) head -c 67108864 /dev/zero | tr '\0' x >&3; echo >&3 ;;
-    lies:*) printf '{"return": {"version": 7, "supported_commands": "many"}}\n' >&3 ;;
+    lies:*guest-info*) printf '{"return": {"version": 7, "supported_commands": "many"}}\n' >&3 ;;
     good:*guest-info*) printf '{"return": {"version": "1.2.3", "supported_commands": []}}\n' >&3 ;;
     flaky:*guest-network-get-interfaces*) if [ -e /run/failed ]
         then printf '{"return": [{"name": "eth9", "hardware-address": "52:54:00:00:00:09"}]}\n' >&3
@@ -34,18 +35,20 @@ while :; do while read -r line <&3; do
 done; sleep 0.2; done
 "#;
 
-/// Puts the script in the place of the real agent, so fast that libvirt does not see the port
-/// closed: else the script would answer what libvirt asked the agent, and libvirt does not expect
-/// that.
-pub(crate) async fn replace_agent(guest: &mut Guest, mode: &str) {
+/// Puts the script in the place of the real agent. libvirt sees the port closed in between: an
+/// answer of which it has the first half would spoil the script's first one.
+pub(crate) async fn replace_agent(pod: &mut Pod, guest: &mut Guest, mode: &str) {
     guest.run(&format!("echo {mode} >/run/mode")).await;
     for line in AGENT.trim().lines() {
         // Between single quotes but for those that it has itself.
         let line = line.replace('\'', r"'\''");
         guest.run(&format!("echo '{line}' >>/run/agent")).await;
     }
-    let ends = "touch /run/no-agent; killall qemu-ga; while pidof qemu-ga >/dev/null; do :; done";
-    guest.run(&format!("{ends}; {START}")).await;
+    pod.handler.forget();
+    guest.run("touch /run/no-agent; killall qemu-ga").await;
+    let without = |event: &Event| !event.has_agent();
+    pod.handler.event("without an agent", without).await;
+    guest.run(START).await;
 }
 
 const START: &str = "(sh /run/agent </dev/null >/dev/null 2>&1 &)";
@@ -86,7 +89,7 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
     let known: Value = guest_info(&pod).await;
     let before = pod.usage().resident_kib;
 
-    replace_agent(&mut guest, "silent").await;
+    replace_agent(&mut pod, &mut guest, "silent").await;
     // Another answer's id is skipped, and a good agent is asked.
     for mode in ["foreign", "good"] {
         guest.run(&format!("echo {mode} >/run/mode")).await;
@@ -122,12 +125,8 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
 // D-agent-2 (docs/differences.md).
 async fn what_an_agent_refuses_once_is_asked_for_again() {
     let (mut pod, vmi, mut guest) = Pod::booted("flaky", &["--qemu-agent-sys-interval=5s"]).await;
-    // The first questions are answered: an answer that the agent owes would end its connection.
-    guest_info_until(&mut pod, "complete", |info| {
-        info["os"]["name"].is_string() && info["fsInfo"]["disks"].is_array()
-    })
-    .await;
-    replace_agent(&mut guest, "flaky").await;
+    pod.handler.agent().await;
+    replace_agent(&mut pod, &mut guest, "flaky").await;
     // The script knows nothing else, so that each kind is asked for alone.
     pod.handler
         .event("with the address of the second answer", |event| {

@@ -292,7 +292,7 @@ async fn agent() {
         info["guestAgentVersion"].is_string()
     })
     .await;
-    replace_agent(&mut guest, "garbage").await;
+    replace_agent(&mut pod, &mut guest, "garbage").await;
     let call = async { scripted_agent::ping(&pod).await.unwrap_err() };
     measure(&pod, "agent: 64 MiB", 64 << 20, call).await;
     pod.end(&vmi).await;
