@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::markdown::entries;
 use super::{expect_none, read, texts};
 
 const DOCUMENT: &str = "docs/differences.md";
@@ -28,15 +29,6 @@ fn is_id(word: &str) -> bool {
     };
     let (area, number) = (parts.next(), parts.next());
     parts.next().is_none() && is(area, u8::is_ascii_lowercase) && is(number, u8::is_ascii_digit)
-}
-
-/// The id and the text of each paragraph that begins with an id in bold.
-fn entries(document: &str) -> Vec<(&str, &str)> {
-    let paragraphs = document.split("\n\n");
-    paragraphs
-        .filter_map(|paragraph| paragraph.strip_prefix("**")?.split_once("** "))
-        .filter(|(id, _)| is_id(id))
-        .collect()
 }
 
 /// The ids in sources, each with its place.
@@ -80,7 +72,7 @@ fn every_documented_difference_is_cited() {
 fn every_difference_has_an_id_of_its_own_a_reason_and_a_consequence() {
     let mut seen = BTreeSet::new();
     for (id, text) in entries(&read(DOCUMENT)) {
-        assert!(seen.insert(id.to_owned()), "{id} stands twice");
+        assert!(is_id(id) && seen.insert(id.to_owned()), "{id}");
         let (difference, consequence) = text.split_once("Seen:").expect(id);
         assert!(difference.contains("KubeVirt"), "{id}");
         // What differs and why take two sentences at least.

@@ -28,6 +28,14 @@ pub fn rows(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
+/// The title and the text of each entry: a paragraph that begins with its title in bold.
+pub fn entries(document: &str) -> Vec<(&str, &str)> {
+    let paragraphs = document.split("\n\n");
+    paragraphs
+        .filter_map(|paragraph| paragraph.strip_prefix("**")?.split_once("**"))
+        .collect()
+}
+
 /// The words in backticks.
 pub fn code(text: &str) -> Vec<String> {
     let words = text.split('`').skip(1).step_by(2);
@@ -60,6 +68,13 @@ fn a_table_has_rows_of_cells() {
     let text =
         "\n## A\n\n| x | y |\n|---|---|\n| `1` | |\n| a\\|b | 2 |\n\n## B\n| other |\n|---|\n";
     assert_eq!(rows(section(text, "A")), [["`1`", ""], ["a\\|b", "2"]]);
+}
+
+#[test]
+fn an_entry_is_a_paragraph_with_a_title() {
+    let text = "## A\n\n**`x`**: one\ntwo.\n\nText, **bold**.\n\n**y** three\n";
+    let expected = [("`x`", ": one\ntwo."), ("y", " three\n")];
+    assert_eq!(entries(text), expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::markdown::{code, rows};
+use super::markdown::{code, entries};
 use super::{expect_none, read, texts};
 
 const POLICY: &str = "SECURITY.md";
@@ -26,18 +26,16 @@ fn functions() -> BTreeSet<String> {
 fn every_named_test_exists() {
     let functions = functions();
     let mut findings = Vec::new();
-    for (document, columns) in [(POLICY, 4), ("docs/security.md", 6)] {
-        for row in rows(&read(document))
-            .iter()
-            .filter(|it| it.len() == columns)
-        {
-            let tests = code(row.last().unwrap());
-            // Some cells name the file of the tests.
+    for document in [POLICY, "docs/security.md"] {
+        for (title, text) in entries(&read(document)) {
+            let (_, tests) = text.rsplit_once("Test").unwrap_or_default();
+            let tests = code(tests);
+            // Some entries name the file of the tests.
             let names = tests.iter().filter(|name| !name.ends_with(".rs"));
             let missing = names.filter(|name| !functions.contains(*name));
             findings.extend(missing.map(|name| format!("{document}: {name}")));
             if tests.is_empty() {
-                findings.push(format!("{document}: {} names no test", row[0]));
+                findings.push(format!("{document}: {title} names no test"));
             }
         }
     }
@@ -48,8 +46,8 @@ fn every_named_test_exists() {
 fn each_cve_stands_once() {
     let mut seen = BTreeSet::new();
     let policy = read(POLICY);
-    for row in rows(&policy).iter().filter(|row| row.len() == 4) {
-        for cve in row[0].split(", ") {
+    for (title, _) in entries(&policy) {
+        for cve in title.split(", ") {
             assert!(cve.starts_with("CVE-20"), "{cve}");
             assert!(seen.insert(cve.to_owned()), "{cve} stands twice");
         }
