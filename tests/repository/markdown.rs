@@ -1,4 +1,9 @@
-//! The parts of a Markdown document that the checks need.
+//! The parts of a Markdown document that the checks need, and how long a row of a table may be.
+
+use super::{expect_none, texts};
+
+/// What is longer is a paragraph or a list, which a terminal can show.
+const MAX_ROW_CHARACTERS: usize = 200;
 
 /// The text below a heading of the second level, up to the next one.
 pub fn section<'t>(text: &'t str, heading: &str) -> &'t str {
@@ -61,6 +66,17 @@ pub fn anchors(document: &str) -> Vec<String> {
     headings
         .map(|line| slug(line.trim_start_matches('#')))
         .collect()
+}
+
+#[test]
+fn a_terminal_can_show_each_row_of_a_table() {
+    let mut findings = Vec::new();
+    for text in texts().iter().filter(|text| text.is("md")) {
+        let rows = text.lines().filter(|(_, line)| line.starts_with('|'));
+        let long = rows.filter(|(_, row)| row.chars().count() > MAX_ROW_CHARACTERS);
+        findings.extend(long.map(|(place, _)| place));
+    }
+    expect_none("rows of more than 200 characters", &findings);
 }
 
 #[test]
