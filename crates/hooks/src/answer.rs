@@ -5,7 +5,8 @@ use domain::excerpt;
 use domain::xml::ReadError;
 use domain::xml::tree::{Element, Node};
 
-/// As many vCPUs as libvirt describes (`VIR_DOMAIN_CPUMASK_LEN`), and as many of other parts.
+/// Maximum of each: vCPUs, which libvirt describes up to this number (`VIR_DOMAIN_CPUMASK_LEN`),
+/// I/O threads and controllers.
 const MAX_PARTS: u32 = 16_384;
 
 /// Why an answer is refused.
@@ -41,8 +42,8 @@ pub enum AnswerError {
 /// An accepted answer, as text and as a tree.
 #[derive(Debug)]
 pub struct Answer {
-    /// The answer as it came, without a byte order mark and XML declaration: to every reader it is
-    /// UTF-8, as it was to the check.
+    /// The answer without its byte order mark and XML declaration. Every later reader then takes it
+    /// for UTF-8, as the check did.
     pub text: String,
     pub tree: Element,
 }
@@ -105,8 +106,8 @@ fn same_domain(before: &Element, after: &Element) -> Result<(), AnswerError> {
     Ok(())
 }
 
-/// Numbers of which libvirt makes parts of the domain, before it or QEMU refuses them: vCPUs, I/O
-/// threads, and the disk controllers up to the one of an address.
+/// Refuses numbers above [`MAX_PARTS`]. libvirt makes that many vCPUs, I/O threads and disk
+/// controllers (up to the one of an address) in its memory before it or QEMU refuses them.
 // D-hook-20 (docs/differences.md).
 fn few_parts(tree: &Element) -> Result<(), AnswerError> {
     let devices = tree.children().filter(|child| child.name == "devices");
@@ -126,9 +127,9 @@ fn few_parts(tree: &Element) -> Result<(), AnswerError> {
     }
 }
 
-/// The text that libvirt takes for the domain's name or UUID, XPath `string(./NAME[1])`: with its
-/// white space, and of the first such element without a namespace. Where there are elements in it,
-/// which libvirt's text includes, it is the whole element.
+/// The text of the first element `name` without a namespace, with its white space: what libvirt
+/// reads by the XPath `string(./NAME[1])`. If the element contains others, whose text libvirt would
+/// include, returns the XML of the whole element.
 fn text_of(tree: &Element, name: &str) -> String {
     let around = tree.attribute("xmlns").unwrap_or_default();
     let found = tree

@@ -32,11 +32,11 @@ const MAX_INFO_BYTES: usize = 64 << 10;
 /// If the sidecar cancels a call this shortly before the deadline, the call counts as timed out.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 
-/// Makes a call on a connection of its own, with its deadline in the header `grpc-timeout`. The answer
-/// has at most `limit` bytes.
+/// Makes a call on a connection of its own, with its deadline in the header `grpc-timeout`. The
+/// answer has at most `limit` bytes.
 ///
 /// # Errors
-/// Any [`CallError`] but those about the content of an answer.
+/// Any [`CallError`] except those about the content of an answer.
 pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
     socket: &Path,
     method: String,
@@ -67,8 +67,8 @@ pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
     }
 }
 
-/// Whether the sidecar reports the deadline, which both sides watch. Long before the deadline,
-/// these codes are errors of the sidecar.
+/// Whether the status means that the deadline has passed, which both sides watch. Long before the
+/// deadline, these codes are errors of the sidecar.
 fn is_timeout(code: Code, deadline: Instant) -> bool {
     matches!(code, Code::DeadlineExceeded | Code::Cancelled)
         && os::time::deadline(DEADLINE_TOLERANCE) >= deadline
@@ -90,8 +90,8 @@ pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, CallEr
     call(socket, method, InfoParams {}, MAX_INFO_BYTES, deadline).await
 }
 
-/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. All versions have the messages of the
-/// newest, where they have the method.
+/// Calls a method of `kubevirt.hooks.<version>.Callbacks`. A method has the same messages in all
+/// versions that have it.
 async fn hook<Q: Message + 'static, A: Message + Default + 'static>(
     sidecar: &Sidecar,
     point: HookPoint,

@@ -26,7 +26,7 @@ enum Shape {
     Text,
     Number,
     ListOf(&'static Shape),
-    /// With any names.
+    /// An object with any names.
     MapOf(&'static Shape),
     Struct(&'static [(&'static str, Shape)]),
 }
@@ -78,7 +78,7 @@ const DEVICE: Shape = Shape::Struct(&[
     ("tags", Shape::ListOf(&Shape::Text)),
 ]);
 
-/// What a script has done wrong.
+/// What the script that printed the answer probably did wrong.
 fn hint(begin: &str, error: &serde_json::Error) -> String {
     if !begin.starts_with('{') {
         return format!(
@@ -147,7 +147,7 @@ pub fn encode(data: &Value) -> CloudInitForms {
     }
 }
 
-/// Also returns the names in the answer that KubeVirt does not have: they are left out.
+/// Returns the data, and the names in the answer that KubeVirt does not know. The data lack these.
 pub fn decode(
     before: &Value,
     answer: &CloudInitForms,
@@ -225,7 +225,8 @@ fn shown(name: &str) -> String {
     excerpt(name, MAX_CHARS)
 }
 
-/// The first line, cut. A script prints it; it may be secret where it is JSON.
+/// The first line, cut, for an error: it may be an error message that a script printed. JSON is not
+/// shown, because it may be secret.
 fn begin(json: &[u8]) -> String {
     const MAX_CHARS: usize = 40;
     let text = String::from_utf8_lossy(json);
@@ -287,8 +288,9 @@ fn missing(data: &Value) -> Option<&'static str> {
     (!has("NoCloudMetaData") && !has("ConfigDriveMetaData")).then_some(metadata)
 }
 
-/// The parts of a value that a Go type has: Go reads the names of a struct in any case, and leaves
-/// others out. `field` names the value, empty for all data.
+/// Keeps the parts of a value that the Go type `shape` has: Go reads the names of a struct in any
+/// case and ignores unknown ones. Adds those to `unknown`. `field` is the path of the value; empty
+/// for the whole data.
 fn known_parts(
     shape: &Shape,
     field: &str,

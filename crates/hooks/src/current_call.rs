@@ -1,4 +1,4 @@
-//! Whom the launcher waits for, so that a start that takes long can say it.
+//! The sidecar or plugin that the launcher waits for. A slow start names it.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ impl CurrentCall {
         Waiting(self.clone())
     }
 
-    /// Who has been called; `None` between two calls.
+    /// The sidecar or plugin that has been called; `None` between two calls.
     #[must_use]
     pub fn whom(&self) -> Option<String> {
         lock(&self.0).clone()

@@ -260,7 +260,7 @@ impl<'a> Discovery<'a> {
         ready.collect::<BTreeSet<_>>().len()
     }
 
-    /// Logs which sidecars are missing; otherwise a dead one would show only at the deadline.
+    /// Logs which sidecars are missing. Otherwise a dead sidecar would show only at the deadline.
     fn report(&self, expected: usize, waited: Duration) {
         let (seconds, count) = (waited.as_secs(), self.ready_count());
         let (ready, not_ready) = self.by_readiness();
@@ -285,7 +285,8 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// The ready sidecars, and all other files with the reason why they are not. In natural order.
+    /// The ready sidecars, and all other files with the reason why they are not ready, in natural
+    /// order.
     fn by_readiness(&self) -> (Vec<String>, Vec<String>) {
         let mut ready = Vec::new();
         let mut not_ready: Vec<String> = self.others.iter().cloned().collect();

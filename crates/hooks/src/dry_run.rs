@@ -20,11 +20,11 @@ pub struct PointRun {
     pub point: &'static str,
     /// Changed cloud-init data is shown as field names and sizes, as its content may be secret.
     pub changes: Vec<String>,
-    /// Changes by a second call with the first result, or why that fails.
+    /// Changes that a second call makes in the first result, or why that call fails.
     pub again: Vec<String>,
-    /// What is in the answer without effect: a sentence each.
+    /// A sentence for each part of the answer that has no effect.
     pub ignored: Vec<String>,
-    /// Why a launcher would refuse the start or the migration; no changes then.
+    /// Why a launcher would refuse the start or the migration. `changes` is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -34,17 +34,18 @@ pub struct PointRun {
 pub struct DryRun {
     /// The name and socket of the sidecar.
     pub sidecar: String,
-    /// The points that it serves and that a launcher calls for this VMI.
+    /// The hook points that the program serves and that a launcher calls for this VMI.
     pub points: Vec<PointRun>,
-    /// The domain XML that it returns.
+    /// The domain XML that the program returns.
     pub xml: String,
-    /// The cloud-init data that it returns, if it was called with any.
+    /// The cloud-init data that the program returns, if it was called with any.
     pub cloud_init: Option<Value>,
 }
 
 impl DryRun {
-    /// Whether it serves a point, none is refused, and nothing is ignored or changed by a second
-    /// call. A launcher may pass a hook its own result.
+    /// Whether the program serves a hook point, and at each point the launcher accepts the answer,
+    /// uses all of it, and a second call changes nothing: a launcher may pass a hook its own
+    /// result.
     #[must_use]
     pub fn passed(&self) -> bool {
         let is_good =
@@ -53,12 +54,12 @@ impl DryRun {
     }
 }
 
-/// Starts the program, calls each of its points with a launcher's checks, and again with the
-/// result, and kills it. If it has ended, it is started again for the next point. `limit` applies to
-/// its start and to each call. Dropping the future kills the program too.
+/// Starts the program, calls each of its hook points with a launcher's checks, then again with the
+/// result, and kills the program. A program that has ended is started again for the next point.
+/// `limit` applies to the start and to each call. Dropping the future kills the program too.
 ///
 /// # Errors
-/// It does not start. A point that fails is in the result.
+/// The program does not start. A hook point that fails is in the result.
 pub async fn dry_run(
     program: Command,
     subject: Subject,
@@ -109,7 +110,8 @@ impl DryRun {
         };
         let first = called.call(given).await?;
         let again = match &first.document {
-            // Each start gives it the VMI's own data.
+            // A launcher never passes a hook its own result here: each start gives it the VMI's
+            // data.
             Document::CloudInit(_) => Vec::new(),
             document => match called.call(document.clone()).await {
                 Ok(second) => second.changes,

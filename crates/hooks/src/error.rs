@@ -98,7 +98,7 @@ pub enum CallError {
     CloudInit(#[from] CloudInitError),
 }
 
-/// The status of an error that has one: a script's has none.
+/// The gRPC status for the error's text. A failed script has only `Unknown`, which says nothing.
 fn status(code: Code) -> String {
     match code {
         Code::Unknown => String::new(),
@@ -106,7 +106,7 @@ fn status(code: Code) -> String {
     }
 }
 
-/// What an unknown method means.
+/// What it means that the sidecar does not know a method.
 fn unserved(code: Code) -> &'static str {
     match code {
         Code::Unimplemented => {

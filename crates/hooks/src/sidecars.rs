@@ -99,11 +99,11 @@ impl Sidecars {
                 tracing::warn!(file = %file.display(), reason = %error, "The report on hook sidecars cannot be written");
             }
         };
-        // A panic is logged.
+        // The panic hook logs a panic.
         let _ = spawn_blocking(save).await;
     }
 
-    /// The call in progress; plugins note theirs there too.
+    /// The call in progress. Plugins note their calls there too.
     #[must_use]
     pub fn current_call(&self) -> &CurrentCall {
         &self.current_call
@@ -123,8 +123,9 @@ impl Sidecars {
     /// Calls `OnDefineDomain` of the sidecars one after the other; each gets the domain XML that
     /// the previous one returned.
     ///
-    /// Returns the last answer byte for byte, and the sidecars that changed the domain. The same input under the same deadline is answered
-    /// from memory, so one start of a domain calls each sidecar once.
+    /// Returns the last answer byte for byte, and the sidecars that changed the domain. The same
+    /// input under the same deadline, which identifies the request, is answered from memory, so one
+    /// start of a domain calls each sidecar once.
     ///
     /// # Errors
     /// [`HookError::Call`] for the first sidecar that fails, dies, is too slow, or gives a refused

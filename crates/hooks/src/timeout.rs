@@ -1,5 +1,5 @@
-//! How long a hook may take. A start outlives virt-handler's call, so hooks may take longer than
-//! that waits.
+//! How long a hook may take. A start goes on after virt-handler has given up its call, so hooks may
+//! take longer than virt-handler waits.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ pub const HOOK_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit of all hooks of a start or an arrival.
 pub const HOOKS_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Part of the time of all hooks that no call gets, for what follows an ignored failure.
+/// Part of the time of all hooks that no call gets. A start needs it after a hook that failed and
+/// is ignored.
 const RESERVE: Duration = Duration::from_millis(500);
 
-/// The deadline of a hook call that starts now, limited by that of all hooks.
+/// The deadline of a hook call that starts now. `all` is the deadline of all hooks.
 pub fn hook_call_deadline(all: Instant) -> Instant {
     end_of_calls(all).min(os::time::deadline(HOOK_CALL_TIMEOUT))
 }
 
-/// When the last call ends, before the deadline of all hooks.
+/// The deadline of the last call: a little before the deadline `all` of all hooks.
 pub fn end_of_calls(all: Instant) -> Instant {
     let left = all.saturating_duration_since(Instant::now());
     os::time::deadline(left.saturating_sub(RESERVE.min(left / 10)))

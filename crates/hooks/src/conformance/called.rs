@@ -66,7 +66,7 @@ impl TrialPod {
     }
 }
 
-/// What a hook point is given, or an accepted answer.
+/// The input of a hook point, or its accepted answer.
 #[derive(Debug, Clone)]
 pub enum Document {
     Domain(String),
@@ -79,7 +79,7 @@ pub enum Document {
 pub struct Answered {
     pub document: Document,
     pub changes: Vec<String>,
-    /// What is in it without effect: a sentence each.
+    /// A sentence for each part of the answer that has no effect.
     pub ignored: Vec<String>,
 }
 
@@ -192,7 +192,7 @@ impl Called<'_> {
         Ok(Answer { text, tree })
     }
 
-    /// Whether it serves, after a call.
+    /// Checks that the program still serves after a call.
     pub async fn serves(&self) -> Result<(), CallError> {
         let socket = &self.sidecar.socket;
         match self.subject.plugin {

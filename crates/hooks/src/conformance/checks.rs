@@ -80,7 +80,8 @@ pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(
 }
 
 impl Called<'_> {
-    /// Returns whether it changes valid input, for the checks that have that.
+    /// Makes one check. Returns whether the program changed its input; `None` if the check sends
+    /// invalid input or none.
     pub async fn check(&self, check: Check) -> Result<Option<bool>, Failure> {
         match check {
             Check::OnDefineDomain | Check::GuestDefinition => self.once(self.domain()).await,

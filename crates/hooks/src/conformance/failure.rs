@@ -46,7 +46,7 @@ pub enum Failure {
         MARKED_ELEMENTS
     )]
     LostElements { missing: usize },
-    /// Says what went wrong, in whole sentences.
+    /// A part of the answer has no effect. The text is whole sentences.
     #[error("{0}")]
     Ignored(String),
     #[error("it does not serve afterwards")]

@@ -6,10 +6,10 @@
 //!  plugin        start ─► GuestDefinition, PreBoot, PreMigrationSource ─► SIGTERM
 //! ```
 //!
-//! Each hook point is called with valid input, with its own result, and with invalid input. One that
-//! the program does not serve is skipped. The program is started like in a pod, except that it puts
-//! its socket into a directory that the caller chooses. A program that exits during a check is
-//! restarted for the next one.
+//! Each hook point is called with valid input, with its own result, and with invalid input. A hook
+//! point that the program does not serve is skipped. The program is started like in a pod, except
+//! that it puts its socket into a directory that the caller chooses. A program that exits during a
+//! check is restarted for the next one.
 
 mod called;
 mod checks;
@@ -139,8 +139,8 @@ impl Run {
         self.record(Check::Sigterm, None, start.elapsed(), ended.map(|()| None));
     }
 
-    /// Makes the checks of a hook point; the first one decides whether the others tell anything.
-    /// Returns whether the program serves it.
+    /// Makes the checks of a hook point. If the first one fails, the others would tell nothing and
+    /// are skipped. Returns whether the program serves the hook point.
     async fn point(&mut self, checks: &[Check], version: Option<Version>) -> bool {
         let mut skipped = None;
         let mut is_first = true;
@@ -244,7 +244,7 @@ impl Run {
     }
 }
 
-/// The sidecar as one that offers only this version.
+/// The sidecar as if it offered only this version.
 fn at_version(mut sidecar: Sidecar, version: Option<Version>) -> Sidecar {
     if let Some(version) = version {
         sidecar.version = version;

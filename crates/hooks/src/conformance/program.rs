@@ -20,7 +20,8 @@ use crate::sidecar::{Sidecar, Version};
 /// Delay before a plugin's directory is read again.
 const SOCKET_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// How long the program may take to exit after a call that its end broke: its sockets close first.
+/// Limit of the wait for the program's exit after a broken call: an ending program closes its
+/// sockets before it exits.
 const EXIT_DELAY: Duration = Duration::from_secs(1);
 
 /// The program's process, started on demand.
@@ -44,8 +45,8 @@ struct Running {
 /// gives up leaves no process.
 struct Group {
     leader: Option<Pid>,
-    /// Descendants seen while the program ran. Once it has ended, one in another session can no
-    /// longer be found by its parent.
+    /// Descendants seen while the program ran. Once the program has ended, a descendant in another
+    /// session can no longer be found by its parent.
     seen: Vec<(Pid, OwnedFd)>,
 }
 
@@ -65,7 +66,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.leader.into_iter().for_each(kill_group);
         for (pid, handle) in &self.seen {
-            // An error: it has ended, and the number may be another process's.
+            // If this fails, the process has ended, and its number may be another process's.
             if pidfd_send_signal(handle, Signal::STOP).is_ok() {
                 kill_group(*pid);
             }
@@ -142,7 +143,8 @@ impl Process {
         self.start(limit).await
     }
 
-    /// Why a call failed: the program's end, if it has ended with the call.
+    /// The cause of a failed call: the program's exit, if it exited during the call, else
+    /// `failure`.
     pub async fn cause(&mut self, failure: Failure) -> Failure {
         let Some(running) = &mut self.running else {
             return failure;
@@ -203,7 +205,7 @@ impl Process {
         }
     }
 
-    /// Removes sockets of a killed program, so that none is taken for the new socket.
+    /// Removes the sockets of a killed program, so that none is taken for the next one's.
     fn remove_sockets(&self) {
         let entries = std::fs::read_dir(&self.socket_dir).into_iter().flatten();
         for entry in entries.flatten() {

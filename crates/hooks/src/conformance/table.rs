@@ -68,7 +68,7 @@ pub struct CheckResult {
     /// The protocol version; `None` where it does not matter.
     pub version: Option<Version>,
     pub outcome: Outcome,
-    /// Whether the program changed what it got; `None` for a check that has failed, or that sends
+    /// Whether the program changed its input; `None` for a check that has failed or that sends
     /// invalid input.
     pub changes: Option<bool>,
     pub milliseconds: u64,

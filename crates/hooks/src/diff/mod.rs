@@ -83,7 +83,7 @@ impl<'t> Comparison<'t> {
             };
             self.changes.push(change)?;
         }
-        // This compares numbers, because the texts may be long and repeated in every element.
+        // Compares numbers and not texts, which may be long and repeated in every element.
         let change = match (before.new_namespace, after.new_namespace) {
             (Some(old), Some(new)) if old != new => Some(changed(XMLNS, old.uri, new.uri, path)),
             (None, Some(new)) => Some(added(XMLNS, new.uri, path)),
@@ -145,8 +145,8 @@ impl<'t> Comparison<'t> {
         moved.iter().try_for_each(|it| self.moved(it, path))
     }
 
-    /// The order of siblings of one name has changed, by which libvirt gives them addresses. They
-    /// have the places that they had before.
+    /// Notes that siblings of one name have another order, by which libvirt gives them addresses.
+    /// Each sibling in `now` has its place in the old order.
     fn moved(&mut self, now: &[(usize, Label<'t>)], path: Path<'_, 't>) -> ControlFlow<()> {
         const MAX_SHOWN: usize = 4;
         let mut before = now.to_vec();
@@ -168,7 +168,8 @@ impl<'t> Comparison<'t> {
         })
     }
 
-    /// An element that has nothing but others inside, such as `qemu:commandline`, says nothing.
+    /// Notes a new element. One that only contains others, such as `qemu:commandline`, says nothing
+    /// by itself, so its children are noted in its place.
     fn added(&mut self, new: &Scoped<'t>, path: Path<'_, 't>) -> ControlFlow<()> {
         static NOTHING: LazyLock<Element> = LazyLock::new(|| Element::new(""));
         let value = content(new);
@@ -319,7 +320,7 @@ mod tests {
                 r#"~ order of i: "i[y], i[z]" → "i[z], i[y]""#
             ]
         );
-        // Which one is removed or new does not matter.
+        // Which of them is removed or new does not matter.
         let other = "<d><i name='w'/><i name='y'/><i name='z'/><a/></d>";
         assert_eq!(lines(before, other), ["+ i[w]: \"name=w\"", "- i[x]"]);
     }

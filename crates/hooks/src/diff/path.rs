@@ -95,8 +95,8 @@ impl fmt::Display for Label<'_> {
 /// An element and its key. The struct is small, because there may be many elements.
 #[derive(Debug, Clone, Copy)]
 pub struct Sibling<'t> {
-    /// Pairs the element with one of the other document: the number of its name and identity, and
-    /// its position among siblings with that number.
+    /// The number of the element's name and identity, and its position among siblings with that
+    /// number. The element is paired with that of the other document which has the same key.
     pub key: (usize, usize),
     pub element: &'t Element,
 }

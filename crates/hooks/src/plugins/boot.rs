@@ -97,7 +97,7 @@ impl Pipeline {
 /// The names of the changed files.
 type Changed = Result<Vec<&'static str>, PluginHookError>;
 
-/// The request of a hook whose copies of these files are in the directory `copies`.
+/// The request to a hook. Its copies of `files` are in the directory `copies`.
 fn request(files: &[BootFile], copies: &Path, vmi_json: &Bytes) -> PreBootRequest {
     let path = |kind| {
         let mut found = files.iter().filter(|file| file.kind() == kind);

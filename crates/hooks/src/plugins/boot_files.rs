@@ -47,7 +47,7 @@ impl BootFileKind {
         }
     }
 
-    /// A file of the firmware to try a plugin with, where distributions have it.
+    /// Where distributions keep such a file of the firmware, to try a plugin with.
     #[must_use]
     pub fn example_nvram() -> Option<PathBuf> {
         let dirs = [
@@ -133,8 +133,8 @@ pub struct BootFile {
 }
 
 impl BootFile {
-    /// The guest's file at `path`, or `None` if it is missing and there is no template, or if it
-    /// is not what this launcher can check: an NVRAM in another format.
+    /// The guest's file at `path`. `None` if it is missing and has no template, or if this launcher
+    /// cannot check it, such as an NVRAM in another format.
     #[must_use]
     pub fn find(kind: BootFileKind, path: PathBuf, template: Option<PathBuf>) -> Option<Self> {
         let file = Self {
@@ -176,7 +176,7 @@ impl BootFile {
         }
     }
 
-    /// Removes what this or an interrupted attempt has left.
+    /// Removes the files that this or an interrupted attempt has left.
     fn clean(&self) {
         for suffix in [".staging", ".staging-next"] {
             let _ = fs::remove_file(self.beside(suffix));
@@ -234,7 +234,7 @@ impl BootFile {
             }
         };
         fchmod(&next.file, Mode::from_raw_mode(mode)).map_err(|error| fail(error.into()))?;
-        // Only root can give files away. The others are the owners themselves.
+        // Only root can give a file away. Any other user owns the guest's file already.
         let (user, group) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
         let _ = fchown(&next.file, Some(user), Some(group));
         next.file.sync_all().map_err(fail)?;
@@ -243,7 +243,7 @@ impl BootFile {
         Ok(())
     }
 
-    /// Puts what plugins left in the place of the guest's file.
+    /// Puts the content that plugins left in the place of the guest's file.
     fn commit(&mut self) -> Result<(), BootFileError> {
         if self.is_staged {
             fs::rename(self.staged(), &self.path)
@@ -261,7 +261,7 @@ impl Drop for BootFile {
     }
 }
 
-/// The copy of a plugin's file that is not checked yet.
+/// A copy of a plugin's file that is not checked yet.
 struct Next {
     path: PathBuf,
     file: File,
@@ -281,7 +281,8 @@ impl Next {
     }
 }
 
-/// The directory in a plugin's directory with its copies. Removed on drop: they hold secrets.
+/// The directory of a plugin's copies, in the plugin's directory. Dropping it removes the copies,
+/// because they hold secrets.
 #[derive(Debug)]
 pub struct Copies {
     dir: OwnedFd,
@@ -289,7 +290,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Makes the directory. What was there before is removed.
+    /// Makes the directory, after removing what was there.
     pub fn make(plugin_dir: &Path) -> Result<Self, BootFileError> {
         let path = plugin_dir.join(COPIES_DIR);
         let fail = |error: rustix::io::Errno| failed("make", &path)(error.into());
@@ -360,7 +361,8 @@ pub fn give(files: &[BootFile], plugin_dir: &Path) -> Result<Copies, BootFileErr
     Ok(copies)
 }
 
-/// Takes all copies back. Returns the names of the changed ones; if one is refused, none counts.
+/// Takes all copies back. Returns the names of the changed ones. If one copy is refused, none is
+/// used.
 ///
 /// # Errors
 /// The first copy that is refused.

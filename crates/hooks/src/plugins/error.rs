@@ -68,7 +68,7 @@ impl PluginError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginHookError {
-    /// One sidecar serves several points.
+    /// The error with its hook point, because one sidecar serves several.
     #[error("{0}")]
     At(LauncherHookPoint, #[source] Box<Self>),
     #[error(transparent)]

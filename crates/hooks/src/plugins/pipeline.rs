@@ -62,8 +62,8 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// Whether a plugin has a launcher hook at the point. Never with a virt-handler of v1.9, which
-    /// has no launcher hooks.
+    /// Whether a plugin has a launcher hook at the point. A virt-handler of v1.9 sends no launcher
+    /// hooks.
     #[must_use]
     pub fn has(&self, point: LauncherHookPoint) -> bool {
         self.plugins.iter().any(|plugin| plugin.has(point))
@@ -83,7 +83,7 @@ impl Pipeline {
         self
     }
 
-    /// Notes there which plugin is asked.
+    /// Notes in `current_call` which plugin is called.
     #[must_use]
     pub fn noting(mut self, current_call: CurrentCall) -> Self {
         self.current_call = current_call;

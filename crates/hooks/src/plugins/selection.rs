@@ -18,7 +18,7 @@ pub struct Selected<'a> {
     pub hook: &'a Hook,
     /// `None` for a hook of v1.9, which has only one.
     pub point: Option<LauncherHookPoint>,
-    /// When the socket of its sidecar has to be there.
+    /// When the socket of the hook's sidecar has to be there.
     pub ready_by: Instant,
 }
 
@@ -33,7 +33,7 @@ impl Selected<'_> {
     /// [`PluginError::Hook`] otherwise.
     pub fn tolerate(&self, error: PluginHookError) -> Result<(), PluginError> {
         let error = match (self.point, error) {
-            // It names the point.
+            // This error names the point itself.
             (_, error @ PluginHookError::Sidecar(SidecarError::Call { .. })) => error,
             (Some(point), error) => PluginHookError::At(point, Box::new(error)),
             (None, error) => error,

@@ -7,7 +7,7 @@ use domain::excerpt;
 
 const PARALLEL: &str = "VIR_MIGRATE_PARALLEL";
 const COMPRESSED: &str = "VIR_MIGRATE_COMPRESSED";
-/// Flags that a plugin may set and clear. On the others the launcher or the guest's data depends.
+/// Flags that a plugin may set and clear. The launcher or the guest's data depends on the others.
 const CHANGEABLE: [&str; 4] = [
     "VIR_MIGRATE_AUTO_CONVERGE",
     "VIR_MIGRATE_POSTCOPY",
