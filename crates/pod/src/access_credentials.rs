@@ -1,4 +1,4 @@
-//! Access credentials that reach the guest by its agent: keys and passwords in the pod's secrets.
+//! Access credentials that the guest's agent sets: keys and passwords in the pod's secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ pub struct AccessCredentials {
     pub ssh_keys: BTreeMap<String, Vec<String>>,
     /// The password of each user.
     pub passwords: BTreeMap<String, String>,
-    /// Why the first of the secrets that cannot be read cannot.
+    /// Why a secret cannot be read: the first one, if there are several.
     pub unreadable: Option<PodError>,
 }
 
-/// The secrets that have such credentials, as directories; none if the guest's agent has nothing to
+/// The directories of the secrets with such credentials; none if the guest's agent has nothing to
 /// do.
 ///
 /// # Errors
@@ -36,8 +36,8 @@ pub fn access_credential_dirs(config: &LauncherFlags, vmi: &Vmi) -> Result<Vec<P
         .collect()
 }
 
-/// Reads the credentials. Those in a secret that cannot be read are left out, and with them all SSH
-/// keys of its users: setting the others alone would remove the missing ones from the guest.
+/// Reads the credentials. Leaves out those in a secret that cannot be read, and all other SSH keys
+/// of its users too: setting these alone would remove the missing ones from the guest.
 #[must_use]
 pub fn access_credentials(config: &LauncherFlags, vmi: &Vmi) -> AccessCredentials {
     let mut all = AccessCredentials::default();
@@ -89,7 +89,7 @@ impl AccessCredentials {
     }
 }
 
-/// The secret of a credential that the agent is to bring.
+/// The secret of a credential, if the guest agent is to set it.
 fn secret_of(credential: &AccessCredential) -> Option<&AccessCredentialSecretSource> {
     let secret = match (&credential.ssh_public_key, &credential.user_password) {
         (Some(key), _) => {

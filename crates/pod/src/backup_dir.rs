@@ -1,5 +1,5 @@
 //! Where a backup's files are: `<target>/<VM>/<backup>`. The target is a volume, and whoever fills
-//! that may have put links in it.
+//! the volume may have put links in it.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct BackupDir {
 
 impl BackupDir {
     /// Makes the directory `name` for a backup of the VM `vm` below `target`, a path of the pod
-    /// which must be there. What an earlier attempt has left in it is removed. Below a root of the
+    /// which must be there. Removes what an earlier attempt has left in it. Below a root of the
     /// launcher's own, the target may be a link.
     ///
     /// # Errors
@@ -45,10 +45,10 @@ impl BackupDir {
         self.vm.path().join(&self.name)
     }
 
-    /// Removes it with its files, if it is there.
+    /// Removes the directory with its files, if it is there.
     ///
     /// # Errors
-    /// It has something that cannot be removed, such as a directory.
+    /// The directory has an entry that cannot be removed, such as another directory.
     pub fn remove(&self) -> Result<(), PodError> {
         let Some(dir) = optional(self.vm.sub(&self.name))? else {
             return Ok(());

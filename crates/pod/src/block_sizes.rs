@@ -1,4 +1,4 @@
-//! Block sizes of volumes, for disks that ask for the sizes of the file or device below
+//! Block sizes of volumes, for disks that are to have the sizes of their file or device
 //! (`blockSize.matchVolume`).
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use api::vmi::disks::Disk;
 use api::vmi::volumes::Volume;
 use convert::context::{BlockDeviceProbe, Context};
 
-/// Inspects the volumes of such disks; a volume that is not there yet has no sizes.
+/// Inspects the volumes of such disks. A volume that is not there yet has no sizes.
 pub(super) fn collect(
     cfg: &LauncherFlags,
     machine: &Machine,
@@ -77,7 +77,7 @@ fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError
         rustix::fs::major(number),
         rustix::fs::minor(number)
     );
-    // A device without it cannot discard.
+    // A device without this file cannot discard.
     let discard_granularity = std::fs::read_to_string(machine.path(&queue))
         .ok()
         .and_then(|text| text.trim().parse().ok())
@@ -118,8 +118,8 @@ pub fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
     }
 }
 
-/// `f_bsize` of the file system of an image, also of one that is still to be made: the launcher
-/// makes it in the nearest directory that exists.
+/// `f_bsize` of the file system of an image. Of an image that is still to be made, that of the
+/// nearest directory that exists.
 fn file_system_block_size(cfg: &LauncherFlags, image: &str) -> Option<u64> {
     let stop = cfg.root.dir();
     Path::new(image)

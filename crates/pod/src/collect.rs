@@ -1,5 +1,5 @@
-//! The context of a conversion: all that it needs of the pod, the machine and the request besides
-//! the VMI.
+//! The context of a conversion: everything but the VMI that it needs, from the pod, the machine and
+//! the request.
 
 use super::machine::Machine;
 use super::volumes::ContainerDisks;
@@ -14,8 +14,8 @@ use convert::context::{
 /// disks that were found before. Blocks; changes nothing.
 ///
 /// # Errors
-/// A container disk's image, firmware or a device that the VMI asks for is not there or is not
-/// what it may be.
+/// A container disk's image, the firmware or a device that the VMI asks for is missing or is not
+/// allowed.
 pub fn collect_context(
     cfg: &LauncherFlags,
     vmi: &Vmi,
@@ -129,8 +129,8 @@ pub fn of_options(vmi: &Vmi, options: &VirtualMachineOptions, ctx: &mut Context)
     ctx.grace_io_virtualization_enabled = cluster.grace_io_virtualization_enabled;
 }
 
-/// `freePageReporting` (the cluster has `FreePageReportingDisabled`): not without a balloon, not
-/// where latency counts more than memory, not if the user says no.
+/// `freePageReporting` (the cluster has `FreePageReportingDisabled`): off without a balloon, where
+/// latency counts more than memory, and if the user says no.
 fn reports_free_pages(vmi: &Vmi) -> bool {
     let domain = &vmi.spec.domain;
     let has_balloon = domain.devices.autoattach_mem_balloon != Some(false);

@@ -47,8 +47,8 @@ impl LauncherFlags {
             .join(name)
     }
 
-    /// Whether libvirt's hook can reach this launcher. Below its own root, the daemon has another
-    /// `/etc/libvirt` and the pod no client: a domain then arrives unchanged.
+    /// Whether libvirt's hook can reach this launcher. Below a root of its own, the daemon has
+    /// another `/etc/libvirt` and the pod has no hook client. A domain then arrives unchanged.
     #[must_use]
     pub fn has_libvirt_hook(&self) -> bool {
         self.root.dir() == Path::new("/")

@@ -17,11 +17,12 @@ pub(super) struct ConfigVolume<'v> {
 }
 
 const DEFAULT_LABEL: &str = "cfgdata";
-/// What a sysprep volume has one of, in any case.
+/// A sysprep volume has one of these files, in upper or lower case.
 pub const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
 
 impl<'v> ConfigVolume<'v> {
-    /// The volume's files, and the image's label (`volumeLabel`). `None`: it is of another kind.
+    /// The volume's files, and the image's label (`volumeLabel`). `None` for a volume of another
+    /// kind.
     pub fn iso_files(volume: &'v Volume) -> Option<Self> {
         let name = &volume.name;
         let iso = |source: &str, dir: &'static str, label: &'v str| Self {
@@ -78,7 +79,7 @@ impl<'v> ConfigVolume<'v> {
         }
     }
 
-    /// Sysprep's image is made for the volume; all others only for a disk that uses them.
+    /// Whether the image is made only if a disk uses the volume. Sysprep's image is always made.
     pub fn needs_a_disk(&self) -> bool {
         !self.is_sysprep
     }

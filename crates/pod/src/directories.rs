@@ -10,9 +10,8 @@ use super::safe_path::{Dir, checked_name};
 use super::{LauncherFlags, PodError};
 use api::pod_paths;
 
-/// Makes the directories, and in root mode the serial console's log, that the launcher, libvirt and
-/// QEMU expect, with the modes and owners that virt-handler and QEMU rely on. What is there already
-/// stays.
+/// Makes the directories that the launcher, libvirt and QEMU expect, and in root mode the serial
+/// console's log, with the modes and owners that virt-handler and QEMU rely on. Existing ones stay.
 ///
 /// # Errors
 /// A directory cannot be made, or `uid` cannot be a directory's name.
@@ -43,8 +42,8 @@ pub fn directories(cfg: &LauncherFlags, uid: &str) -> Result<(), PodError> {
     for path in pod_paths::QEMU_DIRS {
         own(path, 0o750)?;
     }
-    // Root's UEFI variables are given to libvirt by path, so the directory is not libvirt's to
-    // make. Another user's is, and that user may not even enter this one.
+    // libvirt gets the path of root's UEFI variables, and does not make their directory. It does
+    // make that of another user, who may not even enter this one.
     if !cfg.run_as_nonroot {
         Dir::make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
         super::serial_log::make(cfg, uid)?;
@@ -68,7 +67,7 @@ fn set_mode(dir: &Dir, mode: u32) -> Result<(), PodError> {
     )
     .map_err(PodError::io("open", dir.path()))?;
     match fchmod(fd, wanted) {
-        // Not ours: whoever made it knows what mode it needs.
+        // Not the launcher's directory: its owner knows what mode it needs.
         Ok(()) | Err(Errno::PERM) => Ok(()),
         Err(e) => Err(PodError::io("set the mode of", dir.path())(e)),
     }

@@ -1,4 +1,4 @@
-//! What cache and I/O modes of disks depend on, and whether a disk can be attached.
+//! The facts on which the cache and I/O modes of disks depend, and whether a disk can be attached.
 
 use std::path::Path;
 
@@ -98,7 +98,8 @@ fn follow_own_link(cfg: &LauncherFlags, path: &str) -> Result<super::safe_path::
     find(cfg, &target.to_string_lossy())
 }
 
-/// Tries with a file of its own, so that no half-made image is ever in the place of a real one.
+/// Tries direct I/O with a file of its own, so that no half-made image is ever in the place of a
+/// real one.
 // D-disk-15 (docs/differences.md).
 fn directory_supports_direct_io(cfg: &LauncherFlags, path: &str) -> Result<bool, PodError> {
     let parent = Path::new(path)
@@ -132,7 +133,7 @@ fn data_format(disk: &Disk) -> &str {
     }
 }
 
-/// All of it is allocated; a qcow2 image may even be a little larger than its disk.
+/// Whether all of the image is allocated. A qcow2 image may even be a little larger than its disk.
 // D-disk-22 (docs/differences.md).
 fn is_preallocated(cfg: &LauncherFlags, path: &str, format: &str) -> bool {
     follow_own_link(cfg, path)
@@ -141,8 +142,8 @@ fn is_preallocated(cfg: &LauncherFlags, path: &str, format: &str) -> bool {
 }
 
 /// Whether a hotplugged disk is ready to be attached: its file or device is there and can be
-/// opened. If not, it is left for the next sync: virt-handler may still be mounting it. What must
-/// never be opened is never ready.
+/// opened. A disk that is not ready is left for the next sync, because virt-handler may still be
+/// mounting it. A file that must never be opened is never ready.
 #[must_use]
 // D-disk-13 (docs/differences.md).
 pub fn disk_ready(cfg: &LauncherFlags, disk: &Disk) -> bool {
@@ -162,6 +163,6 @@ pub fn disk_ready(cfg: &LauncherFlags, disk: &Disk) -> bool {
     if found.is_block() {
         return found.read().is_ok();
     }
-    // An empty file is what virt-handler makes to mount the real one on.
+    // virt-handler makes an empty file to mount the real one on.
     found.stat().st_size > 0 && found.open(OFlags::RDWR).is_ok()
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::safe_path::{Dir, Found};
 use super::{LauncherFlags, PodError};
 
-/// Finds a file that the domain names. Its directory is one of the pod's; its name must not be a
-/// link. Only for image volumes the launcher itself has put a link there.
+/// Finds a file that the domain names. Its directory is one of the pod's, and the file must not be
+/// a link, except for one that the launcher itself has made for an image volume.
 pub(super) fn find(cfg: &LauncherFlags, path: &str) -> Result<Found, PodError> {
     let refuse = || PodError::invalid(path, "it is not below the pod's root");
     let in_pod = cfg.root.strip(Path::new(path)).ok_or_else(refuse)?;

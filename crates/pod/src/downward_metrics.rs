@@ -1,8 +1,8 @@
 //! The vhostmd disk: metrics of the host that the guest reads from a block device. virt-handler
 //! writes them; the launcher makes the disk, without metrics.
 //!
-//! Layout (all big endian): `mvbd`, 1 while it is being written, sum of the bytes of the document,
-//! its length; then the document.
+//! Layout, all big endian: `mvbd`; 1 while the disk is being written; the sum of the document's
+//! bytes; the document's length; the document.
 
 use super::safe_path::{Dir, optional};
 use api::pod_paths::{DOWNWARD_API_IMAGE_DIR, METRICS_DISK};

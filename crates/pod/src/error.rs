@@ -37,7 +37,7 @@ pub enum PodError {
     /// A helper program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// A name in the VMI that would be a file's cannot be one.
+    /// A name in the VMI cannot be the name of a file.
     #[error(
         "{what} {name:?} cannot be a file name: 1 to 253 characters without '/', ',', '=' and control characters, not beginning with '.', are allowed"
     )]
@@ -50,7 +50,7 @@ pub enum PodError {
     /// to do.
     #[error("{0}")]
     Unusable(String),
-    /// What a disk needs is not there; the text names the disk and its volume.
+    /// A file or device that a disk needs is missing. The text names the disk and its volume.
     #[error("disk {disk:?}: {reason}")]
     Absent {
         /// The disk, and the volume of the same name.

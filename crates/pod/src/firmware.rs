@@ -16,9 +16,9 @@ enum Confidential {
     Tdx,
 }
 
-/// File names of images for one purpose, best first: Debian's 4 MiB flash (KubeVirt's image has no
-/// files of these names; Debian 12's 2 MiB images, which have the names of KubeVirt's, do not come
-/// up with the secure boot code), then as in KubeVirt's image. Code and variables are of one size.
+/// File names of images for one purpose, best first: Debian's 4 MiB flash, of which KubeVirt's
+/// image has no files, then the names in KubeVirt's image. Debian 12's 2 MiB images have the latter
+/// names too, but do not come up with the secure boot code. Code and variables have the same size.
 type Candidates = &'static [(&'static str, &'static str)];
 
 const AARCH64: Candidates = &[("AAVMF_CODE.fd", "AAVMF_VARS.fd")];
@@ -27,7 +27,7 @@ const SECURE_BOOT: Candidates = &[
     ("OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd"),
     ("OVMF_CODE.secboot.fd", "OVMF_VARS.ms.fd"),
 ];
-/// The code with secure boot is also right without it: the variables have no keys then.
+/// The code with secure boot also serves without it, because these variables have no keys.
 const PLAIN: Candidates = &[
     ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"),
     ("OVMF_CODE.secboot.fd", "OVMF_VARS.fd"),
@@ -82,7 +82,8 @@ pub(super) fn choose(
     }))
 }
 
-/// The images that an EFI guest gets in KubeVirt's own image, for where there is no pod.
+/// The firmware images that an EFI guest gets in KubeVirt's launcher image. For a conversion
+/// without a pod.
 #[must_use]
 pub fn in_kubevirts_image(vmi: &Vmi, arch: &str) -> Option<EfiConfiguration> {
     let efi = vmi

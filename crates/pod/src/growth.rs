@@ -1,5 +1,5 @@
-//! Growing images when their claim has grown (disk expansion): before a start by ourselves, later
-//! by QEMU, which has to know how far.
+//! Growing images when their claim has grown (disk expansion). Before a start the launcher does it;
+//! later QEMU does, and has to be told the size.
 
 use super::disk_source::find;
 use super::safe_path::Found;
@@ -13,9 +13,9 @@ use domain::disks::Disk;
 
 const MIB: u64 = 1 << 20;
 
-/// Grows the images of claims that are smaller than their claim, while no guest uses them. A disk
-/// that cannot be grown is used as it is: the reason goes to the log. The domain has them as raw
-/// images, whatever the guest has written into them.
+/// Grows images that are smaller than their claim, while no guest uses them. A disk that cannot be
+/// grown is used as it is, and the reason goes to the log. The domain has them as raw images,
+/// whatever the guest has written into them.
 // D-disk-7, D-disk-22 (docs/differences.md).
 pub(super) fn grow_offline(cfg: &LauncherFlags, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
@@ -54,8 +54,8 @@ fn grow(
         None => return Ok(()),
     };
     if status.hotplug_volume.is_some() || is_tracked {
-        // virt-handler mounts the one elsewhere; an overlay over the other has to grow with it.
-        // QEMU does both later.
+        // virt-handler mounts a hotplugged volume elsewhere, and an overlay has to grow with its
+        // volume. QEMU grows both later.
         return Ok(());
     }
     let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block())
@@ -86,7 +86,7 @@ fn grow(
     qemu_img::grow_raw(&found, size, allocated >= present)
 }
 
-/// The guest's share: the smaller of the claim's capacity and its request.
+/// The size for the guest: the claim's capacity or its request, whichever is smaller.
 fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
     let of = |sizes: &std::collections::BTreeMap<String, api::vmi::Quantity>| {
         sizes

@@ -1,6 +1,6 @@
 //! Host disks: an image on the node, in a directory that is mounted for the volume. In a cluster
-//! virt-handler makes a missing one before the first sync (claims with a file system are host
-//! disks as well by then); here it is made where nobody has done that, as in a pod of its own.
+//! virt-handler makes a missing image before the first sync (claims with a file system are host
+//! disks as well by then). The launcher makes it where nobody has done that, as without a cluster.
 
 use std::os::fd::AsFd;
 
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// `pvcTolerateLessSpaceUpToPercent`.
 const TOLERATED_PERCENT: u64 = 10;
 
-/// Checks that the image is there; makes it if the VMI says so.
+/// Checks that the image is there. Makes a missing one if the VMI says so.
 pub(super) fn prepare(cfg: &LauncherFlags, volume: &str, disk: &HostDisk) -> Result<(), PodError> {
     let name = file_name(disk)?;
     let existing = match volumes::file(cfg, volume, name)? {
@@ -68,7 +68,8 @@ fn make(dir: &Dir, name: &str, disk: &HostDisk) -> Result<(), PodError> {
     let available = fs.f_bavail.saturating_mul(fs.f_frsize);
     // File systems keep some of a claim's capacity for themselves.
     if size / 100 * (100 - TOLERATED_PERCENT) > available {
-        // Not in the error: its text stays the same as long as nothing is freed.
+        // The number is in the log and not in the error, whose text is the same for the same
+        // failure.
         tracing::warn!(path = %disk.path, available, "No space for a host disk");
         return Err(unusable!(
             "hostDisk.capacity: {} does not have the {size} bytes that {:?} needs; free some space or ask for less",

@@ -40,7 +40,7 @@ const OTHER_FORMATS: [(&str, usize, &[u8]); 14] = [
 /// Image format, sizes and backing file.
 ///
 /// # Errors
-/// It cannot be read; it is in a format that no disk may have; its header is damaged; it refers
+/// The image cannot be read, is in a format that no disk may have, has a damaged header, or refers
 /// to another file for its data.
 // D-disk-11 (docs/differences.md).
 pub(super) fn inspect(found: &Found) -> Result<DiskInfo, PodError> {
@@ -72,7 +72,7 @@ pub(super) fn inspect(found: &Found) -> Result<DiskInfo, PodError> {
     })
 }
 
-/// Whether it begins as a qcow2 image does, whatever follows.
+/// Whether the file begins as a qcow2 image does, whatever follows.
 pub(super) fn is_qcow2(found: &Found) -> Result<bool, PodError> {
     let mut head = [0; QCOW2.len()];
     let head = read_up_to(&found.read()?, &mut head).map_err(PodError::io("read", found.path()))?;
@@ -98,7 +98,7 @@ pub fn virtual_size(root: &Root, path: &str, format: &str) -> Result<u64, PodErr
 /// As [`virtual_size`].
 pub(super) fn size_in_format(found: &Found, format: &str) -> Result<u64, PodError> {
     match format {
-        // Whatever is in it, the guest sees it as it is.
+        // The guest sees a raw image as it is, whatever it contains.
         "raw" => Ok(size(found, &found.read()?)?.next_multiple_of(SECTOR)),
         _ => Ok(inspect(found)?.virtual_size),
     }
@@ -202,7 +202,7 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
         let mut name = vec![0; length as usize];
         file.read_exact_at(&mut name, name_at)
             .map_err(|_| Damaged("backing file name"))?;
-        // A name that is there counts, even an empty one.
+        // Any backing file name counts, even an empty one.
         let name = String::from_utf8_lossy(&name);
         if name.is_empty() {
             String::from("(no name)")

@@ -18,8 +18,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::{LauncherFlags, PodError};
 use api::pod_paths;
 
-/// The plugin has the descriptor at hand when it listens, so that this is only reached when it
-/// hangs.
+/// Limit of the wait for the descriptor. The plugin has it ready when it listens, so only a plugin
+/// that hangs reaches the limit.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn socket(cfg: &LauncherFlags) -> PathBuf {
@@ -34,7 +34,7 @@ pub(super) fn is_offered(cfg: &LauncherFlags) -> bool {
 }
 
 /// Takes the descriptor from the device plugin. `None` if the pod has no such socket. The plugin
-/// gives it once, so that the caller keeps it for the next attempt to start the domain.
+/// gives it once, so the caller has to keep it for the next attempt to start the domain.
 ///
 /// # Errors
 /// The socket is there, and no descriptor comes within 5 s.

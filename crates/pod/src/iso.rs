@@ -15,7 +15,7 @@ const LIMITS: Limits = Limits {
     cpu: 60,
     wall: Duration::from_secs(60),
 };
-/// In what xorriso says if the file system is too full.
+/// Part of xorriso's error if the file system is full.
 const NO_SPACE: &str = "exceeds free space on media";
 const FIRST_SECTOR: u64 = 16 * 2048;
 /// Creation date in the volume descriptor: `YYYYMMDDhhmmsscc` and a time zone.
@@ -30,9 +30,9 @@ pub(super) enum Tree<'t> {
     Files(&'t [(String, std::path::PathBuf)]),
 }
 
-/// Makes `name` in `dir`, with the given volume label. If the same content is there already,
-/// nothing is touched: an image is dated by the first time that it was made, so the same content
-/// gives the same bytes.
+/// Makes `name` in `dir`, with the given volume label. An image with the same content stays as it
+/// is. An image is dated by the first time that it was made, so the same content gives the same
+/// bytes.
 // D-disk-19 (docs/differences.md).
 pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Result<(), PodError> {
     let staged = Staged::new(dir, name)?;
@@ -72,7 +72,8 @@ pub(super) fn make(dir: &Dir, name: &str, label: &str, tree: &Tree<'_>) -> Resul
     staged.commit_if_changed(0o600)
 }
 
-/// xorriso says how many sectors a full file system has free, which changes with each attempt.
+/// Replaces xorriso's error about a full file system: its count of free sectors changes with each
+/// attempt.
 // D-vm-18 (docs/differences.md).
 fn failure(error: CommandError, path: &Path) -> PodError {
     match error {

@@ -5,8 +5,8 @@ use super::{LauncherFlags, PodError, container_disk, staged};
 use api::pod_paths;
 use api::vmi::Vmi;
 
-/// Checks that they are there (`kernelPath`, `initrdPath`); with image volumes, links them to where
-/// the domain expects them.
+/// Checks that kernel and initrd are there (`kernelPath`, `initrdPath`). With image volumes, links
+/// them to where the domain expects them.
 pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let boot = vmi
         .spec

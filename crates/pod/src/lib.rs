@@ -1,15 +1,15 @@
 //! The pod around the launcher: its files, its host devices, its network ([`network`]).
 //!
 //! The file-system contract: where each volume is, what it is, and the files that the launcher
-//! makes for QEMU. All of it is below one [`Root`]; all that the conversion needs to know goes into
-//! its context.
+//! makes for QEMU. All of these are below one [`Root`]. The conversion's context has all that the
+//! conversion needs to know of them.
 //!
 //! ```text
 //!   VMI, options ──► collect_context ──► Context ──► (convert) ──► prepare ──► disk_modes ──► (define, start)
 //! ```
 //!
-//! Everything here blocks, and is idempotent: a file that is made is made beside its place and then
-//! renamed, so that readers never see a part.
+//! Everything here blocks, and is idempotent: a file is made beside its place and then renamed, so
+//! that readers never see a part of it.
 #![forbid(unsafe_code)]
 
 mod access_credentials;

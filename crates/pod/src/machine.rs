@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::{LauncherFlags, PodError};
 use convert::parse_list;
 
-/// Where the machine's own files are; tests have a machine of their own.
+/// The machine's files and environment. Tests make a machine of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// `/`, but for tests.
+    /// `/`, except in tests.
     pub root: PathBuf,
     pub environment: BTreeMap<String, String>,
 }

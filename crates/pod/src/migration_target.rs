@@ -19,7 +19,7 @@ use domain::disks::Disk;
 /// Blocks; changes nothing.
 ///
 /// # Errors
-/// Those of [`collect_context`](super::collect_context); several vGPUs.
+/// Those of [`collect_context`](super::collect_context), or the VMI has several vGPUs.
 pub fn collect_migration_target(
     cfg: &LauncherFlags,
     vmi: &Vmi,
@@ -35,9 +35,9 @@ pub fn collect_migration_target(
     Ok(ctx)
 }
 
-/// Makes the overlay that tracks the changed blocks of the disk, where the source's is on another
-/// volume (`sourcePersistentStatePVCName`, `targetPersistentStatePVCName`) and does not come along.
-/// Everywhere else the source's overlay is there already.
+/// Makes the overlay that tracks the changed blocks of the disk, if the source's overlay is on
+/// another volume (`sourcePersistentStatePVCName`, `targetPersistentStatePVCName`) and does not
+/// come along. Otherwise the source's overlay is there already.
 ///
 /// # Errors
 /// It cannot be made.
@@ -91,7 +91,7 @@ pub fn check_hotplugged_volumes(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), Po
     let names = dir.entries()?;
     let is_ready = |name: &String| match optional(dir.find(name)) {
         Ok(Some(found)) if found.is_block() => Ok(found.read().is_ok()),
-        // An empty file is what virt-handler makes to mount the real one on.
+        // virt-handler makes an empty file to mount the real one on.
         Ok(Some(found)) => Ok(found.stat().st_size > 0 && found.open(OFlags::RDWR).is_ok()),
         Ok(None) => Ok(false),
         Err(error) => Err(error),

@@ -1,5 +1,5 @@
-//! Writable overlays over what must stay as it is (container disks, ephemeral volumes), and empty
-//! disks. All are qcow2 images that live as long as the pod.
+//! Writable overlays over images that must not change (container disks, ephemeral volumes), and
+//! empty disks. All are qcow2 images that live as long as the pod.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ use convert::context::DiskInfo;
 
 const MIB: u64 = 1 << 20;
 
-/// The overlay of the container disk that is `spec.volumes[index]`; with image volumes, also the
-/// link by which the image is found where it would be without them.
+/// Makes the overlay of the container disk that is `spec.volumes[index]`. With image volumes, also
+/// makes a link to the image in the place where it would be without them.
 pub(super) fn container_disk(
     cfg: &LauncherFlags,
     index: usize,
@@ -38,8 +38,8 @@ pub(super) fn container_disk(
     missing.make(|path| qemu_img::create_overlay(path, &backing, &info.format, info.virtual_size))
 }
 
-/// The overlay of an ephemeral volume. What is below it is always taken as raw: nothing in it is
-/// interpreted.
+/// Makes the overlay of an ephemeral volume. The image below is always taken as raw, so nothing in
+/// it is interpreted.
 pub(super) fn ephemeral(cfg: &LauncherFlags, volume: &str) -> Result<(), PodError> {
     let found = volumes::claim(cfg, volume)?;
     let Some(missing) = Missing::overlay(cfg, volume)? else {
@@ -100,10 +100,11 @@ impl Missing {
     }
 }
 
-/// The image of an earlier start, which stays. It is checked as one from elsewhere is: others may
-/// have written to it.
+/// The image of an earlier start, which stays. It is checked like any other image, because others
+/// may have written to it.
 ///
-/// A file without a header (its writer did not rename) has no data either; it is made again.
+/// A file without a header, left by a launcher that wrote in place, has no data either and is made
+/// again.
 // D-disk-11 (docs/differences.md).
 fn kept(cfg: &LauncherFlags, dir: &Dir, name: &str) -> Result<Option<(Found, DiskInfo)>, PodError> {
     let Some(found) = optional(dir.find(name))? else {

@@ -11,9 +11,9 @@ use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::Context;
 
-/// Makes overlays, empty disks and ISO images, links what image volumes bring, checks that claims
-/// are there and grows their images. Blocks; doing it again changes nothing, and what an
-/// interrupted attempt has left is made anew.
+/// Makes overlays, empty disks and ISO images, links the files of image volumes, checks that claims
+/// are there, and grows their images. Blocks. A second call changes nothing; a call after an
+/// interrupted one makes unfinished files anew.
 ///
 /// # Errors
 /// The first volume that cannot be prepared, and why.
@@ -36,7 +36,7 @@ pub fn prepare(
 /// source: their content comes with the migration.
 ///
 /// # Errors
-/// Those of [`prepare`], or the status does not say how large an image is.
+/// Those of [`prepare`], or the VMI's status does not say how large an image is.
 // D-mig-27 (docs/differences.md).
 pub fn prepare_migration_target(
     cfg: &LauncherFlags,

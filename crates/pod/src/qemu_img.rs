@@ -12,14 +12,14 @@ use super::{LauncherFlags, PodError};
 use convert::context::DiskInfo;
 
 const QEMU_IMG: &str = "qemu-img";
-/// For what we make ourselves.
+/// Limits for images that the launcher makes itself.
 const OWN: Limits = Limits {
     memory: 0,
     cpu: 120,
     wall: Duration::from_secs(300),
 };
 
-/// What QEMU says when it gets no thread.
+/// Part of QEMU's error when it gets no thread.
 const NO_THREAD: &str = "qemu_thread_create: Resource temporarily unavailable";
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct Info {
 /// Lets `qemu-img` check an image after its header was inspected.
 ///
 /// # Errors
-/// QEMU cannot read the image, or reads it in another way than we did.
+/// QEMU cannot read the image, or reads something else in it than we did.
 pub(super) fn check(
     cfg: &LauncherFlags,
     found: &Found,
@@ -71,9 +71,10 @@ pub(super) fn check_tracking(cfg: &LauncherFlags, found: &Found) -> Result<(), P
     Ok(())
 }
 
-/// What QEMU reads in an image, under the limits that a hostile one needs (`--disk-memory-limit`).
-/// `qemu-img` gets the open file, never a name: a name could mean another file by now, or a
-/// protocol (`json:`, `nbd:`); and it gets the format, so that it does not probe.
+/// What QEMU reads in an image, under limits, because the image may be hostile
+/// (`--disk-memory-limit`). `qemu-img` gets the open file and never a name, which could mean
+/// another file by now, or a protocol (`json:`, `nbd:`). It also gets the format, so that it does
+/// not probe.
 fn info(cfg: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodError> {
     let limits = Limits {
         memory: cfg.disk_memory_limit,
@@ -87,7 +88,7 @@ fn info(cfg: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodErr
         .map_err(|e| PodError::invalid(found.path(), format!("qemu-img info gave no answer: {e}")))
 }
 
-/// What it means that `qemu-img info` fails.
+/// Translates a failure of `qemu-img info`.
 fn failed_info(error: CommandError, path: &Path, format: &str) -> PodError {
     let why = match error {
         CommandError::Failed { stderr, .. } if stderr.contains(NO_THREAD) => {
@@ -100,8 +101,8 @@ fn failed_info(error: CommandError, path: &Path, format: &str) -> PodError {
         CommandError::Failed { stderr, .. } if !stderr.is_empty() => {
             stderr.replace("/dev/stdin", "the image")
         }
-        // Not the image's fault. (A program that is not found may be one that has too little
-        // memory to be loaded.)
+        // This is not the image's fault. A program that is "not found" may have had too little
+        // memory to be loaded.
         CommandError::Start { .. } | CommandError::Wait { .. } => return error.into(),
         other => other.to_string(),
     };
@@ -144,9 +145,9 @@ pub(super) fn create(path: &Path, size: u64) -> Result<(), PodError> {
 /// quarter of the metadata that QEMU's default makes (v1.9), which must fit into the backend claim.
 const TRACKING_CLUSTER: &str = "256k";
 
-/// Makes a qcow2 image with its data in the raw image `data`, which is not touched. `qemu-img
-/// create` would empty it: so the image is made over a sparse stand-in, and then given the path of
-/// its data.
+/// Makes a qcow2 image with its data in the raw image `data`, which is not touched.
+/// `qemu-img create` would empty `data`, so the image is made over a sparse stand-in and then gets
+/// the path of its data.
 pub(super) fn create_tracking(
     path: &Path,
     stand_in: &Path,
@@ -179,7 +180,7 @@ pub(super) fn grow_raw(found: &Found, size: u64, preallocate: bool) -> Result<()
     own(&[&resize, &["/dev/stdin", &size.to_string()]], Some(file))
 }
 
-/// A path as `qemu-img` takes it: one that could be read as a protocol is not ours.
+/// A path as `qemu-img` takes it. Refuses a relative path, which could be read as a protocol.
 fn file_name(path: &Path) -> Result<&str, PodError> {
     match path.to_str() {
         Some(text) if path.is_absolute() => Ok(text),

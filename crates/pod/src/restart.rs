@@ -1,9 +1,9 @@
-//! What virt-launcher-monitor and a launcher that it may start again agree on
+//! How virt-launcher-monitor and a launcher that it may start again work together
 //! (`--restart-launcher`).
 //!
-//! The monitor keeps the command socket open and gives it to each launcher as its standard input:
-//! while there is none, calls wait in the socket's queue. A launcher that serves tells the monitor
-//! by SIGUSR1.
+//! The monitor keeps the command socket open and gives it to each launcher as its standard input.
+//! While there is no launcher, calls wait in the socket's queue. A launcher that serves tells the
+//! monitor by SIGUSR1.
 
 use std::io::{self, stdin};
 use std::os::fd::AsFd;
@@ -34,9 +34,9 @@ pub fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(starting)
 }
 
-/// The socket that the monitor has bound to `starting`, if standard input is that one. From now on
-/// it is this process's: virt-handler finds the launcher by the process that has called listen(2)
-/// last.
+/// The socket that the monitor has bound to `starting`, if that is standard input. Takes the socket
+/// over by listen(2), because virt-handler finds the launcher by the process that has called
+/// listen(2) last.
 pub fn inherited(starting: &Path) -> Option<UnixListener> {
     let input = stdin().as_fd().try_clone_to_owned().ok()?;
     if !sockopt::socket_acceptconn(&input).ok()? {

@@ -25,8 +25,9 @@ impl Root {
         }
     }
 
-    /// The root at `dir` of the user who starts the launcher: a claim's image, and the target of a
-    /// backup, may be links out of it, which that user has made. `/` is a pod's all the same.
+    /// The root at `dir` of the user who starts the launcher. A claim's image and the target of a
+    /// backup may be links out of this root, which that user has made. `/` counts as a pod's root
+    /// even so.
     #[must_use]
     pub fn of_user(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
@@ -38,7 +39,7 @@ impl Root {
         self.is_of_user
     }
 
-    /// Where the pod's absolute `path` really is.
+    /// The real path of the pod's absolute `path`.
     #[must_use]
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
@@ -50,7 +51,7 @@ impl Root {
         &self.dir
     }
 
-    /// What goes before the pod's paths in the domain: empty in a pod.
+    /// The prefix of the pod's paths in the domain; empty in a pod.
     #[must_use]
     pub fn prefix(&self) -> String {
         if self.dir == Path::new("/") {

@@ -20,12 +20,13 @@ use rustix::io::Errno;
 use super::{PodError, Root};
 use api::vmi::ObjectMeta;
 
-/// A directory that nothing opened through it can leave.
+/// A directory. A path that is opened through it cannot lead out of it.
 #[derive(Debug)]
 pub(super) struct Dir {
     fd: OwnedFd,
     path: PathBuf,
-    /// Below the user's own root: a file in it may be a link that leads out.
+    /// Whether the directory is below the user's own root, where a file may be a link that leads
+    /// out.
     is_of_user: bool,
 }
 
@@ -162,8 +163,8 @@ impl Dir {
         })
     }
 
-    /// A file or block device below, through no link but one that the user has made below a root
-    /// of his own.
+    /// A file or block device below, through no link, except one that the user has made below their
+    /// own root.
     // D-disk-12 (docs/differences.md).
     pub fn find(&self, tail: &str) -> Result<Found, PodError> {
         let target = readlinkat(&self.fd, tail, Vec::new());
@@ -253,7 +254,7 @@ fn open_at(
     } else {
         tail
     };
-    // EAGAIN: something was renamed meanwhile, so the kernel could not be sure; it asks to try
+    // EAGAIN: something was renamed meanwhile, so the kernel could not be sure and asks to try
     // again.
     let mut attempts = 0;
     loop {
@@ -296,7 +297,7 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode)
     }
 
-    /// It is a block device; else it is a regular file.
+    /// Whether this is a block device; otherwise it is a regular file.
     pub fn is_block(&self) -> bool {
         self.file_type() == FileType::BlockDevice
     }
@@ -306,7 +307,7 @@ impl Found {
         &self.path
     }
 
-    /// Where it really is: no element of this path is a link.
+    /// The real path of the file: no element of it is a link.
     pub fn real_path(&self) -> Result<PathBuf, PodError> {
         std::fs::read_link(self.by_descriptor()).map_err(PodError::io("resolve", &self.path))
     }
@@ -316,7 +317,7 @@ impl Found {
         &self.stat
     }
 
-    /// Opens the very file that was inspected, even if its name means another one by now.
+    /// Opens the very file that was inspected, even if its name means another file by now.
     pub fn open(&self, flags: OFlags) -> Result<File, PodError> {
         // O_NONBLOCK: never wait for a device. This opens our own descriptor, not the path.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -330,7 +331,7 @@ impl Found {
         self.open(OFlags::RDONLY)
     }
 
-    /// Its content, and no more than the first `limit` bytes of it.
+    /// The file's content, at most the first `limit` bytes.
     pub fn content(&self, limit: u64) -> Result<Vec<u8>, PodError> {
         let mut data = Vec::new();
         let read = self.read()?.take(limit).read_to_end(&mut data);
@@ -356,8 +357,8 @@ impl AsFd for Found {
     }
 }
 
-/// A name that becomes one element of a path. Kubernetes lets volumes be DNS labels only; a VMI
-/// that comes another way must not leave its directory either.
+/// A name that becomes one element of a path. Kubernetes allows only DNS labels as names of
+/// volumes. A VMI that comes another way must not lead out of its directory either.
 pub(super) fn checked_name<'n>(what: &'static str, name: &'n str) -> Result<&'n str, PodError> {
     let bad = name.is_empty()
         || name.len() > 253
@@ -371,7 +372,7 @@ pub(super) fn checked_name<'n>(what: &'static str, name: &'n str) -> Result<&'n 
     Ok(name)
 }
 
-/// Where the VMI's own files are below `dir`.
+/// The directory of the VMI's own files below `dir`.
 pub(super) fn vmi_dir(dir: &str, metadata: &ObjectMeta) -> Result<String, PodError> {
     let name = checked_name("the VMI's name", &metadata.name)?;
     let namespace = match metadata.namespace.as_str() {
@@ -381,7 +382,7 @@ pub(super) fn vmi_dir(dir: &str, metadata: &ObjectMeta) -> Result<String, PodErr
     Ok(format!("{dir}/{namespace}/{name}"))
 }
 
-/// The error's file does not exist: `Ok(None)`.
+/// Turns the error that a file does not exist into `Ok(None)`.
 pub(super) fn optional<T>(result: Result<T, PodError>) -> Result<Option<T>, PodError> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -21,7 +21,7 @@ pub(super) struct Staged<'d> {
 }
 
 impl<'d> Staged<'d> {
-    /// Begins `name`; what an interrupted attempt has left is removed.
+    /// Begins the file `name`, after removing what an interrupted attempt has left.
     pub fn new(dir: &'d Dir, name: &str) -> Result<Self, PodError> {
         let staged = Self {
             dir,
@@ -34,7 +34,7 @@ impl<'d> Staged<'d> {
         }
     }
 
-    /// Where it is made.
+    /// The path at which the file is made.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join(&self.temporary)
     }
@@ -53,8 +53,9 @@ impl<'d> Staged<'d> {
         .map_err(PodError::io("make", self.path()))
     }
 
-    /// Gives it its mode and owner and puts it in its place. It need not reach the disk first: what
-    /// is made lives as long as the pod, which does not survive its node.
+    /// Gives the file its mode and owner and puts it in its place. The content need not reach the
+    /// disk first, because the file lives as long as the pod, and the pod does not survive its
+    /// node.
     pub fn commit(self, mode: u32) -> Result<(), PodError> {
         let file = self.reopen()?;
         fchmod(&file, Mode::from_raw_mode(mode))
@@ -74,8 +75,7 @@ impl<'d> Staged<'d> {
         Ok(())
     }
 
-    /// Puts the file in its place, unless the place has the very same content: then nothing is
-    /// touched.
+    /// Puts the file in its place, unless a file with the same content is there, which then stays.
     // D-disk-14 (docs/differences.md).
     pub fn commit_if_changed(self, mode: u32) -> Result<(), PodError> {
         let is_same = match self.dir.find(&self.name) {
@@ -98,7 +98,7 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// Puts `content` in its place, if it is not there already.
+/// Puts a file with `content` in its place, unless it is there already.
 pub(super) fn write(dir: &Dir, name: &str, content: &[u8], mode: u32) -> Result<(), PodError> {
     let staged = Staged::new(dir, name)?;
     staged

@@ -1,5 +1,5 @@
 //! Files of the kernel that the conversion reads: sysfs, for placing PCI devices next to their NUMA
-//! cells, and whose vsock addresses the pod has.
+//! cells, and the file that says whose vsock addresses the pod has.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! The state of a persistent TPM: swtpm's files, which no file system of the guest has.
+//! The state of a persistent TPM: swtpm's files. They are in no file system of the guest, so a
+//! freeze does not flush them.
 
 use std::fs::{self, File};
 use std::io;

@@ -2,7 +2,7 @@
 //! only the bitmaps that backups need. Its clusters all map to the raw volume below, which stays a
 //! valid image at every moment.
 //!
-//! The overlays are on the VM's state volume, and outlive the pod: one that is there is never made
+//! The overlays are on the VM's state volume and outlive the pod. An existing overlay is never made
 //! anew.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use api::pod_paths::cbt_dir;
 use api::vmi::Vmi;
 use domain::disks::Disk;
 
-/// What an overlay's name has after the volume's.
+/// Ending of an overlay's name, after the volume's name.
 const OVERLAY_SUFFIX: &str = ".qcow2";
 /// Phase of a hotplugged volume that is mounted, but not in the domain yet.
 const MOUNTED: &str = "MountedToPod";
@@ -32,12 +32,12 @@ fn state(vmi: &Vmi) -> &str {
         .map_or("", |tracking| tracking.state.as_str())
 }
 
-/// Makes the overlay of a converted disk that has one, if it is missing and tracking begins now:
-/// with the VMI, or with the disk that is plugged in.
+/// Makes the overlay of a converted disk that has one, if the overlay is missing and tracking
+/// begins now: with the VMI, or with the disk when it is plugged in.
 ///
 /// # Errors
-/// It cannot be made; QEMU cannot use the one that is there; or it should be there, since the
-/// bitmaps of a new one would not know what has changed.
+/// The overlay cannot be made; QEMU cannot use the one that is there; or it is missing although
+/// tracking has begun earlier, and the bitmaps of a new one would not know what has changed.
 pub fn track(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
@@ -60,8 +60,8 @@ pub fn track(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError
     make(cfg, &dir, name, disk).map_err(PodError::of(volume))
 }
 
-/// Makes the overlay of a converted disk that has one, whatever is in its place: the bitmaps are
-/// the source's to bring.
+/// Makes the overlay of a converted disk that has one, whatever is in its place. The source brings
+/// the bitmaps.
 ///
 /// # Errors
 /// It cannot be made.
@@ -75,8 +75,8 @@ pub(super) fn make_anew(cfg: &LauncherFlags, disk: &Disk) -> Result<(), PodError
 }
 
 /// Removes the overlays of volumes that are gone from the VMI and from the running domain's disks:
-/// they would not know of changes that are made elsewhere. A disk that the guest has not released
-/// yet keeps its overlay, through which it writes.
+/// these overlays would not know of changes that are made elsewhere. A disk that the guest has not
+/// released yet keeps its overlay, because the guest writes through it.
 ///
 /// # Errors
 /// One cannot be removed.

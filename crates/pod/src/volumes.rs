@@ -9,9 +9,9 @@ use api::vmi::Vmi;
 use api::vmi::volumes::Volume;
 use convert::context::{Context, DiskInfo};
 
-/// What is known of the images of container disks, by the volumes' names. The pod has them by the
-/// volumes' indices when it was made, and those change when a volume before them is unplugged: an
-/// image that was found once is not looked for again.
+/// The known images of container disks, by the volumes' names. The pod's files have the volumes'
+/// indices from when the pod was made, and an index changes when a volume before it is unplugged.
+/// So an image that was found once is not looked for again.
 pub type ContainerDisks = BTreeMap<String, DiskInfo>;
 
 /// Fills in the context's facts about volumes.
@@ -63,8 +63,8 @@ fn container_disk_info(
     Ok(info)
 }
 
-/// The claim's device is there. Anything else, even nothing, counts as a file: what is not there
-/// is an error when it is needed, before a start.
+/// Whether the claim's device is there. Anything else counts as a file, even if nothing is there: a
+/// missing file is an error when it is needed, before a start.
 fn is_block(cfg: &LauncherFlags, volume: &Volume, is_hotplug: bool) -> bool {
     let found = if is_hotplug {
         hotplugged_device(cfg, &volume.name)

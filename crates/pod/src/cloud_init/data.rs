@@ -1,5 +1,5 @@
-//! The data on its way from the VMI to the image. Sidecars see it as JSON and may change it
-//! (PreCloudInitIso), with the names that KubeVirt's Go structures give it.
+//! Cloud-init data on its way from the VMI to the image. Sidecars see and may change it as JSON
+//! (PreCloudInitIso), with the names of KubeVirt's Go structures.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,13 +36,13 @@ pub struct CloudInitData {
     pub network_data: Data,
     /// Tagged devices of the guest, for ConfigDrive.
     pub devices_data: Option<Vec<DeviceData>>,
-    /// The volume it is for.
+    /// The volume that the data are for.
     #[serde(deserialize_with = "null_is_default")]
     pub volume_name: String,
 }
 
 impl CloudInitData {
-    /// Whether some of it may have lost its bytes as JSON.
+    /// Whether JSON may have lost bytes of the user or network data.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         [&self.user_data, &self.network_data]
@@ -50,7 +50,7 @@ impl CloudInitData {
             .any(|data| data.text().contains(char::REPLACEMENT_CHARACTER))
     }
 
-    /// Takes the bytes of `given` where its text has not been changed.
+    /// Takes the bytes of `given` where the text has not been changed.
     // D-hook-12 (docs/differences.md).
     pub fn restore(&mut self, given: Self) {
         for (data, given) in [
@@ -64,13 +64,13 @@ impl CloudInitData {
     }
 }
 
-/// User or network data. User data need not be text: cloud-init takes it compressed. As JSON, what
-/// is not UTF-8 is replaced.
+/// User or network data. User data need not be text: cloud-init takes it compressed. JSON replaces
+/// bytes that are not UTF-8.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data(pub Vec<u8>);
 
 impl Data {
-    /// Whether there is none.
+    /// Whether there are no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -110,7 +110,7 @@ pub struct NoCloudMetadata {
         deserialize_with = "null_is_default"
     )]
     pub instance_type: String,
-    /// A new one makes the guest run its first-boot steps again.
+    /// A guest with a new instance id runs its first-boot steps again.
     #[serde(deserialize_with = "null_is_default")]
     pub instance_id: String,
     #[serde(

@@ -49,8 +49,8 @@ fn layout(source: DataSource) -> &'static Layout {
     }
 }
 
-/// Writes the cloud-init image of the VMI, and returns its path. The same data again touches
-/// nothing.
+/// Writes the cloud-init image of the VMI, and returns its path. Leaves an image of the same data
+/// as it is.
 ///
 /// Device metadata is known only when libvirt has given addresses, so for a VMI with
 /// tagged devices the launcher writes the image once more between definition and start.
@@ -79,7 +79,8 @@ fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<PathBuf
     Ok(dir.path().join(layout.image))
 }
 
-/// An image of `size` zero bytes: on a migration target the source's image arrives with the disk.
+/// Makes an image of `size` zero bytes. On a migration target the source's image arrives with the
+/// disk.
 ///
 /// # Errors
 /// It cannot be written.
@@ -117,8 +118,8 @@ fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {
     text.map_err(|error| unusable!("cloud-init metadata cannot be written as JSON: {error}"))
 }
 
-/// The files of the image while it is made. They may hold secrets: they are the launcher's own, and
-/// go again, whatever happens.
+/// The image's files while it is made. They may hold secrets, so only the launcher can read them,
+/// and they are removed whatever happens.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -38,7 +38,7 @@ pub fn cloud_init(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Option<CloudInitData
         .map_err(PodError::of(&volume.name))
 }
 
-/// Both kinds of volumes have the same members.
+/// A cloud-init volume. Both kinds have the same members.
 struct Source<'v> {
     kind: DataSource,
     user: Given<'v>,
@@ -106,7 +106,7 @@ fn read(
     let keys = ssh_keys(cfg, vmi, source.kind)?;
     let user = given_data(cfg, volume, &source.user);
     let network = given_data(cfg, volume, &source.network);
-    // One of two secrets is enough.
+    // The user data or the network data are enough if the other's secret is not there.
     let (user_data, network_data) = match (user, network) {
         (Ok(user), Ok(network)) => (user, network),
         (Ok(user), Err(e)) if !user.is_empty() && e.is_not_found() => (user, Data::default()),
@@ -174,8 +174,8 @@ pub(super) fn instance_type(vmi: &Vmi) -> String {
         .unwrap_or_default()
 }
 
-/// The machine's UUID. The API server always sets one; a VMI that comes another way has an id that
-/// is the same at its next start, so that the guest does not take itself for a new one.
+/// The machine's UUID. The API server always sets one. A VMI that comes another way gets an id that
+/// is the same at its next start, so that the guest does not take itself for a new machine.
 // D-disk-20 (docs/differences.md).
 pub(super) fn machine_id(vmi: &Vmi) -> String {
     let metadata = &vmi.metadata;
@@ -237,8 +237,8 @@ fn secret_data(
         let Some(dir) = &dir else { break };
         match optional(dir.find_within(key)) {
             Ok(Some(file)) => return file.content(LARGEST).map(Data),
-            // Both keys are mounts of the pod: of the one that the secret lacks, the kubelet makes
-            // an empty directory.
+            // The pod mounts both keys. For a key that the secret lacks, the kubelet makes an empty
+            // directory.
             Ok(None) | Err(PodError::Hostile { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -345,7 +345,8 @@ mod tests {
             secrets.join(path)
         }
 
-        /// What the kubelet makes of keys that a secret lacks.
+        /// A pod with directories of these names, which the kubelet makes for keys that a secret
+        /// lacks.
         fn with_directories(names: &[&str]) -> Self {
             let pod = Self::new();
             for name in names {
@@ -440,7 +441,7 @@ mod tests {
         pod.write("ci/userData", "user");
         pod.write("ci/networkdata", "net");
         assert_eq!(data(&pod, ""), ("user".into(), "net".into()));
-        // Without the one or the other at all.
+        // Only one of the two is given.
         let pod = Pod::with_directories(&["userdata", "userData", "networkdata"]);
         pod.write("ci/networkData", "net");
         assert_eq!(data(&pod, ""), (String::new(), "net".into()));

@@ -19,7 +19,7 @@ pub use value::{BadValue, LibvirtMode, Seconds};
 
 /// One flag, for parsing and for the help.
 struct Flag {
-    /// As it is written: `--name`, and behind a space what stands for its value.
+    /// The flag as the help writes it: `--name`, then a space and a word for the value.
     spelling: &'static str,
     help: &'static str,
     /// On or off: the value may be left out.

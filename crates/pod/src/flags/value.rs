@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Root;
 
-/// What would have been right.
+/// The values that would have been accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadValue(pub &'static str);
@@ -21,7 +21,8 @@ pub(super) trait FlagValue: Sized {
     fn show(&self) -> String;
 }
 
-/// A whole number of seconds. Below zero is zero: a grace period that is over at once.
+/// A whole number of seconds. A negative number counts as zero: a grace period that is over at
+/// once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seconds(Duration);
 
@@ -172,7 +173,7 @@ fn duration(text: &str) -> Result<Duration, BadValue> {
     is_known_to_go.then_some(total).ok_or(WRONG)
 }
 
-/// The longest start of which every character is of a kind, and the rest.
+/// The longest start of the text in which every character is of the kind, and the rest.
 fn split(text: &str, kind: impl Fn(char) -> bool) -> (&str, &str) {
     let rest = text.trim_start_matches(kind);
     (text.strip_suffix(rest).unwrap_or(text), rest)

@@ -54,8 +54,8 @@ struct Attribute {
     string: Option<String>,
 }
 
-/// The device that the pod got for a request of a claim (`claimName`, `requestName`): of the claim
-/// `resourceClaimName`, or made from a template.
+/// The device that the pod got for a request of a claim (`claimName`, `requestName`). The claim is
+/// `resourceClaimName`, or was made from a template.
 pub(super) fn find(
     root: &Root,
     vmi: &Vmi,

@@ -87,8 +87,8 @@ fn with_asked_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     device
 }
 
-/// A virtual GPU with display options is a display, with a boot framebuffer (`ramFB`), unless they
-/// say no.
+/// Makes a virtual GPU with display options a display, with a boot framebuffer (`ramFB`), unless
+/// the options say no.
 fn with_vgpu_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     if let Some(options) = display(gpu).filter(|options| options.enabled != Some(false)) {
         device.display = ON.into();
@@ -99,7 +99,7 @@ fn with_vgpu_display(mut device: HostDeviceSpec, gpu: &Gpu) -> HostDeviceSpec {
     device
 }
 
-/// If no GPU of the VMI says anything about displays, the first virtual one is it.
+/// Makes the first virtual GPU a display if no GPU of the VMI has display options.
 fn default_display(wanted: &[Gpu], found: &mut [HostDeviceSpec]) {
     if wanted.iter().all(|gpu| display(gpu).is_none())
         && let Some(first) = found.iter_mut().find(|device| device.r#type == "mdev")

@@ -27,10 +27,10 @@ pub(super) fn collect(
     Ok(())
 }
 
-/// The devices of SR-IOV interfaces on Multus networks, which can be plugged in.
+/// The devices of SR-IOV interfaces on Multus networks. These can be plugged in.
 ///
 /// # Errors
-/// The pod's `network-info` lacks one, or cannot be read.
+/// The pod's `network-info` lacks a device, or cannot be read.
 pub fn hotplug_devices(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
     sriov::on_multus(&cfg.root, vmi)
 }

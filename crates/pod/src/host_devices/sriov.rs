@@ -18,12 +18,13 @@ use api::vmi::interfaces::Interface;
 use api::vmi::networks::Network;
 use convert::context::HostDeviceSpec;
 
-/// The file is filled by the kubelet some time after the pod has started.
+/// Limit of the wait for the file's content. The kubelet fills the file some time after the pod has
+/// started.
 const MAP_FILE_TIMEOUT: Duration = Duration::from_secs(1);
-/// More than any list of interfaces.
+/// Limit of the file's size, in bytes: more than any list of interfaces has.
 const LARGEST: u64 = 4 << 20;
 
-/// Devices of interfaces on Multus networks, then of interfaces on claimed ones.
+/// Devices of interfaces on Multus networks, then of interfaces on claimed networks.
 pub(super) fn devices(root: &Root, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
     let mut found = on_multus(root, vmi)?;
     for interface in interfaces(vmi) {
@@ -159,7 +160,7 @@ fn read_when_filled(root: &Root) -> Result<Vec<u8>, PodError> {
     loop {
         let file = Dir::of_pod(root, dir).and_then(|dir| dir.find_within(name));
         let Some(file) = optional(file)? else {
-            // Not mounted at all: it will not come either.
+            // The file is not mounted, so it will not come.
             return Ok(b"{}".to_vec());
         };
         let text = file.content(LARGEST)?;
@@ -170,8 +171,8 @@ fn read_when_filled(root: &Root) -> Result<Vec<u8>, PodError> {
             let reason = "still empty after a second; the cluster fills it with the pod's networks, try again".to_owned();
             return Err(PodError::invalid(root.path(dir).join(name), reason));
         }
-        // The kubelet replaces the file's directory by a link: nothing that a watch of the file
-        // would see.
+        // The kubelet replaces the file's directory by a link. A watch of the file would not see
+        // that.
         #[expect(
             clippy::disallowed_methods,
             reason = "for a second at most, before a start"
@@ -252,7 +253,7 @@ mod tests {
         );
     }
 
-    /// Claimed ones come with the pod; only those on Multus networks are plugged in later.
+    /// Claimed networks come with the pod. Only interfaces on Multus networks are plugged in later.
     #[test]
     fn an_interface_on_a_claimed_network_is_not_plugged_in() {
         let info = r#"{"interfaces":[{"network":"fast","deviceInfo":{"pci":{"pci-address":"0000:3b:10.2"}}}]}"#;

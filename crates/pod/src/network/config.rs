@@ -28,8 +28,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The servers of a planned interface with a bridge binding, where virt-handler has saved
-    /// `cached`.
+    /// The servers of a planned interface with a bridge binding. `cached` is the address that
+    /// virt-handler has saved.
     ///
     /// # Errors
     /// The pod's NIC is missing.

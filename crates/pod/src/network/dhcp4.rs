@@ -22,10 +22,10 @@ use crate::network::vif_cache::Route;
 
 /// UDP port of DHCPv4 servers.
 pub const SERVER_PORT: u16 = 67;
-/// How long the guest may use its address (lease time), in seconds: 999 days. It is the guest's as
-/// long as the pod lives.
+/// How long the guest may use its address (lease time), in seconds: 999 days. The guest keeps the
+/// address as long as the pod lives.
 const LEASE_SECONDS: u32 = 999 * 24 * 3600;
-/// Shortest message, for clients from the days of BOOTP: 300 bytes with the headers of UDP and IP.
+/// Shortest message, which old BOOTP clients expect: 300 bytes with the headers of UDP and IP.
 const MIN_MESSAGE: usize = 272;
 /// Longest payload of a UDP datagram over IPv4.
 const MAX_MESSAGE: usize = 65_507;
@@ -41,7 +41,7 @@ const PRIVATE_OPTIONS: std::ops::RangeInclusive<u8> = 224..=254;
 pub struct Config {
     /// The VMI's name of the interface, for errors.
     pub interface: String,
-    /// Who is answered: this address, or any.
+    /// The only client that is answered; `None` for any client.
     pub client_mac: Option<MacAddress>,
     pub client: Ipv4Addr,
     pub mask: Option<Ipv4Addr>,
@@ -50,7 +50,7 @@ pub struct Config {
     pub router: Option<Ipv4Addr>,
     pub nameservers: Vec<Ipv4Addr>,
     pub routes: Vec<Route>,
-    /// Search domains. The longest is the domain name too.
+    /// Search domains. The longest one is also sent as the domain name.
     pub search_domains: Vec<String>,
     pub mtu: u16,
     /// The guest's host name.

@@ -20,7 +20,7 @@ pub const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 const LEASE_SECONDS: u32 = 999 * 24 * 3600;
 /// Lengths of client identifiers: the type's two bytes, and up to 128 more.
 const CLIENT_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=130;
-/// What precedes the link-layer address in a DUID-LL of Ethernet: type 3, hardware type 1.
+/// Bytes before the link-layer address in a DUID-LL of Ethernet: type 3, hardware type 1.
 const DUID_LL_ETHERNET: [u8; 4] = [0, 3, 0, 1];
 
 /// The guest's lease.
@@ -37,7 +37,7 @@ pub struct Server {
     id: Vec<u8>,
 }
 
-/// What an answer depends on.
+/// The parts of a message on which the answer depends.
 #[derive(Debug)]
 struct Request<'a> {
     kind: u8,

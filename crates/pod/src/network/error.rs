@@ -13,7 +13,7 @@ pub(super) const MAX_ROUTES: usize = 1000;
 /// Why a VM's network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The network is not of the VMI, or no interface uses it.
+    /// The VMI does not have the network, or no interface uses it.
     #[error("network {network:?} has no interface in the VMI's spec")]
     NoInterface { network: String },
     /// It is neither the primary network nor a Multus network.
@@ -38,7 +38,7 @@ pub enum NetworkError {
         #[source]
         source: InvalidMac,
     },
-    /// The guest would get the link's address, but it is not Ethernet's.
+    /// The guest would get the link's hardware address, but that is not an Ethernet address.
     #[error(
         "interface {interface:?}: link {link} has no MAC address for the guest, please set macAddress"
     )]
@@ -67,7 +67,7 @@ pub enum NetworkError {
     /// DHCPv4 can only name IPv4 addresses.
     #[error("interface {interface:?}: NTP server {server:?} is not an IPv4 address")]
     InvalidNtpServer { interface: String, server: String },
-    /// One datagram holds them all.
+    /// The options do not fit into one datagram.
     #[error(
         "interface {interface:?}: a DHCP answer with these options has {bytes} bytes, a datagram holds {limit}"
     )]
@@ -93,7 +93,7 @@ pub enum NetworkError {
         #[source]
         source: CacheError,
     },
-    /// The kernel does not say which links there are.
+    /// The kernel does not list the links or addresses.
     #[error("cannot list the pod's {what}")]
     Netlink {
         /// Links or addresses.
@@ -106,7 +106,7 @@ pub enum NetworkError {
     /// The kernel does not answer.
     #[error("the kernel did not list the pod's links within {seconds} s")]
     NetlinkTimeout {
-        /// How long it was waited for.
+        /// How long the launcher waited.
         seconds: u64,
     },
     /// A DHCP server's socket.

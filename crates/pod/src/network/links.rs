@@ -18,7 +18,7 @@ use crate::network::error::NetworkError;
 /// A connection to the kernel.
 type Handle = ConnectionHandle<RouteNetlinkMessage>;
 
-/// Bounds the wait for the kernel's answers. They come at once; this is for a kernel in distress.
+/// Limit of the wait for the kernel's answers. They come at once, unless the kernel is in distress.
 const NETLINK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A link (network device) of the pod.
@@ -134,8 +134,8 @@ fn link(message: LinkMessage) -> Link {
     link
 }
 
-/// The link's own address. With IPv4 this is IFA_LOCAL, as IFA_ADDRESS is the peer's on a
-/// point-to-point link; IPv6 mostly has the latter only.
+/// The link's own address. With IPv4 this is IFA_LOCAL, because IFA_ADDRESS is the peer's on a
+/// point-to-point link. IPv6 mostly has only IFA_ADDRESS.
 fn address(message: AddressMessage) -> Option<IpAddr> {
     let (mut local, mut address) = (None, None);
     for attribute in message.attributes {
@@ -149,14 +149,16 @@ fn address(message: AddressMessage) -> Option<IpAddr> {
 }
 
 impl Link {
-    /// Whether it has an IPv4 address that is of use beyond the link. Private addresses are.
+    /// Whether the link has an IPv4 address that is of use beyond the link, as a private address
+    /// is.
     pub fn has_global_ipv4(&self) -> bool {
         self.addresses
             .iter()
             .any(|ip| matches!(ip, IpAddr::V4(ip) if is_global_v4(*ip)))
     }
 
-    /// Whether it has an IPv6 address that is of use beyond the link. Unique local addresses are.
+    /// Whether the link has an IPv6 address that is of use beyond the link, as a unique local
+    /// address is.
     pub fn has_global_ipv6(&self) -> bool {
         self.addresses
             .iter()

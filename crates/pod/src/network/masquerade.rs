@@ -37,8 +37,8 @@ pub(crate) fn ipv4(interface: &Interface, network: &Network) -> Result<Masquerad
     }
 }
 
-/// Gateway, guest and netmask in an IPv4 network, such as `10.0.2.0/24`, which is used where it is
-/// empty. None if it has less than four addresses.
+/// Gateway, guest and netmask in the IPv4 network `cidr`; `10.0.2.0/24` if that is empty. `None` if
+/// the network has fewer than four addresses.
 ///
 /// # Errors
 /// It is not a network.

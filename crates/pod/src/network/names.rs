@@ -51,8 +51,8 @@ pub fn bridge(pod_link: &str) -> String {
     )
 }
 
-/// The pod's own NIC of a bridge binding: the link of `pod_link`'s name is a dummy there, which
-/// holds the pod's address.
+/// The name of the pod's own NIC with a bridge binding. The link named `pod_link` is then a dummy
+/// that holds the pod's address.
 pub fn bridged_nic(pod_link: &str) -> String {
     format!(
         "{}-nic",

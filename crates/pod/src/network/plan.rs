@@ -1,5 +1,5 @@
-//! Which tap device each interface has, and where its DHCP answers come from. Reads nothing: the
-//! pod's links are given.
+//! Which tap device each interface has, and which DHCP server it has. Reads nothing: the caller
+//! passes the pod's links.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -34,7 +34,7 @@ pub struct PlannedInterface {
     pub dhcp: Option<AddressSource>,
 }
 
-/// Where a DHCP server knows the guest's address from.
+/// Where a DHCP server gets the guest's address from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressSource {
     /// virt-handler has saved the pod's address in a file before it gave it to the guest.
@@ -44,9 +44,9 @@ pub enum AddressSource {
     },
     /// The guest's address follows from the VMI's network.
     Masquerade {
-        /// If the pod has an IPv4 address.
+        /// The guest's addresses, if the pod has an IPv4 address.
         ipv4: Option<Masquerade4>,
-        /// If the pod has an IPv6 address: the guest's.
+        /// The guest's address, if the pod has an IPv6 address.
         ipv6: Option<Ipv6Addr>,
         /// The pod link's MTU.
         mtu: u32,

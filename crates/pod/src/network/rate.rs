@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Packets that a server reads in a second. A client sends one in some seconds; on a bridged
-/// network others' are heard too.
+/// Packets that a server reads in a second. A client sends one every few seconds. On a bridged
+/// network the server also hears other clients.
 const MAX_PACKETS_PER_SECOND: u32 = 1000;
 const SECOND: Duration = Duration::from_secs(1);
 /// Lines that a server logs in [`LOG_INTERVAL`].
@@ -27,7 +27,7 @@ impl Window {
         }
     }
 
-    /// Begins anew if the interval is over. Returns the count of the old one.
+    /// Begins a new interval if the last one is over, and returns the last one's count.
     fn renew(&mut self, interval: Duration) -> Option<u32> {
         let now = Instant::now();
         (now >= self.end).then(|| {

@@ -1,4 +1,4 @@
-//! What a server makes of a packet.
+//! The outcomes of a packet: an answer, or why there is none.
 
 use std::net::SocketAddr;
 
@@ -17,13 +17,13 @@ pub enum Ignored {
     /// Not a whole message of a client.
     #[error("it is not a DHCP message of a client")]
     Malformed,
-    /// From another client than the guest.
+    /// The packet is from another client than the guest.
     #[error("it is not from the guest's MAC address")]
     OtherClient,
     /// A message that needs no answer.
     #[error("message type {0} is not answered")]
     Kind(u8),
-    /// DHCPv6: who asks is not said.
+    /// DHCPv6: the message does not identify the client.
     #[error("it has no valid client identifier")]
     NoClientId,
 }

@@ -17,14 +17,15 @@ pub struct NetworkRequest {
 /// An interface of the VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, which is its network's too, and the alias of the domain's interface without `ua-`.
+    /// The interface's name. Its network has the same name, and so has the alias of the domain's
+    /// interface, after `ua-`.
     pub name: String,
     /// How it is bound to its network.
     pub binding: Binding,
     /// Whether virt-handler says that the domain is attached by a tap device
     /// (`interfaceDomainAttachment` is `tap`). All others are left alone.
     pub tap: bool,
-    /// Whether its state is `absent`: it is, or is to be, unplugged.
+    /// Whether the interface's state is `absent`: it is unplugged, or has to be.
     pub absent: bool,
     /// `macAddress`; may be empty: then the pod link's address is the guest's.
     pub mac_address: String,
@@ -52,7 +53,7 @@ pub struct Network {
     pub source: NetworkSource,
 }
 
-/// What a network is.
+/// The kinds of networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkSource {
     Pod {
@@ -87,7 +88,7 @@ pub struct DhcpOptions {
 pub enum Scope<'a> {
     /// Those of all interfaces that are not absent: at a start, and on a migration target.
     All,
-    /// One, which is plugged into a running VM.
+    /// The network of an interface that is plugged into a running VM.
     Network(&'a str),
 }
 
@@ -95,7 +96,7 @@ impl NetworkRequest {
     /// The interfaces of `scope` that are attached by a tap, in the order of the spec.
     ///
     /// # Errors
-    /// The one network that is asked for has no interface.
+    /// No interface uses the one network that is asked for.
     pub fn tapped(&self, scope: Scope<'_>) -> Result<Vec<&Interface>, NetworkError> {
         let no_interface = |name: &str| NetworkError::NoInterface {
             network: name.to_owned(),

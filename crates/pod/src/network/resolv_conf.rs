@@ -13,10 +13,10 @@ const MAX_BYTES: u64 = 1 << 20;
 const DEFAULT_NAMESERVER: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
 /// The search domain of a pod that has none.
 const DEFAULT_SEARCH_DOMAIN: &str = "cluster.local";
-/// What only search domains of services have in them.
+/// Part of a search domain that only services' domains have.
 const SERVICE_INFIX: &str = ".svc.";
 
-/// What a pod resolves names with.
+/// The pod's name servers and search domains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvConf {
     pub ipv4: Vec<Ipv4Addr>,
@@ -91,7 +91,7 @@ impl ResolvConf {
     }
 }
 
-/// The longest of some domains, the first of several: the most exact one.
+/// The longest domain, which is the most exact one; the first of several.
 pub(crate) fn longest<'a>(domains: impl Iterator<Item = &'a String>) -> Option<&'a String> {
     domains.reduce(|longest, domain| {
         if domain.len() > longest.len() {

@@ -1,6 +1,6 @@
 //! Search domains as DHCP carries them.
 
-/// Those of the domains that may be sent. The others would spoil the whole option in the guest.
+/// The domains that may be sent. Any other domain would spoil the whole option in the guest.
 // D-net-5 (docs/differences.md).
 pub(crate) fn valid_search_domains(domains: &[String]) -> Vec<String> {
     let (valid, invalid): (Vec<_>, Vec<_>) = domains

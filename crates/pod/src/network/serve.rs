@@ -12,7 +12,7 @@ use crate::network::udp::BridgeSocket;
 /// Longest packet that is read; longer ones get no answer. Messages of clients fit into one
 /// Ethernet frame.
 const MAX_PACKET: usize = 1500;
-/// Pause after a failure to receive, so that a lasting one does not make the task spin.
+/// Pause after a failure to receive, so that the task does not spin if the failure lasts.
 const RECEIVE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Answers packets until the task is aborted.

@@ -27,19 +27,19 @@ pub struct DhcpServers {
 /// The servers on one bridge.
 #[derive(Debug)]
 struct Running {
-    /// The kernel's index of the bridge: another one of that name has another index.
+    /// The kernel's index of the bridge. Another bridge of the same name has another index.
     bridge: u32,
     interface: String,
-    /// Says to others that the servers have been started.
+    /// The file that tells other processes that the servers have been started.
     marker: PathBuf,
-    /// They end when this is dropped.
+    /// The servers end when this is dropped.
     _tasks: JoinSet<()>,
 }
 
 impl DhcpServers {
-    /// Starts the servers of an interface, unless they run already. `marker` is a file that says
-    /// that they have been started: if it is there, and the servers are not this process's, then
-    /// another one's serve the guest, and nothing is started.
+    /// Starts the servers of an interface, unless they run already. The file `marker` says that
+    /// servers have been started: if it is there and this process has none, another process serves
+    /// the guest, and nothing is started.
     ///
     /// # Errors
     /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker
@@ -86,8 +86,8 @@ impl DhcpServers {
         Ok(())
     }
 
-    /// Ends the servers of interfaces that do not stay, and removes their markers: when such an
-    /// interface is plugged in again, its servers start anew.
+    /// Ends the servers of interfaces that do not stay, and removes their markers, so that servers
+    /// start anew when such an interface is plugged in again.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         for (pod_link, running) in self.running.extract_if(|_, it| !stays(&it.interface)) {
             tracing::info!(

@@ -27,16 +27,16 @@ impl NetworkPaths {
         self.private.join(format!("vif-cache-{pod_link}.json"))
     }
 
-    /// Says that the DHCP servers of a link have been started.
+    /// The file that says that the DHCP servers of a link have been started.
     fn dhcp_marker(&self, pod_link: &str) -> PathBuf {
         self.private.join(format!("{DHCP_MARKER}{pod_link}"))
     }
 }
 
-/// How the name of a file begins that says that the DHCP servers of a link have been started.
+/// Beginning of the name of the file which says that the DHCP servers of a link have been started.
 const DHCP_MARKER: &str = "dhcp_started-";
 
-/// Does phase 2, and owns the DHCP servers: they run until it is dropped.
+/// Does phase 2 and owns the DHCP servers, which run until this is dropped.
 #[derive(Debug)]
 pub struct NetworkSetup {
     paths: NetworkPaths,
@@ -52,7 +52,8 @@ impl NetworkSetup {
         }
     }
 
-    /// Removes the record of running servers: another process's servers are known to have ended.
+    /// Removes the markers of running servers. The caller knows that the servers of earlier
+    /// processes have ended.
     pub fn forget_servers(&self) {
         let entries = std::fs::read_dir(&self.paths.private);
         for entry in entries.into_iter().flatten().flatten() {

@@ -1,10 +1,10 @@
 //! UDP sockets that hear and answer one bridge only.
 //!
-//! A DHCP client has no address yet, so servers listen on all addresses. By default each packet is
-//! looked at for the link that it came in by (`IP_PKTINFO`), and answers are sent out of that link.
-//! Where the kernel lets it (5.7 and newer let processes without `CAP_NET_RAW` too), the socket is
-//! bound to the bridge besides: then a unicast of one guest cannot end in the socket of another
-//! guest NIC's server.
+//! A DHCP client has no address yet, so servers listen on all addresses. By default the server
+//! looks at the link by which each packet came in (`IP_PKTINFO`), and sends answers out of that
+//! link. Where the kernel allows it (5.7 and newer, also without `CAP_NET_RAW`), the socket is
+//! bound to the bridge too. Then a unicast message of one guest NIC cannot end in the socket of
+//! another NIC's server.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -20,7 +20,7 @@ use tokio::io::Interest;
 
 use crate::network::error::NetworkError;
 
-/// A UDP socket of a server on a bridge.
+/// A server's UDP socket on a bridge.
 #[derive(Debug)]
 pub(crate) struct BridgeSocket {
     socket: tokio::net::UdpSocket,

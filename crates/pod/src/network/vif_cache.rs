@@ -1,7 +1,7 @@
 //! virt-handler's note of the address that a bridged pod link had: `vif-cache-<link>.json`.
 //!
-//! With a bridge binding the pod's address moves to the guest, so phase 1 takes it from the link
-//! and writes it down.
+//! With a bridge binding the guest gets the pod's address, so phase 1 takes the address from the
+//! link and writes it down.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,7 +31,7 @@ pub struct CachedAddress {
 /// A route of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Destination, and the number of its bits that count; none for the default route.
+    /// Destination and prefix length; `None` for the default route.
     pub destination: Option<(Ipv4Addr, u8)>,
     /// 0.0.0.0 if the destination is on the link.
     pub gateway: Ipv4Addr,
@@ -100,7 +100,7 @@ impl CachedAddress {
     }
 }
 
-/// The file's content, or why it is none.
+/// The file's content, or why it cannot be used.
 fn read_limited(path: &Path) -> Result<Result<Vec<u8>, CacheError>, NetworkError> {
     match os::small_file::read(path, MAX_CACHE_BYTES) {
         Ok(text) => Ok(Ok(text)),
