@@ -28,15 +28,16 @@ const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 
 /// Delay between the exit of virtqemud (or libvirtd, virtlogd) and its restart.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Limit for a daemon to accept a connection. A slower one hangs.
+/// Limit for a daemon to accept a connection. A slower daemon counts as one that hangs.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// The same while a migration, backup or dump is under way, which ends with the daemon.
+/// The same limit while a migration, backup or dump is in progress. Such a job ends with the
+/// daemon.
 pub const CONNECT_TIMEOUT_IN_JOB: Duration = Duration::from_secs(60);
 /// Interval of keepalive messages (`virConnectSetKeepAlive`) to a connected daemon. A daemon that
 /// hangs causes no event.
 const KEEPALIVE_SECONDS: u16 = 15;
-/// Largest configuration file that is read. The one that libvirt installs, with all its comments,
-/// has 40 kB.
+/// Size limit of a configuration file, in bytes. libvirt's own file has 40 kB with all its
+/// comments.
 const MAX_CONF_BYTES: u64 = 1 << 20;
 /// Unanswered keepalive messages before the connection is closed.
 const KEEPALIVE_COUNT: u32 = 2;
@@ -155,9 +156,9 @@ impl Backend {
         Ok(())
     }
 
-    /// Starts virtlogd, unless somebody else's runs: that one does as well.
+    /// Starts virtlogd, unless another virtlogd runs, which does as well.
     async fn start_log_daemon(&self, dir: &Path) -> Result<Option<Daemon>, DaemonError> {
-        // Below its own root the daemon has another /etc/libvirt, with the defaults.
+        // Below a root of its own the daemon has another /etc/libvirt, with the defaults.
         let conf = Some(Path::new(pod_paths::VIRTLOGD_CONF));
         let conf = conf.filter(|conf| conf.exists() && self.layout.system_dirs().is_empty());
         let program = self.program("virtlogd", VIRTLOGD, conf);
@@ -319,10 +320,10 @@ fn choose(
     Ok((mode, Some(found)))
 }
 
-/// Writes `qemu.conf`: the image's lines, or without an image those that the launcher needs, and
-/// this pod's own.
+/// Writes `qemu.conf`: the image's lines, or without an image the lines that the launcher needs,
+/// then this pod's own.
 fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), BackendError> {
-    // The machine's own file is edited in place, and gets no more than the reference writes.
+    // The launcher edits the machine's own file in place, and adds no more than the reference does.
     let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
     let base = match layout.mode() {
         Mode::Embed => None,
@@ -348,10 +349,10 @@ fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), Bac
     write(&layout.qemu_conf(), &text)
 }
 
-/// Settings of the launcher image's file, for a machine that is not a pod: QEMU and swtpm run as
-/// libvirt's user, as no other may enter a private root; files keep their owners, and confinement
-/// is left to the pod. Without users for an ordinary user's libvirt, which would try to change its
-/// directories' owner.
+/// The settings of the launcher image's file, for a machine that is not a pod. QEMU and swtpm run
+/// as libvirt's user, because no other user may enter a private root. Files keep their owners, and
+/// libvirt does not confine QEMU. An ordinary user's libvirt gets no users: it would try to change
+/// the owner of its directories.
 fn outside_an_image(stdio_handler: &str, as_root: bool) -> Vec<(&'static str, String)> {
     let owner = if as_root {
         &["user", "group", "swtpm_user", "swtpm_group"][..]

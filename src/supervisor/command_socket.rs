@@ -40,8 +40,8 @@ impl CommandSocket {
         }
     }
 
-    /// Gives the socket its final name `launcher-sock`, the ready file by which virt-handler and
-    /// virt-controller know that the pod is ready.
+    /// Gives the socket its final name `launcher-sock`. This name tells virt-handler and
+    /// virt-controller that the pod is ready.
     ///
     /// # Errors
     /// It cannot be renamed.
@@ -63,7 +63,7 @@ impl CommandSocket {
         Ok(())
     }
 
-    /// Removes the socket, by which virt-handler knows that this launcher has ended.
+    /// Removes the socket. virt-handler then knows that this launcher has ended.
     pub fn remove(&self) {
         drop(std::fs::remove_file(&self.ready));
     }

@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 2 << 20;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Keeps the log at `path` below [`MAX_BYTES`] and never returns. QEMU appends, so its next write
-/// starts at the beginning.
+/// to an emptied log starts at the beginning.
 pub async fn limit(path: PathBuf) {
     let directory = path.parent().unwrap_or(Path::new("/"));
     loop {

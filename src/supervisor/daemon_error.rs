@@ -20,16 +20,16 @@ pub enum DaemonError {
         #[source]
         source: io::Error,
     },
-    /// It exited too often before it served its socket.
+    /// The daemon exited too often before it served its socket.
     #[error(
         "{name} exited {times} times before it was ready, the last time with {status}; the last line of its log: {last_line:?}"
     )]
     KeepsExiting {
         name: &'static str,
         times: u32,
-        /// Of the last exit.
+        /// The status of the last exit.
         status: ExitStatus,
-        /// The last line of its stderr.
+        /// The last line of the daemon's stderr.
         last_line: String,
     },
     /// A foreign daemon serves the socket.
@@ -42,7 +42,7 @@ pub enum DaemonError {
         #[source]
         source: io::Error,
     },
-    /// The directory of its sockets is gone.
+    /// The directory of the daemon's sockets is gone.
     #[error("cannot wait for libvirt's socket in {}", dir.display())]
     NoDirectory {
         dir: PathBuf,

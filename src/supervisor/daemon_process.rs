@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use os::process::Process;
 
-/// Between SIGTERM and SIGKILL. The daemon has no domain any more; only a hanging call to QEMU can
-/// delay its exit.
+/// Time between SIGTERM and SIGKILL. The daemon has no domain any more, so only a hanging call to
+/// QEMU can delay its exit.
 const STOP_GRACE: Duration = Duration::from_millis(300);
 
 /// Limit for the exit of a process that has already released its memory.
@@ -40,7 +40,7 @@ impl Drop for AdoptedProcess {
 }
 
 impl DaemonProcess {
-    /// Its stderr, if this process has the pipe.
+    /// The daemon's stderr, if this process has the pipe.
     pub fn stderr(&mut self) -> Option<ChildStderr> {
         match self {
             Self::Child(child) => child.stderr.take(),
@@ -48,7 +48,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Waits for its exit. The status is known only for a child.
+    /// Waits for the daemon's exit. The status is known only for a child.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match self {
             Self::Child(child) => child.wait().await.ok(),
@@ -68,7 +68,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Kills it and waits for its exit.
+    /// Kills the daemon and waits for its exit.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.ended().await;
@@ -119,7 +119,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
         {
             return Ok(SocketOwner::None);
         }
-        // Such as a full backlog: a process serves it.
+        // An error such as a full backlog shows that a process serves the socket.
         Err(error) => return Err(error),
     };
     let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else {
@@ -134,7 +134,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
     };
     let arguments = process.arguments().unwrap_or_default();
     if arguments.is_empty() {
-        // It was killed and is releasing its memory; the socket closes last.
+        // The process was killed and is releasing its memory. The socket closes last.
         let _ = timeout(EXIT_TIMEOUT, process.ended()).await;
         return Ok(SocketOwner::None);
     }
@@ -163,7 +163,7 @@ mod tests {
             matches!(socket_owner(&socket, &[]).await.unwrap(), SocketOwner::None),
             "left over"
         );
-        // A second daemon would not know the first one's guest.
+        // An unknown owner is an error: a second daemon would not know the first one's guest.
         let circle = dir.path().join("circle");
         std::os::unix::fs::symlink("circle", &circle).unwrap();
         let unknown = socket_owner(&circle, &[]).await;

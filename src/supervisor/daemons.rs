@@ -9,7 +9,7 @@
 //!
 //! QEMU runs on; [`super::libvirt_connection`] reconnects after a restart.
 //!
-//! A killed launcher leaves its daemons behind; the next one with the same root adopts them.
+//! A killed launcher leaves its daemons behind. The next launcher with the same root adopts them.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -28,11 +28,11 @@ use os::lines;
 use os::logging::foreign;
 use os::process::MALLOC_WITHOUT_CACHES;
 
-/// Limit between a daemon's making a socket and listening on it.
+/// Limit of the time between a daemon's making a socket and listening on it.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay between attempts to reach a starting daemon.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
-/// Exits before ever being ready, after which the launcher gives up.
+/// The launcher gives up a daemon that has exited this often before it was ready.
 const MAX_EXITS: u32 = 5;
 /// Limit for reading an exited daemon's last output: a process that it started may keep stderr
 /// open.
@@ -40,7 +40,7 @@ const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// As logged.
+    /// The name in the log.
     pub name: &'static str,
     pub path: PathBuf,
     pub args: Vec<String>,
@@ -106,7 +106,7 @@ impl Program {
         Ok(DaemonProcess::Child(child))
     }
 
-    /// Its command line when it runs.
+    /// The command line of the running daemon.
     pub fn command_line(&self) -> Vec<String> {
         std::iter::once(self.path.display().to_string())
             .chain(self.args.iter().cloned())
@@ -118,7 +118,7 @@ impl Program {
 #[derive(Debug, Clone, Default)]
 struct Exits {
     count: u32,
-    /// How often it was killed because it did not answer.
+    /// How often the daemon was killed because it did not answer.
     replaced: u32,
     last: Option<(ExitStatus, String)>,
 }
@@ -134,7 +134,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and restarts it after each exit.
+    /// Starts the daemon, and restarts it after each exit.
     ///
     /// # Errors
     /// The first start fails. Later failures are only logged.
@@ -182,7 +182,7 @@ impl Daemon {
         exits.count.saturating_add(exits.replaced)
     }
 
-    /// Kills a daemon that does not answer; it is then restarted.
+    /// Kills a daemon that does not answer. The daemon is then restarted.
     pub fn replace(&self) {
         tracing::error!("{} does not answer; it is killed", self.name);
         self.replace.notify_one();
@@ -196,8 +196,8 @@ impl Daemon {
 
     /// Waits until `attempt` succeeds with the path of one of the sockets `names` in `dir`.
     ///
-    /// It attempts as soon as a socket exists. The daemon may not listen yet, and no event tells
-    /// when it does, so a failed attempt is repeated for up to [`LISTEN_TIMEOUT`].
+    /// The first attempt is made as soon as a socket exists. The daemon may not listen yet, and no
+    /// event tells when it does, so a failed attempt is repeated for up to [`LISTEN_TIMEOUT`].
     ///
     /// # Errors
     /// The daemon keeps exiting, `dir` is gone, or the last attempt failed.
@@ -238,7 +238,7 @@ impl Daemon {
         }
     }
 
-    /// Fails if it has exited too often.
+    /// Fails if the daemon has exited too often.
     fn check(&self, exits: &Exits, exits_before: u32) -> Result<(), DaemonError> {
         let times = exits.count.saturating_sub(exits_before);
         match &exits.last {

@@ -7,20 +7,20 @@ use std::time::Duration;
 use super::stop::Guest;
 use crate::launcher::{Launcher, LauncherError, Phase, Snapshot};
 
-/// Limit for emptying the notification queue; the end of the pod has its own shorter one.
+/// Limit for emptying the notification queue. The end of the pod has a shorter limit of its own.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for QEMU to exit after SIGTERM at the end of the grace period, 15 s before the kubelet
 /// kills the pod.
 const KILL_PATIENCE: Duration = Duration::from_secs(8);
-/// Limit for the sidecars, which are called at once, to answer the Shutdown hook. KubeVirt's
-/// launcher gives each as much.
+/// Limit for the sidecars, which are called at the same time, to answer the Shutdown hook.
+/// KubeVirt's launcher gives each sidecar as long.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct LauncherGuest {
     pub launcher: Arc<Launcher>,
     /// The VM comes from `STANDALONE_VMI`, without virt-handler.
     pub is_standalone: bool,
-    /// virt-handler makes it once it has seen the launcher.
+    /// virt-handler makes this socket once it has seen the launcher.
     pub notify_socket: PathBuf,
 }
 

@@ -51,12 +51,12 @@ impl QemuConf {
 const MAX_CLIENT_REQUESTS: &str = "20";
 
 /// Seconds of a client's silence after which the daemon sends it a keepalive message. The launcher
-/// sends its own earlier, so it gets none. A migration target's daemon has the source's as a
-/// client, and does not notice through virt-handler's proxies that the source has died.
+/// sends its own messages earlier, so it gets none. On a migration target the source's daemon is a
+/// client; behind virt-handler's proxies, only the keepalive shows that the source has died.
 // D-sup-15 (docs/differences.md).
 const KEEPALIVE_INTERVAL: &str = "16";
-/// Number of keepalive messages; after as many more intervals the daemon closes the connection and
-/// ends a domain that was arriving over it.
+/// Number of unanswered keepalive messages. After as many more intervals the daemon closes the
+/// connection and ends a domain that was arriving over it.
 const KEEPALIVE_COUNT: &str = "1";
 
 /// Renders the daemon's own file: `base` (the image's text, or empty), the log filters, and the
@@ -78,7 +78,8 @@ pub fn daemon_conf(base: Option<&str>, log_filters: Option<&str>) -> String {
 }
 
 /// libvirt's log filters, if its debug log is wanted: those of `--libvirt-log-filters`, else by
-/// verbosity from 5 on (higher mutes fewer modules), else all of them for `LIBVIRT_DEBUG_LOGS`.
+/// verbosity from 5 on (a higher verbosity mutes fewer modules), else all of them for
+/// `LIBVIRT_DEBUG_LOGS`.
 pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<String> {
     const FIRST: i64 = 5;
     const MUTED: [&str; 9] = [
@@ -92,7 +93,7 @@ pub fn log_filters(custom: &str, verbosity: Option<i64>, debug: bool) -> Option<
         "3:rpc",
         "3:access",
     ];
-    /// Also muted, each up to this many steps above `FIRST`.
+    /// Modules that are also muted, each up to this many steps above `FIRST`.
     const AT_FIRST: [(&str, i64); 4] = [
         ("3:util.threadjob", 2),
         ("3:cpu.cpu", 2),

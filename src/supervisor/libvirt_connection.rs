@@ -24,7 +24,7 @@ pub async fn maintain(
     connection: Connection,
     launcher: Arc<Launcher>,
 ) -> Result<JoinHandle<()>, BackendError> {
-    // A loss waiting in the channel covers those that follow it.
+    // One loss in the channel is enough: it also stands for those that follow.
     let (lost, mut losses) = channel(1);
     let mut registered = register(connection, launcher.clone(), lost.clone()).await?;
     // Reads the domain for the first time; later changes come as events.
@@ -54,7 +54,7 @@ async fn check_daemon(backend: &Backend, launcher: &Launcher) {
         return;
     }
     match backend.connect(patience(launcher)).await {
-        // Closing it calls libvirt.
+        // Closing a connection calls libvirt, which may block.
         Ok(connection) => drop(spawn_blocking(move || drop(connection))),
         Err(error) => {
             tracing::warn!(
@@ -65,7 +65,7 @@ async fn check_daemon(backend: &Backend, launcher: &Launcher) {
     }
 }
 
-/// How long libvirt's daemon may let nobody in before it is replaced.
+/// How long libvirt's daemon may accept no client before it is replaced.
 fn patience(launcher: &Launcher) -> Duration {
     let limit = {
         let state = launcher.state();
@@ -120,8 +120,8 @@ async fn reconnect(
     }
 }
 
-/// A registration for events. Ending it calls libvirt, so that happens on a blocking thread: a
-/// daemon that hangs must never block the runtime.
+/// A registration for events. Ending it calls libvirt, so a blocking thread does that: a daemon
+/// that hangs must never block the runtime.
 struct Registered(Option<Registration>);
 
 impl Drop for Registered {
@@ -164,7 +164,7 @@ pub fn warm_up(connection: Connection) {
                 milliseconds = os::time::milliseconds(start.elapsed()),
                 "QEMU's capabilities are known"
             ),
-            // The first start will report it to virt-handler.
+            // The first start reports the error to virt-handler.
             Err(error) => {
                 tracing::warn!(reason = %error, "QEMU's capabilities cannot be read ahead");
             }

@@ -1,7 +1,7 @@
-//! Installs libvirt's hook, by which a migration target changes the arriving domain: a link to the
-//! client of the launcher's hook server, in place of the image's script. KubeVirt v1.9 asks for it
-//! by `--libvirt-hook-server-and-client`; v1.10 always wants it, and its image has the client there
-//! already.
+//! Installs libvirt's hook, by which a migration target changes the arriving domain. The hook is a
+//! link to the client of the launcher's hook server, in place of the image's script. KubeVirt v1.9
+//! asks for it by `--libvirt-hook-server-and-client`. v1.10 always wants it, and its image has the
+//! client there already.
 
 use std::io::{self, Read};
 use std::os::unix::fs::symlink;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use api::pod_paths::{LIBVIRT_HOOK_CLIENT, LIBVIRT_QEMU_HOOK};
 use pod::LauncherFlags;
 
-/// Longer files are other hooks. `KubeVirt`'s script has 250 bytes.
+/// Size limit of the script, in bytes: `KubeVirt`'s has 250, and a longer file is another hook.
 const MAX_SCRIPT_BYTES: u64 = 4096;
-/// What the script touches.
+/// The file that `KubeVirt`'s script touches.
 const MIGRATED_MARKER: &str = "backend-storage-meta/migrated";
 
 /// Why libvirt will not call the hook server.
@@ -30,8 +30,8 @@ pub enum LibvirtHookError {
     },
 }
 
-/// Installs the client before the daemon looks for hooks. Unless `config` asks for it, it only
-/// takes the place of `KubeVirt`'s own script.
+/// Installs the client before the daemon looks for hooks. Unless `config` asks for it, the client
+/// only replaces `KubeVirt`'s own script.
 ///
 /// # Errors
 /// [`LibvirtHookError`].

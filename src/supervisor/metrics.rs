@@ -106,7 +106,7 @@ impl MetricsSocket {
     /// # Errors
     /// It cannot be made.
     pub fn listen(path: PathBuf) -> Result<Self, StartError> {
-        // Disturbs nobody: a root has one launcher.
+        // No other launcher uses the socket: a root has one launcher.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(|source| StartError::Socket {
             path: path.clone(),
@@ -191,7 +191,7 @@ mod tests {
             read = stream.read_to_string(&mut answer) => drop(read.unwrap()),
             _ = silent[0].read_u8() => panic!("the answer waits for the end of a silent scraper"),
         }
-        // One more, which waits until another is answered.
+        // One scraper more, which waits until another is answered.
         silent.push(UnixStream::connect(&path).await.unwrap());
         let mut late = UnixStream::connect(&path).await.unwrap();
         late.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")

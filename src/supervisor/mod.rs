@@ -54,7 +54,8 @@ pub const FAILED: u8 = 2;
 /// Limit of concurrent blocking calls, each on a thread: libvirt's reads, one change, one kill, and
 /// the pod's files.
 const MAX_BLOCKING_THREADS: usize = 12;
-/// The embedded driver runs on these threads, with all of libvirt below it.
+/// Size of a thread's stack, in bytes. The embedded driver runs on these threads, with all of
+/// libvirt below it.
 const THREAD_STACK: usize = 1024 * 1024;
 
 /// Runs the launcher to its end. If it fails, the last log line says why.
@@ -98,7 +99,7 @@ fn run_to_end(config: LauncherFlags) -> u8 {
 
 /// One thread for all that waits, and a few for blocking calls, to save memory in every pod. The
 /// blocking threads stay: in a pod at its process limit no new thread could start, and calls, Kill
-/// among them, would wait for one forever.
+/// among them, would wait for a thread forever.
 // D-sup-19 (docs/differences.md).
 fn runtime() -> io::Result<Runtime> {
     libvirt::keep_small();

@@ -16,13 +16,13 @@ use tokio::time::timeout;
 use os::process::adopt_orphans;
 use os::procfs::{Stat, arguments, children, command_line};
 
-/// Delay before reaping a session leader, so that its own parent can.
+/// Delay before reaping a session leader, so that its own parent can reap it first.
 const LEADER_REAP_DELAY: Duration = Duration::from_secs(1);
-/// Delay between a child's exit and a second reading of the list of children, which may lack one if
-/// it changes during the first.
+/// Delay between a child's exit and a second reading of the list of children. The list may lack a
+/// child if it changes while it is read.
 const RESCAN_DELAY: Duration = Duration::from_millis(200);
-/// Limit for processes to exit that are killed at the end of the pod; one that waits for a dead
-/// disk does not.
+/// Limit of the wait for processes that are killed at the end of the pod. A process that waits for
+/// a dead disk does not exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Delay before processes are listed again.
 const KILL_RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -39,7 +39,7 @@ enum Reaper {
 }
 
 impl Reaper {
-    /// With shareProcessNamespace the monitor is not process 1; it adopts orphans then.
+    /// With shareProcessNamespace the monitor is not process 1, and adopts orphans as a subreaper.
     fn of(own: Pid, parent: Option<Pid>, parent_arguments: &[String]) -> Self {
         let is_monitor = |name: &String| name.rsplit('/').next() == Some(MONITOR);
         if own == Pid::INIT {
@@ -65,7 +65,7 @@ pub fn reap() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this process has to reap orphans. It adopts them if so.
+/// Whether this process has to reap orphans. Makes this process adopt them if so.
 fn adopt() -> bool {
     let parent = getppid();
     let parent_arguments = parent.and_then(|parent| arguments(parent).ok());
@@ -111,11 +111,11 @@ fn reap_ended(own_session: i32) {
     }
 }
 
-/// At the end of the pod, kills the remaining processes that this one and libvirt have started: the
-/// guest has ended, and others have nothing to save. A QEMU that libvirt probes would wait forever
-/// once libvirt is gone.
+/// At the end of the pod, kills the remaining processes that this process and libvirt have started.
+/// The guest has ended, and the other processes have nothing to save. A QEMU that libvirt probes
+/// would wait forever once libvirt is gone.
 ///
-/// Call it when the launcher starts no more programs.
+/// Call this when the launcher starts no more programs.
 pub async fn kill_children() {
     if timeout(KILL_TIMEOUT, kill_all(children, libvirt::forbid_forks))
         .await
@@ -125,9 +125,9 @@ pub async fn kill_children() {
     }
 }
 
-/// Kills processes until none exist and none can appear: `forbid` returns true once this process
-/// can start no more, and two lists in a row are empty, because a process that is about to become
-/// QEMU appears in neither while it changes parents.
+/// Kills processes until none exist and none can appear: until `forbid` has returned true, because
+/// this process can start no more, and two lists in a row are empty. One empty list is not enough,
+/// because a process that is about to become QEMU may be missing while it changes parents.
 async fn kill_all(list: impl Fn() -> Vec<Pid>, forbid: impl Fn() -> bool) {
     let is_alive = |pid: &Pid| Stat::of(*pid).is_some_and(|stat| !stat.is_zombie);
     let (mut is_forbidden, mut empty_lists) = (false, 0);
@@ -142,7 +142,7 @@ async fn kill_all(list: impl Fn() -> Vec<Pid>, forbid: impl Fn() -> bool) {
                 pid.as_raw_nonzero(),
                 command_line(pid)
             );
-            // It may have exited by itself.
+            // The process may have exited by itself.
             let _ = kill_process(pid, Signal::KILL);
         }
         tokio::time::sleep(KILL_RETRY_DELAY).await;
@@ -170,15 +170,16 @@ enum Kind {
     Running,
     /// Code in this process started the child and waits for it.
     OwnChild,
-    /// Its parent exited.
+    /// The child's first parent has exited.
     Orphan,
-    /// Leads a session: an orphan, or started by the embedded driver, which waits for it at once.
+    /// The child leads a session. It is an orphan, or the embedded driver has started it and waits
+    /// for it at once.
     SessionLeader,
 }
 
 impl Kind {
-    /// A process that detaches itself starts a session and leaves its leader behind; this process's
-    /// own children are in its session.
+    /// A process that detaches itself starts a session, and its leader exits. This process's own
+    /// children are in its session.
     fn of(pid: Pid, stat: Stat, own_session: i32) -> Self {
         if !stat.is_zombie {
             Self::Running

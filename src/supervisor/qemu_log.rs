@@ -80,7 +80,7 @@ fn make_fifo(path: &Path) -> io::Result<pipe::Receiver> {
         Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Also opened for writing, so that a QEMU's exit causes no end of file.
+    // Also opened for writing, so that the exit of a QEMU causes no end of file.
     pipe::OpenOptions::new()
         .read_write(true)
         .open_receiver(path)

@@ -23,7 +23,7 @@ use pod::LauncherFlags;
 
 /// Delay before QEMU's process is looked for again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Limit for libvirt to end a start; then QEMU is killed.
+/// Limit for libvirt to end a start. QEMU is killed then.
 const START_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Pod {
@@ -102,7 +102,7 @@ impl Pod {
     }
 }
 
-/// Waits for the process of a started domain. `None` if it has ended already.
+/// Waits for the QEMU process of a started domain. `None` if the domain has ended already.
 async fn wait_for_qemu(launcher: &Launcher) -> Option<Qemu> {
     let domain = launcher.domain_name();
     let mut state = launcher.state();
@@ -122,9 +122,9 @@ async fn wait_for_qemu(launcher: &Launcher) -> Option<Qemu> {
     None
 }
 
-/// Waits until the domain has started. It must be defined before a timer ends; after that the start
-/// takes as long as libvirt takes (hugepages, VFIO). A failed start may be repeated until a second
-/// timer, which begins with the first definition, ends.
+/// Waits until the domain has started. The domain must be defined before a timer ends. After that
+/// the start may take as long as libvirt needs (hugepages, VFIO). A failed start may be repeated
+/// until the end of a second timer, which begins with the first definition.
 ///
 /// # Errors
 /// [`StartError::NoDomain`].
@@ -178,8 +178,8 @@ mod tests {
         }
     }
 
-    /// The result of [`wait_until_started`] after these snapshots, if it returns. The first
-    /// `timers` timers never end, the next one ends at once.
+    /// The result of [`wait_until_started`] after these snapshots; `None` if it still waits. The
+    /// first `timers` timers never end, the next one ends at once.
     async fn outcome(snapshots: &[Phase], timers: u32) -> Option<Result<(), StartError>> {
         let left = Cell::new(timers);
         let begin_timer = || {
@@ -211,7 +211,7 @@ mod tests {
             let mut test = TestLauncher::defined();
             let start = test.start_at_once();
             let launcher = test.launcher.clone();
-            // There is no pid file here.
+            // This test has no pid file.
             let mut waiting = std::pin::pin!(wait_for_qemu(&launcher));
             tokio::select! {
                 biased;

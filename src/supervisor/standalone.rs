@@ -21,14 +21,14 @@ pub struct Vmi {
     name: String,
     namespace: String,
     uid: String,
-    /// As virt-handler would send it.
+    /// The VMI's JSON as virt-handler would send it.
     pub json: Bytes,
 }
 
 /// Reads `STANDALONE_VMI`, if set.
 ///
 /// # Errors
-/// Its text is neither YAML nor JSON, or has no name.
+/// The text is neither YAML nor JSON, or the VMI has no name.
 pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
     environment.standalone_vmi.as_deref().map(read).transpose()
 }
@@ -43,7 +43,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
             .map(str::to_owned)
     };
     let name = field("name").ok_or(StandaloneError::NoName)?;
-    // The API server would have set it.
+    // The API server would have set the namespace and the UID.
     let namespace = field("namespace").unwrap_or_else(|| "default".to_owned());
     let uid = field("uid").unwrap_or_else(|| name.clone());
     let metadata = document.get_mut("metadata").and_then(Value::as_object_mut);

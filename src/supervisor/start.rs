@@ -81,7 +81,7 @@ pub async fn live(mut config: LauncherFlags, environment: Environment) -> Result
     result
 }
 
-/// What runs from start to end.
+/// The parts of the launcher that run from start to end.
 pub(super) struct Pod {
     pub(super) backend: Arc<Backend>,
     pub(super) launcher: Arc<Launcher>,
@@ -92,8 +92,8 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Starts everything up to the socket's final name, by which virt-handler and virt-controller
-    /// know that the pod is ready.
+    /// Starts everything, and gives the socket its final name last: this tells virt-handler and
+    /// virt-controller that the pod is ready.
     async fn start(
         config: &LauncherFlags,
         environment: &Environment,
@@ -161,13 +161,13 @@ impl Pod {
         })
     }
 
-    /// Ends what `start` has started, last to first.
+    /// Ends the parts that `start` has started, in reverse order.
     async fn end(self) {
         for helper in &self.helpers {
             helper.abort();
         }
-        // Before libvirt ends: virt-handler takes a lost connection for the launcher's end, but a
-        // libvirt error for a failure, which it retries and reports.
+        // The server stops before libvirt: virt-handler takes a lost connection for the launcher's
+        // end, but retries and reports an error of libvirt.
         let _ = self.stop_serving.send(());
         // Clients that stay connected must not keep the pod.
         let _ = timeout(LAST_CALLS_TIMEOUT, self.server).await;
@@ -176,9 +176,9 @@ impl Pod {
     }
 }
 
-/// Waits for the sockets of all hook sidecars (`--hook-sidecars`), at most `--qemu-timeout`. Beside
-/// a guest that an earlier launcher has started, only for those that still run: a dead one does not
-/// come back.
+/// Waits for the sockets of all hook sidecars (`--hook-sidecars`), at most `--qemu-timeout`. If an
+/// earlier launcher has started the guest, waits only for the sidecars that still run, because a
+/// dead one does not come back.
 // D-sup-16 (docs/differences.md).
 async fn collect_sidecars(config: &LauncherFlags, has_guest: bool) -> Result<Sidecars, StartError> {
     let root = &config.root;
@@ -191,7 +191,7 @@ async fn collect_sidecars(config: &LauncherFlags, has_guest: bool) -> Result<Sid
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
 }
 
-/// How many sidecars listen on a socket in `dir` or a directory of their own below it.
+/// How many sidecars listen on a socket in `dir` or in a directory of their own below it.
 async fn running_sidecars(dir: &Path) -> usize {
     let entries = |dir: &Path| {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();

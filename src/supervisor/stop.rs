@@ -18,19 +18,19 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::launcher::Qemu;
 
-/// Limit for libvirt to shut the guest down or force it off; then QEMU gets a signal.
+/// Limit for libvirt to shut the guest down or force it off. QEMU gets a signal then.
 const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit for QEMU to exit after SIGTERM if libvirt has failed; then it gets SIGKILL. The kubelet
+/// Limit for QEMU to exit after SIGTERM if libvirt has failed. QEMU gets SIGKILL then. The kubelet
 /// kills the pod 15 s after the end of the grace period.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of attempts to force the guest off.
 const FORCE_OFF_INTERVAL: Duration = Duration::from_secs(5);
 /// Limit for sending the final notification.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(15);
-/// Limit for sending it after the domain was destroyed once more.
+/// Limit for sending the final notification after the domain was destroyed once more.
 const NOTIFY_TIMEOUT_AFTER_KILL: Duration = Duration::from_secs(30);
 
-/// What the end of the pod needs of the launcher.
+/// The part of the launcher that the end of the pod needs.
 pub trait Guest {
     type Error: Error + Send + Sync + 'static;
 
@@ -70,7 +70,7 @@ pub trait Guest {
 }
 
 /// Ends a start in progress, together with its QEMU, which nobody would own. libvirt has `limit`
-/// for that. Returns whether the domain has run; [`follow`] then handles its end.
+/// for that. Returns whether the domain has run. If so, [`follow`] has to handle its end.
 // D-vm-14 (docs/differences.md).
 pub async fn end_start(
     guest: &impl Guest,
@@ -138,7 +138,7 @@ pub async fn follow(
     }
 }
 
-/// Ends a guest whose migration to this pod has failed: it runs on the source, or nowhere.
+/// Ends a guest whose migration to this pod has failed. The guest runs on the source, or nowhere.
 // D-mig-24 (docs/differences.md).
 pub async fn leave(qemu: Option<&Qemu>, guest: &impl Guest) {
     force_off(qemu, guest).await;
@@ -195,9 +195,10 @@ fn log_unsent(signalled: std::io::Result<()>, qemu: &Qemu) {
 /// Finishes the work after QEMU's exit.
 pub async fn finish(guest: &impl Guest) {
     guest.shut_down_sidecars().await;
-    // virt-handler removes its socket when it has seen the guest's end; its connection stays.
+    // virt-handler removes its socket when it has seen the guest's end, but keeps its connection,
+    // so an earlier event also shows that it is there.
     if !guest.has_handler() && !guest.has_told_handler() {
-        // Nobody else will ask for its removal.
+        // Nobody else will ask for the removal of the definition.
         if let Ok(Err(error)) = timeout(LIBVIRT_TIMEOUT, guest.delete()).await {
             tracing::warn!(
                 reason = &error as &dyn Error,

@@ -98,7 +98,7 @@ async fn run(fake: Fake, signal: bool) -> Vec<&'static str> {
     calls
 }
 
-/// Its QEMU: the directory of the pid file, that file, and the process.
+/// The guest's QEMU: the directory of the pid file, that file, and the process.
 fn process(fake: Fake) -> (tempfile::TempDir, PathBuf, Child, Fake) {
     let dir = tempfile::tempdir().unwrap();
     let (child, file) = process_like_qemu(dir.path());
@@ -119,8 +119,8 @@ async fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static
             std::future::pending().await
         }
     };
-    // A guest with `ends_at` has unlimited time, as the flag allows any. With other guests nobody
-    // waits.
+    // A guest that the shutdown ends has unlimited time, as the flag allows. Nobody waits for
+    // another guest.
     let ends_at = matches!(fake.ends_at, Some("mark" | "shutdown"));
     let grace = if ends_at {
         Duration::from_secs(i64::MAX as u64)
