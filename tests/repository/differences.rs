@@ -78,7 +78,7 @@ fn every_difference_has_an_id_of_its_own_a_reason_and_a_consequence() {
         // What differs and why take two sentences at least.
         let ends = difference.split_whitespace();
         let sentences = ends.filter(|word| word.ends_with('.')).count();
-        assert!(sentences >= 2 && consequence.trim() != "", "{id}");
+        assert!(sentences >= 2 && !consequence.trim().is_empty(), "{id}");
     }
     assert!(!seen.is_empty());
 }
