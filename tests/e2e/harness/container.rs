@@ -2,6 +2,7 @@
 //! image's tree.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -204,6 +205,8 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
 struct First {
     pid: u32,
     namespace: PathBuf,
+    /// Of the namespace: its number is given to no other one while this is open.
+    _held: Option<File>,
     guard: Child,
 }
 
@@ -220,6 +223,7 @@ impl First {
         Self {
             pid,
             namespace,
+            _held: File::open(format!("/proc/{pid}/ns/pid")).ok(),
             guard,
         }
     }

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{directory, laptop, processes, rows, run_arguments, supervisor};
-use crate::harness::Guest;
+use crate::harness::{Guest, TEST_TIMEOUT};
 use crate::launcherctl::{Laptop, done, signal};
 
 #[tokio::test]
@@ -56,9 +58,12 @@ async fn a_terminal_whose_supervisor_is_killed_says_so_and_leaves_the_guest() {
 }
 
 /// Reads until `text` has come; what came with it is returned.
-pub(super) fn read_until(stream: &mut impl Read, text: &str) -> String {
+pub(super) fn read_until(stream: &mut (impl Read + AsFd), text: &str) -> String {
     let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    let limit = Timespec::try_from(TEST_TIMEOUT).unwrap();
     while !seen.contains(text) {
+        let ready = poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&limit));
+        assert_eq!(ready, Ok(1), "{text:?} has not come, but\n{seen}");
         let length = stream.read(&mut buffer).unwrap_or(0);
         assert!(length > 0, "{text:?} has not come, but\n{seen}");
         seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
