@@ -37,6 +37,8 @@ const PROBE_RETRY_DELAY: (Duration, Duration) =
 const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Interval of reading the directory again, as not every file system reports changes by inotify.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after that, for a directory that changes all the time.
+const SCAN_PAUSE: Duration = Duration::from_millis(10);
 /// Delay before the log first names the missing sidecars, and interval after that.
 const FIRST_REPORT: Duration = Duration::from_secs(5);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -62,12 +64,15 @@ pub async fn collect(
     let mut discovery = Discovery::new(dir);
     let began = Instant::now();
     let mut report_at = os::time::deadline(FIRST_REPORT);
+    let mut pause_ends = None;
     while discovery.ready_count() < count {
-        discovery.scan()?;
         tokio::select! {
             biased;
             Some(probe) = discovery.probes.join_next() => discovery.probe_ended(probe)?,
-            () = changed(&discovery.watch) => {}
+            () = changed(&discovery.watch, pause_ends) => {
+                discovery.scan()?;
+                pause_ends = Some(os::time::deadline(SCAN_PAUSE));
+            }
             () = sleep_until(deadline) => return Err(discovery.not_ready(count)),
             () = sleep_until(report_at) => {
                 discovery.report(count, began.elapsed());
@@ -78,8 +83,11 @@ pub async fn collect(
     Ok(discovery.into_sidecars())
 }
 
-/// Returns at a change below the directory, or after [`RESCAN_INTERVAL`].
-async fn changed(watch: &DirWatch) {
+/// Returns at a change below the directory once the pause has ended, or after [`RESCAN_INTERVAL`];
+/// at once before the first pause.
+async fn changed(watch: &DirWatch, pause_ends: Option<Instant>) {
+    let Some(pause_ends) = pause_ends else { return };
+    sleep_until(pause_ends).await;
     tokio::select! {
         () = watch.changed() => {}
         () = sleep(RESCAN_INTERVAL) => {}
@@ -391,6 +399,17 @@ fn subscriptions(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_directory_that_changes_all_the_time_is_read_at_intervals() {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = DirWatch::new();
+        watch.add(dir.path()).unwrap();
+        fs::write(dir.path().join("one"), "").unwrap();
+        let pause_ends = os::time::deadline(SCAN_PAUSE);
+        changed(&watch, Some(pause_ends)).await;
+        assert!(Instant::now() >= pause_ends);
+    }
 
     #[test]
     fn what_is_kept_of_an_answer_of_info_is_bounded() {
