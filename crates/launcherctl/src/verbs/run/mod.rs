@@ -188,8 +188,7 @@ fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
 fn start_supervisor(dir: &VmDir) -> Result<(Child, ControlClient), CtlError> {
     let (ours, theirs) = UnixStream::pair().map_err(RuntimeError)?;
     let theirs = theirs.into_std().map_err(RuntimeError)?;
-    let log = dir.path(SUPERVISOR_LOG);
-    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
+    let stderr = create_private(&dir.path(SUPERVISOR_LOG))?;
     let mut command = Command::from(tool("launcherctl").map_err(RuntimeError)?);
     command
         .arg("supervise")
