@@ -327,7 +327,7 @@ impl<'a> LauncherProcess<'a> {
 
     /// Notes what virt-handler would record in Kubernetes.
     fn note_message(&self, event: &LauncherEvent) {
-        if let LauncherEvent::Kubernetes { event } = event {
+        if let LauncherEvent::Kubernetes(event) = event {
             let text = without_own_sidecar(text_at(event, "/message"));
             self.vm.progress.note(&text);
         }

@@ -52,13 +52,6 @@ impl SuperviseArgs {
         dir.store(START_FILE, self)
     }
 
-    /// The same with --emulate.
-    pub fn emulated(&self) -> Self {
-        let mut emulated = self.clone();
-        emulated.start.emulate = true;
-        emulated
-    }
-
     /// Loads what [`Self::store`] has stored.
     ///
     /// # Errors

@@ -36,7 +36,8 @@ use super::{failure, images, remains, vm_dir};
 use crate::error::{CtlError, RuntimeError};
 use crate::files::absolute;
 use crate::reports::events::MAX_QUEUED;
-use crate::reports::notify_server::{self, notify_socket};
+use crate::reports::notify_server;
+use api::pod_paths::{NOTIFY_SOCKET, PodPaths};
 use client::CallError;
 use os::signals::EndSignals;
 
@@ -60,7 +61,8 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         progress,
     };
     let mut result = run(vm, &mut stop).await;
-    let without_kvm = args.emulated();
+    let mut without_kvm = args.clone();
+    without_kvm.start.emulate = true;
     if result.as_ref().is_err_and(is_of_kvm) && !args.start.emulate {
         progress.note("KVM does not work here; starting again without it, as --emulate does");
         terminate_all(dir.root()).await;
@@ -166,7 +168,8 @@ fn launch(vm: Vm<'_>) -> Result<(LauncherProcess<'_>, Vec<Child>), CtlError> {
         count += 1;
     }
     let (sender, events) = mpsc::channel(MAX_QUEUED);
-    notify_server::serve(&vm.dir.path(&notify_socket()), sender)?;
+    let notify_socket = PodPaths::default().shared(NOTIFY_SOCKET);
+    notify_server::serve(&vm.dir.path(&notify_socket), sender)?;
     let sidecars = sidecars::start(&programs, vm.dir)?;
     let child = start_launcher(vm, count)?;
     Ok((LauncherProcess::new(vm, child, events), sidecars))
