@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::data_volumes;
 use super::image_content::{Accepts, check_content};
-use super::registry::VmDir;
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, absolute};
 use crate::json::{copy_at, is_object_at, list_at, text_at};

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::processes::terminate;
-use super::registry::VmDir;
 use super::sidecar_program::SidecarProgram;
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::manifest::hook_sidecars::{self, HookSidecar};

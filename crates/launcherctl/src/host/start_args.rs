@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::registry::{START_FILE, VmDir};
 use super::sidecars::SidecarArgs;
+use super::vm_dir::{START_FILE, VmDir};
 use crate::error::CtlError;
 use crate::files::FileError;
 

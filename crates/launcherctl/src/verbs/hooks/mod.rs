@@ -16,13 +16,13 @@ use tokio::process::Command;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail, text_error};
-use crate::files::{FileError, InFile, MAX_FILE_BYTES, short_temporary};
+use crate::files::{FileError, short_temporary};
 use crate::host::config_data::place_of_file;
-use crate::host::registry::VmDir;
 use crate::host::sidecar_program::SidecarProgram;
+use crate::host::vm_dir::VmDir;
 use crate::json::set;
 use crate::manifest::{in_manifest, other_documents};
-use crate::verbs::convert::{parse, read};
+use crate::verbs::inputs::{parse, read};
 use crate::view::output::{Format, answer_json};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
@@ -68,13 +68,11 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
 
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     // A report left by an ended launcher is out of date.
-    let (dir, client) = target.connect().await?;
-    let launcher = client.debug().await.unwrap_or_default();
-    let file = dir.path(HOOKS_REPORT);
-    let report: Report = match os::small_file::read(&file, MAX_FILE_BYTES) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
-        Err(error) => return Err(FileError::on("read", file)(error).into()),
+    let vm = target.connect().await?;
+    let launcher = vm.client.debug().await.unwrap_or_default();
+    let report = match vm.dir.path(HOOKS_REPORT).exists() {
+        true => vm.dir.load(HOOKS_REPORT)?,
+        false => Report::default(),
     };
     let mut document = json!(report);
     let ignored = plain(&launcher.ignored_by_libvirt);
