@@ -203,6 +203,22 @@ async fn files_of_any_size_are_rounded_or_named() {
     let refused = field.run("vm.yaml", &[&disks[..], &[&odd]].concat()).await;
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains(&format!("--disk {odd}: ")), "{said}");
+    // Whole sectors, which QEMU refuses where the file system's direct I/O takes larger blocks.
+    let bytes = (1 << 20) + 512;
+    let odd = format!("claim={}", field.image("sectors", bytes));
+    let sectors = field.run("vm.yaml", &[&disks[..], &[&odd]].concat()).await;
+    let said = String::from_utf8(sectors.stderr).unwrap();
+    let named = format!("volume claim has {bytes} bytes: truncate -s %4096 ");
+    assert_eq!(
+        said.contains("request alignment"),
+        said.contains(&named),
+        "{said}"
+    );
+    assert!(
+        said.contains(&named) || said.contains("domain is running"),
+        "{said}"
+    );
+    field.stop().await;
     field
         .starts("vm.yaml", &[&disks[..], &[&even]].concat())
         .await;

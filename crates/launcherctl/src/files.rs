@@ -59,10 +59,11 @@ impl<E: std::error::Error> InFile<E> {
 ///
 /// # Errors
 /// It cannot be made.
-pub fn create_private(file: &Path) -> io::Result<File> {
+pub fn create_private(file: &Path) -> Result<File, FileError> {
     let _ = std::fs::remove_file(file);
     let mut options = File::options();
-    options.write(true).create_new(true).mode(0o600).open(file)
+    options.write(true).create_new(true).mode(0o600);
+    options.open(file).map_err(FileError::on("make", file))
 }
 
 /// TMPDIR, or /tmp if TMPDIR's path leaves a socket below it fewer bytes than these.

@@ -11,14 +11,6 @@ pub fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// Like [`text_at`], with a dash if missing.
-pub fn text_or_dash<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    match text_at(value, pointer) {
-        "" => "-",
-        text => text,
-    }
-}
-
 /// The list at a JSON pointer; empty if missing.
 pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value

@@ -73,7 +73,7 @@ enum Verb {
     /// values.
     Check(verbs::check::CheckArgs),
     /// Print the domain XML of a VMI
-    Convert(verbs::convert::Inputs),
+    Convert(verbs::inputs::Inputs),
     /// Print what a sync would change on the running domain, and why
     Plan(verbs::plan::PlanArgs),
     /// Print which VMI field or rule each part of the domain XML comes from
@@ -177,8 +177,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> {
-    let act =
-        |action, args: &VmArgs| block_on(verbs::lifecycle::act(action, &args.target(), format));
+    let act = |action, args| block_on(verbs::lifecycle::act(action, args, format));
     match &verb {
         Verb::Run(args) => block_on(verbs::run::run(args, format)),
         Verb::Supervise { directory } => block_on(host::supervise::supervise(directory)),
@@ -195,7 +194,7 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Explain(args) => verbs::explain::explain(args, format),
         Verb::Sync(args) => block_on(verbs::plan::sync(args, format)),
         Verb::Screenshot(args) => block_on(verbs::screenshot::screenshot(args, format)),
-        Verb::Stats(args) => block_on(verbs::stats::stats(args, format)),
+        Verb::Stats(args) => block_on(verbs::query::stats(args, format)),
         Verb::Guest(verb) => block_on(verbs::guest::guest(verb, format)),
         Verb::Pause(args) => act(Action::Pause, args),
         Verb::Unpause(args) => act(Action::Unpause, args),
@@ -205,7 +204,7 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
         Verb::Addvolume(args) => block_on(verbs::volumes::add(args, format)),
         Verb::Removevolume(args) => block_on(verbs::volumes::remove(args, format)),
         Verb::Migrate(args) => block_on(verbs::migrate::migrate(args, format)),
-        Verb::Volumes(args) => block_on(verbs::volumes::list(&args.target(), format)),
+        Verb::Volumes(args) => block_on(verbs::volumes::list(args, format)),
         Verb::Launcher(verb) => launcher(verb, format),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
@@ -223,11 +222,11 @@ fn perform(Cli { verb, .. }: Cli, format: Format) -> Result<ExitCode, CtlError> 
 
 fn launcher(verb: &LauncherVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
-        LauncherVerb::Ping(args) => block_on(verbs::query::ping(&args.target(), format)),
-        LauncherVerb::Domain(args) => block_on(verbs::query::domain(&args.target(), format)),
-        LauncherVerb::Dumpxml(args) => block_on(verbs::query::dumpxml(&args.target(), format)),
-        LauncherVerb::Metrics(args) => block_on(verbs::query::metrics(&args.target(), format)),
-        LauncherVerb::Timeline(args) => block_on(verbs::timeline::timeline(&args.target(), format)),
+        LauncherVerb::Ping(args) => block_on(verbs::query::ping(args, format)),
+        LauncherVerb::Domain(args) => block_on(verbs::query::domain(args, format)),
+        LauncherVerb::Dumpxml(args) => block_on(verbs::query::dumpxml(args, format)),
+        LauncherVerb::Metrics(args) => block_on(verbs::query::metrics(args, format)),
+        LauncherVerb::Timeline(args) => block_on(verbs::query::timeline(args, format)),
         LauncherVerb::Hooks(args) => block_on(verbs::hooks::hooks(args, format)),
     }
 }

@@ -7,8 +7,8 @@ use std::fs;
 use clap::Args;
 use serde_json::Value;
 
-use super::registry::VmDir;
 use super::sidecar_program::{SidecarProgram, config_map_dir};
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, TextError, text_error};
 use crate::json::is_object_at;
 use crate::manifest::Manifest;

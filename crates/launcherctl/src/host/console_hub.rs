@@ -17,7 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
 
 use super::console_log;
-use super::registry::VmDir;
+use super::vm_dir::VmDir;
 use crate::files::{FileError, listen};
 use api::pod_paths::PodPaths;
 use os::accept::Acceptor;

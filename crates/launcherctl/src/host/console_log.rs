@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::registry::VmDir;
+use super::vm_dir::VmDir;
 use os::log_file::rotated;
 
 /// A log of this size is rotated. One rotated log is kept.

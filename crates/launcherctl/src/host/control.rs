@@ -11,6 +11,7 @@
 
 use std::path::Path;
 
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -19,10 +20,12 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
 
-use super::registry::{CONTROL_SOCKET, VmDir};
+use super::vm_dir::{CONTROL_SOCKET, VmDir};
+use crate::error::CtlError;
 use crate::files::{FileError, listen};
 use os::accept::Acceptor;
 use os::lines::Lines;
+use os::process::Process;
 use os::signals::EndSignals;
 
 /// Updates queued for a slow client, which misses the oldest beyond that.
@@ -272,51 +275,86 @@ fn line(message: &impl Serialize) -> Vec<u8> {
     line
 }
 
+/// Why a supervisor's VM did not end normally.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// The supervisor reports a failure; its causes are in the message.
+    #[error("{0}")]
+    Failed(String),
+    /// The supervisor was killed or crashed.
+    #[error(
+        "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
+    )]
+    Lost(String),
+}
+
 /// A client's side.
 #[derive(Debug)]
 pub struct ControlClient {
+    /// The VM's name.
+    name: String,
     updates: Lines<OwnedReadHalf>,
     requests: OwnedWriteHalf,
 }
 
 impl ControlClient {
-    /// Over a connected stream.
-    pub fn new(stream: UnixStream) -> Self {
+    /// Over a stream to the supervisor of the VM in `dir`.
+    pub fn new(stream: UnixStream, dir: &VmDir) -> Self {
         let (read, requests) = stream.into_split();
         Self {
+            name: dir.name(),
             updates: Lines::new(read),
             requests,
         }
     }
 
+    /// To the supervisor of the VM in `dir`, if it has one.
+    pub async fn connect(dir: &VmDir) -> Option<Self> {
+        let stream = UnixStream::connect(dir.path(CONTROL_SOCKET)).await;
+        Some(Self::new(stream.ok()?, dir))
+    }
+
+    /// The supervisor's process.
+    pub fn process(&self) -> Option<Process> {
+        let peer = self.requests.as_ref().peer_cred().ok()?;
+        Process::open(Pid::from_raw(peer.pid()?)?).ok()
+    }
+
     /// The progress that the supervisor of the VM in `dir` reports; `None` without a supervisor.
     pub async fn current(dir: &VmDir) -> Option<Option<Phase>> {
-        let stream = UnixStream::connect(dir.path(CONTROL_SOCKET)).await.ok()?;
-        match timeout(CURRENT_TIMEOUT, Self::new(stream).next()).await {
-            Ok(Some(Update::Current(current))) => Some(current),
+        let mut client = Self::connect(dir).await?;
+        match timeout(CURRENT_TIMEOUT, client.next()).await {
+            Ok(Ok(Update::Current(current))) => Some(current),
             // It has just ended.
-            Ok(None) => None,
+            Ok(Err(_)) => None,
             _ => Some(None),
         }
     }
 
     /// Waits for the supervisor of the VM in `dir` to end, at most for `limit`.
     pub async fn wait_for_end(dir: &VmDir, limit: Duration) {
-        if let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await {
-            let mut client = Self::new(stream);
-            let ended = async { while client.next().await.is_some() {} };
+        if let Some(mut client) = Self::connect(dir).await {
+            let ended = async { while client.next().await.is_ok() {} };
             let _ = timeout(limit, ended).await;
         }
     }
 
-    /// The next update; `None` if the supervisor ended without a final one. Cancel safe.
-    pub async fn next(&mut self) -> Option<Update> {
-        loop {
-            let line = self.updates.next().await?;
-            if let Ok(update) = serde_json::from_str(&line) {
-                return Some(update);
+    /// The next update but [`Update::Failed`]. Cancel safe.
+    ///
+    /// # Errors
+    /// [`SupervisorError`].
+    pub async fn next(&mut self) -> Result<Update, CtlError> {
+        while let Some(line) = self.updates.next().await {
+            match serde_json::from_str(&line) {
+                Ok(Update::Failed { message, details }) => {
+                    let failed = CtlError::from(SupervisorError::Failed(message));
+                    return Err(failed.with_details(details));
+                }
+                Ok(update) => return Ok(update),
+                Err(_) => {}
             }
         }
+        Err(SupervisorError::Lost(self.name.clone()).into())
     }
 
     pub async fn request(&mut self, request: Request) {
@@ -330,10 +368,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn vm() -> VmDir {
+        VmDir::at("/nonexistent".into()).named("web".to_owned())
+    }
+
     async fn serve(socket: &Path) -> (Control, StopRequests, ControlClient) {
         let (owner, client) = UnixStream::pair().unwrap();
         let (control, stop) = Control::serve(socket, owner, None).unwrap();
-        (control, stop, ControlClient::new(client))
+        (control, stop, ControlClient::new(client, &vm()))
     }
 
     /// Whether a stop was requested once all clients have been read.
@@ -360,7 +402,7 @@ mod tests {
         drop(owner);
         drop(UnixStream::connect(&socket).await.unwrap());
         assert!(!is_requested(&mut stop).await);
-        ControlClient::new(UnixStream::connect(&socket).await.unwrap())
+        ControlClient::new(UnixStream::connect(&socket).await.unwrap(), &vm())
             .request(Request::Stop)
             .await;
         stop.requested().await;
@@ -378,7 +420,7 @@ mod tests {
             control.progress.phase(Phase::DomainRunning);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let mut client = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
+        let mut client = ControlClient::new(UnixStream::connect(&socket).await.unwrap(), &vm());
         client.request(Request::Stop).await;
         stop.requested().await;
     }
@@ -420,7 +462,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let (control, mut stop, mut owner) = serve(&socket).await;
-        let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap());
+        let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap(), &vm());
         other.request(Request::Stop).await;
         stop.requested().await;
         let finished = tokio::spawn(control.finish(Update::Ended(None)));
@@ -429,7 +471,8 @@ mod tests {
             assert!(matches!(first, Update::Current(_)));
             let last = client.next().await.unwrap();
             assert!(matches!(last, Update::Ended(None)));
-            assert!(client.next().await.is_none());
+            let lost = client.next().await.unwrap_err();
+            assert!(matches!(lost.of(), Some(SupervisorError::Lost(name)) if name == "web"));
         }
         finished.await.unwrap();
     }

@@ -5,10 +5,9 @@ use std::io::Read;
 use std::path::Path;
 
 use super::failure::console_log;
-use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
-use client::Client;
-use client::problems::{Condition, Facts};
+use super::vm_dir::VmDir;
+use client::problems::Facts;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 use os::procfs;
@@ -17,14 +16,8 @@ use os::small_file::{self, Links};
 /// How much of the console's end is read.
 const MAX_CONSOLE_BYTES: u64 = 4096;
 
-/// Adds what takes questions to the launcher, and files of the VM and its QEMU.
-pub async fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
-    if facts.condition == Condition::Answers
-        && let Ok(client) = Client::connect(&dir.cmd_socket()).await
-    {
-        // KubeVirt's tells nothing.
-        facts.launcher = client.debug().await.unwrap_or_default();
-    }
+/// Adds what files of the VM and its QEMU tell.
+pub fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
     }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::registry::{FAILURE_FILE, TEMPORARY, VmDir};
-use super::{console_log, vm_dir};
+use super::console_log;
+use super::vm_dir::{FAILURE_FILE, TEMPORARY, VmDir};
 use crate::json::text_at;
 use api::pod_paths::{PodPaths, SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR};
 
@@ -74,10 +74,10 @@ pub fn leave(dir: &VmDir, vmi: &Value, reason: String) -> bool {
     if dir.is_temporary() {
         let mut kept = logs(dir);
         kept.extend([dir.path(TEMPORARY), dir.path("/log")]);
-        vm_dir::remove(dir, &kept);
+        dir.remove(&kept);
     } else {
-        vm_dir::remove_secrets(dir);
-        vm_dir::remove_plugged_links(dir);
+        dir.remove_secrets();
+        dir.remove_plugged_links();
     }
     // The last step: when it is visible, everything is done.
     dir.store(FAILURE_FILE, &failure).is_ok()

@@ -10,6 +10,9 @@ use crate::files::FileError;
 
 /// A raw image's size is a multiple of it.
 const SECTOR_BYTES: u64 = 512;
+/// QEMU writes past the page cache only to images whose size is a multiple of it, on some file
+/// systems.
+pub const BLOCK_BYTES: u64 = 4096;
 /// The beginnings of images in formats that can be converted.
 const CONVERTIBLE: [(&[u8], &str); 4] = [
     (b"KDMV", "a VMDK image"),
@@ -69,7 +72,7 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
     }
     if is_raw && accepts != Accepts::Convertible && !bytes.is_multiple_of(SECTOR_BYTES) {
         fail!(
-            "{file}: its {bytes} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{SECTOR_BYTES} {file} completes its last sector"
+            "{file}: its {bytes} bytes are not a multiple of {SECTOR_BYTES}, as those of a raw image are: is it an image, and copied or downloaded in full? If so, truncate -s %{BLOCK_BYTES} {file} fills it up"
         );
     }
     Ok(())
@@ -96,7 +99,7 @@ mod tests {
         assert!(refused(b"tiny").starts_with(&format!("{shown}: its 4 bytes are not a multiple")));
         let text = refused(&[b'#'; 513]);
         assert!(
-            text.contains(&format!("truncate -s %512 {shown}")),
+            text.contains(&format!("truncate -s %4096 {shown}")),
             "{text}"
         );
         assert!(refused(b"KDMV....").contains("a VMDK image"));

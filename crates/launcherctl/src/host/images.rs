@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::data_volumes;
-use super::image_content::{Accepts, check_content};
-use super::registry::VmDir;
+use super::image_content::{Accepts, BLOCK_BYTES, check_content};
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, absolute};
 use crate::json::{copy_at, is_object_at, list_at, text_at};
@@ -203,7 +203,6 @@ fn makes_host_disk(volume: &Value) -> bool {
 /// The volumes whose images have a size that QEMU refuses where it has to write them past the page
 /// cache, for an error's end.
 pub fn odd_sizes(vmi: &Value, dir: &VmDir) -> String {
-    const BLOCK_BYTES: u64 = 4096;
     let mut found = String::new();
     for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
         let name = text_at(volume, "/name");

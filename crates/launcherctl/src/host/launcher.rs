@@ -11,8 +11,8 @@ use super::control::{Phase, Progress, StopRequests};
 use super::error::RunError;
 use super::launcher_log::failed_sync;
 use super::processes::terminate;
-use super::registry::VmDir;
 use super::start_args::SuperviseArgs;
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, RuntimeError, TextError, fail, text_error};
 use crate::json::text_at;
 use crate::reports::events::LauncherEvent;
@@ -126,7 +126,7 @@ impl<'a> LauncherProcess<'a> {
                 return Err(RunError::EndedBeforeReady(status.map_err(RuntimeError)?).into());
             }
         }
-        self.client = Some(Client::connect(&socket).await?);
+        self.client = Some(self.vm.dir.client().await?);
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl<'a> LauncherProcess<'a> {
 
     /// Notes what virt-handler would record in Kubernetes.
     fn note_message(&self, event: &LauncherEvent) {
-        if let LauncherEvent::Kubernetes { event } = event {
+        if let LauncherEvent::Kubernetes(event) = event {
             let text = without_own_sidecar(text_at(event, "/message"));
             self.vm.progress.note(&text);
         }

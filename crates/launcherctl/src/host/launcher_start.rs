@@ -27,8 +27,7 @@ pub(super) fn start_launcher(vm: Vm<'_>, sidecars: usize) -> Result<Child, CtlEr
     // To receive a guest takes libvirt's daemon.
     let libvirt = if args.incoming { "auto" } else { "embed" };
     keep_capabilities(dir.root());
-    let log = dir.log_file();
-    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
+    let stderr = create_private(&dir.log_file())?;
     let grace = launcher::grace(vmi).as_secs();
     let mut command = Command::new(&program);
     command

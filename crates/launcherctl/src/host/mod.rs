@@ -17,6 +17,7 @@ mod launcher_log;
 mod launcher_start;
 pub mod log_follower;
 pub mod network;
+pub mod new_dir;
 pub mod own_libvirt;
 pub mod processes;
 pub mod registry;

@@ -81,7 +81,8 @@ fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
     let root = tempfile::tempdir()?;
     let root = root.path();
     std::fs::create_dir(root.join("etc"))?;
-    // libvirt's own choice may be a user without access to /dev/kvm, and then keeps nothing.
+    // QEMU is to run as this user. As the one that libvirt would choose it may not open /dev/kvm,
+    // and libvirt would then not keep what it has learnt of QEMU.
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let user = format!("user = \"+{user}\"\ngroup = \"+{group}\"\n");
     std::fs::write(root.join("etc/qemu.conf"), user)?;
@@ -92,21 +93,20 @@ fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
         std::fs::write(&file, xml)?;
         let _ = write!(script, "define '{}'; echo --err {MARK}; ", file.display());
     }
-    // A failure at the end, so that there is always an answer on standard error.
+    // This fails. Standard error is read only of a program that has failed.
     script.push_str("define /dev/null/none");
     let uri = format!("qemu:///embed?root={}", root.display());
     let arguments = ["-q", "-c", &uri, &script];
     // The user's directories may be missing, or not to be written.
-    let (run, cache) = (root.join("run"), root.join("cache"));
-    let directories = [("XDG_RUNTIME_DIR", run), ("XDG_CACHE_HOME", cache)];
-    let directories = directories.map(|(name, path)| (name, path.display().to_string()));
-    let environment = directories.each_ref().map(|(name, path)| (*name, &**path));
+    let [run, cache] = ["run", "cache"].map(|it| root.join(it).display().to_string());
+    let environment = [("XDG_RUNTIME_DIR", &*run), ("XDG_CACHE_HOME", &*cache)];
     Ok(command::run("virsh", arguments, &environment, None, LIMITS))
 }
 
-/// Lets libvirt's driver below `root` keep QEMU's capabilities in the user's cache directory, where
-/// the next one finds them. libvirt itself checks whether they are still those of this machine.
-/// Where the user has no home, the driver asks QEMU anew.
+/// Makes the directory in which libvirt's driver below `root` keeps QEMU's capabilities a link into
+/// the user's cache directory. The first driver asks QEMU, which takes half a second; later ones
+/// read its file. libvirt checks itself that the file is about this machine and its QEMU. Without a
+/// home directory there is no link, and each driver asks QEMU.
 pub fn keep_capabilities(root: &Path) {
     let libvirts = root.join("cache/qemu");
     let mut private = std::fs::DirBuilder::new();
@@ -115,7 +115,7 @@ pub fn keep_capabilities(root: &Path) {
     if let Some(kept) = kept.filter(|kept| private.create(kept).is_ok())
         && private.create(&libvirts).is_ok()
     {
-        // An earlier one stays.
+        // In a directory of --root there may be one from an earlier run.
         let _ = symlink(&kept, libvirts.join("capabilities"));
     }
 }

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use super::failure::{self, Failure};
-use super::registry::{self, VmDir, name_taken};
-use super::{processes, vm_dir};
+use super::processes;
+use super::registry::{self, name_taken};
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, fail};
-use crate::json::text_at;
 use api::pod_paths::PodPaths;
 
 /// Ends what a failed or lost VM has left under its name, as another one is about to start.
@@ -27,32 +27,29 @@ pub async fn make_way(name: &str) -> Result<(), CtlError> {
         );
     }
     processes::terminate_all(dir.root()).await;
-    forget(name, &dir);
+    forget(&dir);
     Ok(())
 }
 
 /// Removes an ended VM: its directory if temporary, else the copies of secrets in it, and then its
 /// name.
-pub fn forget(name: &str, dir: &VmDir) {
+pub fn forget(dir: &VmDir) {
     if dir.is_temporary() {
-        vm_dir::remove(dir, &[]);
+        dir.remove(&[]);
     } else {
         remove_of_uid(dir);
-        vm_dir::remove_secrets(dir);
-        vm_dir::remove_overlays(dir);
-        vm_dir::remove_plugged_links(dir);
+        dir.remove_secrets();
+        dir.remove_overlays();
+        dir.remove_plugged_links();
         failure::remove_reason(dir);
     }
-    registry::remove(name, dir);
+    registry::remove(dir);
 }
 
-/// Removes the directory of an ended VM's UID, which the next VM in a directory of `--root` does not
-/// use.
+/// Removes the directory of an ended VM's UID, which the next VM in a directory of `--root` does
+/// not use.
 fn remove_of_uid(dir: &VmDir) {
-    let uid = match Failure::load(dir) {
-        Some(failure) => failure.uid,
-        None => text_at(&dir.load_vmi().unwrap_or_default(), "/metadata/uid").to_owned(),
-    };
+    let uid = dir.uid();
     let log = dir.path(&PodPaths::default().serial_log(&uid));
     // A VMI's UID may be any text, such as a path.
     if let (Some(name), Some(own)) = (Path::new(&uid).file_name(), log.parent())

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::processes::terminate;
-use super::registry::VmDir;
 use super::sidecar_program::SidecarProgram;
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::manifest::hook_sidecars::{self, HookSidecar};
@@ -102,8 +102,7 @@ pub fn start(programs: &[SidecarProgram], dir: &VmDir) -> Result<Vec<Child>, Ctl
             let _ = fs::remove_dir_all(path);
             fs::create_dir_all(path).map_err(FileError::on("make", path))?;
         }
-        let log = dir.path(&format!("/sidecar-{number}.log"));
-        let log = create_private(&log).map_err(FileError::on("make", log))?;
+        let log = create_private(&dir.path(&format!("/sidecar-{number}.log")))?;
         let child = program
             .command(&sockets, &links)?
             .stdin(Stdio::null())

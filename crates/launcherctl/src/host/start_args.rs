@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::registry::{START_FILE, VmDir};
 use super::sidecars::SidecarArgs;
+use super::vm_dir::{START_FILE, VmDir};
 use crate::error::CtlError;
 use crate::files::FileError;
 
@@ -50,13 +50,6 @@ impl SuperviseArgs {
     /// They cannot be written.
     pub fn store(&self, dir: &VmDir) -> Result<(), FileError> {
         dir.store(START_FILE, self)
-    }
-
-    /// The same with --emulate.
-    pub fn emulated(&self) -> Self {
-        let mut emulated = self.clone();
-        emulated.start.emulate = true;
-        emulated
     }
 
     /// Loads what [`Self::store`] has stored.

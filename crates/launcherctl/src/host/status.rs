@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::control::{ControlClient, Phase};
 use super::failure::{self, Failure, console_log};
 use super::network::{Forward, Network};
-use super::registry::VmDir;
+use super::vm_dir::VmDir;
 use super::{facts, processes};
 use crate::files::absolute;
 use api::vmi::Vmi;
@@ -72,7 +72,7 @@ pub async fn collect(dir: &VmDir) -> VmStatus {
 
 /// Like [`collect`], with what the rules for problems look at in their place.
 pub async fn collect_facts(dir: &VmDir) -> (VmStatus, Facts) {
-    let (status, domain) = collect_now(dir).await;
+    let (status, domain, launcher) = collect_now(dir).await;
     let condition = match &*status.state {
         FAILED => Condition::Failed(status.reason.clone().unwrap_or_default()),
         LOST => Condition::Lost(status.guest_pid),
@@ -87,11 +87,16 @@ pub async fn collect_facts(dir: &VmDir) -> (VmStatus, Facts) {
         domain,
         ..Facts::default()
     };
-    facts::complete(&mut facts, &status.uid, status.guest_pid, dir).await;
+    if let Some(launcher) = launcher {
+        // KubeVirt's tells nothing.
+        facts.launcher = launcher.debug().await.unwrap_or_default();
+    }
+    facts::complete(&mut facts, &status.uid, status.guest_pid, dir);
     (status, facts)
 }
 
-async fn collect_now(dir: &VmDir) -> (VmStatus, Domain) {
+/// With the VM's domain and its launcher, as [`domain`] finds them.
+async fn collect_now(dir: &VmDir) -> (VmStatus, Domain, Option<Client>) {
     let log = dir.log_file();
     let status = VmStatus {
         name: dir.name(),
@@ -109,14 +114,14 @@ async fn collect_now(dir: &VmDir) -> (VmStatus, Domain) {
             uid: failure.uid,
             ..status
         };
-        return (failed, Domain::default());
+        return (failed, Domain::default(), None);
     }
-    let (state, domain) = domain(dir).await;
-    let vmi = match &*state {
-        // Nor this question.
-        NOT_ANSWERING => stored_vmi(dir).unwrap_or_default(),
-        _ => last_vmi(dir).await,
+    let (state, domain, launcher) = domain(dir).await;
+    let vmi = match &launcher {
+        Some(launcher) => dir.last_vmi(launcher).await.ok().flatten(),
+        None => dir.load_vmi().ok(),
     };
+    let vmi: Vmi = serde_json::from_value(vmi.unwrap_or_default()).unwrap_or_default();
     let wanted = &vmi.spec.domain;
     let memory = wanted.memory.as_ref().and_then(|it| it.guest.as_ref());
     // After a change that needs a restart, the guest has what it had.
@@ -144,46 +149,31 @@ async fn collect_now(dir: &VmDir) -> (VmStatus, Domain) {
         guest_pid: has_guest.then(|| processes::guest(dir.root())).flatten(),
         ..status
     };
-    (status, domain)
+    (status, domain, launcher)
 }
 
-/// Stored by `run`, else from the launcher, as in a pod. Empty if neither has one.
-pub async fn last_vmi(dir: &VmDir) -> Vmi {
-    let of_launcher = async {
-        let client = Client::connect(&dir.cmd_socket()).await.ok()?;
-        serde_json::from_value(client.last_sync().await.ok()??.vmi).ok()
-    };
-    match stored_vmi(dir) {
-        Some(vmi) => vmi,
-        None => of_launcher.await.unwrap_or_default(),
-    }
-}
-
-fn stored_vmi(dir: &VmDir) -> Option<Vmi> {
-    Some(serde_json::from_value(dir.load_vmi().ok()?).unwrap_or_default())
-}
-
-/// The VM's state, and its domain if it has one.
-async fn domain(dir: &VmDir) -> (String, Domain) {
+/// The VM's state, its domain if it has one, and its launcher if that answers.
+async fn domain(dir: &VmDir) -> (String, Domain, Option<Client>) {
     let supervisor = ControlClient::current(dir).await;
     let is_ending = supervisor.flatten().is_some_and(Phase::is_ending);
-    let Ok(client) = Client::connect(&dir.cmd_socket()).await else {
+    let Ok(client) = dir.client().await else {
         let state = match supervisor {
             None => LOST,
             Some(Some(_)) => STOPPING,
             Some(None) => STARTING,
         };
-        return (state.to_owned(), Domain::default());
+        return (state.to_owned(), Domain::default(), None);
     };
     let state = match client.domain().await {
-        Ok(Some(domain)) => return (of_domain(&domain, is_ending), domain),
+        Ok(Some(domain)) => return (of_domain(&domain, is_ending), domain, Some(client)),
         Err(error) if error.is_in_progress() => NOT_ANSWERING,
         _ if is_ending => STOPPING,
         Ok(None) if is_starting(&client).await => STARTING,
         Ok(None) => "no domain",
         Err(_) => NOT_ANSWERING,
     };
-    (state.to_owned(), Domain::default())
+    let answering = Some(client).filter(|_| state != NOT_ANSWERING);
+    (state.to_owned(), Domain::default(), answering)
 }
 
 /// The guest's state: its domain's, unless it is ending. A paused guest does not see a shutdown
@@ -221,7 +211,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::control::Control;
-    use super::super::registry::CONTROL_SOCKET;
+    use super::super::vm_dir::CONTROL_SOCKET;
     use super::*;
 
     #[tokio::test]

@@ -29,14 +29,15 @@ use super::launcher_log::reason;
 use super::launcher_start::start_launcher;
 use super::network::{self, Network};
 use super::processes::terminate_all;
-use super::registry::{CONTROL_SOCKET, VmDir};
 use super::sidecars;
 use super::start_args::SuperviseArgs;
-use super::{failure, images, remains, vm_dir};
+use super::vm_dir::{CONTROL_SOCKET, VmDir};
+use super::{failure, images, remains};
 use crate::error::{CtlError, RuntimeError};
 use crate::files::absolute;
 use crate::reports::events::MAX_QUEUED;
-use crate::reports::notify_server::{self, notify_socket};
+use crate::reports::notify_server;
+use api::pod_paths::{NOTIFY_SOCKET, PodPaths};
 use client::CallError;
 use os::signals::EndSignals;
 
@@ -60,11 +61,12 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
         progress,
     };
     let mut result = run(vm, &mut stop).await;
-    let without_kvm = args.emulated();
+    let mut without_kvm = args.clone();
+    without_kvm.start.emulate = true;
     if result.as_ref().is_err_and(is_of_kvm) && !args.start.emulate {
         progress.note("KVM does not work here; starting again without it, as --emulate does");
         terminate_all(dir.root()).await;
-        vm_dir::remove_stale(&dir)?;
+        dir.remove_stale()?;
         let args = &without_kvm;
         result = run(Vm { args, ..vm }, &mut stop).await;
     }
@@ -72,7 +74,7 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     terminate_all(dir.root()).await;
     let last = match result {
         Ok(last) => {
-            remains::forget(vm.name(), &dir);
+            remains::forget(&dir);
             last
         }
         Err(error) => failed(error, vm),
@@ -100,7 +102,7 @@ fn failed(error: CtlError, vm: Vm<'_>) -> Update {
             "launcherctl status {name} shows the reason again and launcherctl logs {name} the rest, until the next run or launcherctl stop {name}"
         ));
     } else {
-        remains::forget(name, dir);
+        remains::forget(dir);
     }
     Update::Failed { message, details }
 }
@@ -166,7 +168,8 @@ fn launch(vm: Vm<'_>) -> Result<(LauncherProcess<'_>, Vec<Child>), CtlError> {
         count += 1;
     }
     let (sender, events) = mpsc::channel(MAX_QUEUED);
-    notify_server::serve(&vm.dir.path(&notify_socket()), sender)?;
+    let notify_socket = PodPaths::default().shared(NOTIFY_SOCKET);
+    notify_server::serve(&vm.dir.path(&notify_socket), sender)?;
     let sidecars = sidecars::start(&programs, vm.dir)?;
     let child = start_launcher(vm, count)?;
     Ok((LauncherProcess::new(vm, child, events), sidecars))

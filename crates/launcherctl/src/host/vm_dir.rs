@@ -1,211 +1,312 @@
-//! The directory of a VM of `run`: created, cleaned after a killed launcher, and removed.
+//! The directory of a VM, its launcher's root: what is where in it, and whoever answers there.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-use rustix::fs::Mode;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::processes;
-use super::registry::{self, START_FILE, VmDir, name_taken};
 use crate::error::{CtlError, fail};
-use crate::files::{FileError, MAX_SOCKET_PATH_BYTES, absolute, short_temporary};
+use crate::files::{FileError, InFile, MAX_FILE_BYTES, absolute};
+use crate::json::text_at;
 use api::pod_paths::{
-    CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, MIGRATION_SOCKET_DIR, PodPaths, SECRET_DIR,
-    SECRET_IMAGE_DIR, SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, SYSTEM_NVRAM_DIR,
+    COMMAND_SOCKET, CONFIG_MAP_DIR, CONFIG_MAP_IMAGE_DIR, PodPaths, SECRET_DIR, SECRET_IMAGE_DIR,
+    SESSION_NVRAM_DIR, SYSPREP_DIR, SYSPREP_IMAGE_DIR, SYSTEM_NVRAM_DIR,
 };
+use client::{CallError, Client};
+use pod::Root;
 
-/// What a launcher makes below its root: the directories of the pod and of libvirt.
-const DIRECTORIES: [&str; 6] = ["cache", "etc", "lib", "log", "run", "var"];
-/// A UID in Kubernetes' format: the sockets below it have the longest paths.
-const ANY_UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Files of this process and its children are private, whatever the umask was.
-const PRIVATE: Mode = Mode::RWXG.union(Mode::RWXO);
+/// The VMI as last sent, below the VM's directory.
+const VMI_FILE: &str = "/vmi.json";
+/// The VMI's fields that wait for a restart.
+const RESTART_FILE: &str = "/restart.json";
+/// Why the VM has failed, below its directory.
+pub const FAILURE_FILE: &str = "/failure.json";
+/// The supervisor's arguments, below the VM's directory.
+pub const START_FILE: &str = "/start.json";
+/// The supervisor's socket, below the VM's directory.
+pub const CONTROL_SOCKET: &str = "/control.sock";
+/// An empty file that marks a directory to be removed with the VM.
+pub const TEMPORARY: &str = "/temporary";
+/// The supervisor's standard error, below the VM's directory.
+pub const SUPERVISOR_LOG: &str = "/supervisor.log";
 
-/// Makes a root for the VM `name`, in `root` or in a new directory with a short name, and adds it
-/// to the registry. If `root`'s path is too long for the sockets below it, a link with a short path
-/// replaces it, which [`registry::remove`] removes. Hold the lock until the VM has a supervisor.
-///
-/// # Errors
-/// The directory cannot be made, or a VM of that name, or in that directory, is running or being
-/// started.
-pub fn create(name: &str, root: Option<&Path>) -> Result<(VmDir, fs::File), CtlError> {
-    let dir = match root {
-        None => create_temporary()?,
-        Some(root) => at_root(root)?,
-    };
-    let lock = dir.lock_for_start();
-    let lock = lock.ok_or_else(|| name_taken(name, &dir))?;
-    let added = remove_stale(&dir).and_then(|()| registry::add(name, &dir));
-    added.inspect_err(|_| match root {
-        None => remove(&dir, &[]),
-        Some(_) => dir.remove_link(),
-    })?;
-    Ok((dir, lock))
+/// The directory of a VM: its launcher's root.
+#[derive(Debug, Clone)]
+pub struct VmDir {
+    root: PathBuf,
+    /// The VM's name in the registry; empty if it has none there.
+    name: String,
 }
 
-/// A directory of `--root`, by a short path.
-fn at_root(root: &Path) -> Result<VmDir, CtlError> {
-    rustix::process::umask(PRIVATE);
-    fs::create_dir_all(root).map_err(FileError::on("make", root))?;
-    for directory in DIRECTORIES {
-        keep_private(&root.join(directory))?;
+impl VmDir {
+    /// The directory of a launcher with this root.
+    pub fn at(root: PathBuf) -> Self {
+        let name = String::new();
+        Self { root, name }
     }
-    let root = root.canonicalize().map_err(FileError::on("find", root))?;
-    with_short_path(root)
-}
 
-/// Makes the directory private to this user, including what an earlier run has left in it.
-fn keep_private(directory: &Path) -> Result<(), FileError> {
-    let private = || fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
-    let made = fs::create_dir_all(directory).and_then(|()| private());
-    made.map_err(FileError::on("make", directory))
-}
-
-/// The directory by its own path, or by a link with a short path if that is too long for the
-/// sockets below it, of which those of a migration have the longest paths: QEMU makes and opens
-/// them by their full path.
-fn with_short_path(root: PathBuf) -> Result<VmDir, CtlError> {
-    let sockets = PodPaths::default().shared(MIGRATION_SOCKET_DIR);
-    let longest = format!("{sockets}/{ANY_UID}-49152-source.sock").len();
-    if root.as_os_str().len().saturating_add(longest) <= MAX_SOCKET_PATH_BYTES {
-        return Ok(VmDir::at(root));
+    /// The same with its name in the registry.
+    pub fn named(self, name: String) -> Self {
+        Self { name, ..self }
     }
-    let base = short_temporary(longest.saturating_add("/vm-400000fff".len()));
-    make_new(&base, |link| symlink(&root, link))
-}
 
-/// Makes a new directory in TMPDIR that is not in a registry yet.
-///
-/// # Errors
-/// It cannot be made.
-pub fn create_temporary() -> Result<VmDir, CtlError> {
-    rustix::process::umask(PRIVATE);
-    let made = make_new(&std::env::temp_dir(), |root| fs::create_dir(root))?;
-    let root = made.root().to_owned();
-    with_short_path(root).inspect_err(|_| remove(&made, &[]))
-}
-
-/// Makes a directory, or a link to one, with a short name that is not taken.
-fn make_new(base: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> Result<VmDir, CtlError> {
-    let made = tempfile::Builder::new()
-        .prefix("vm-")
-        .rand_bytes(5)
-        .make_in(base, make);
-    let kept = made.and_then(|made| Ok(made.keep()?));
-    let (_, root) = kept.map_err(FileError::on("make a directory in", base))?;
-    Ok(VmDir::at(root))
-}
-
-/// Removes what a killed launcher has left: its socket, which would be mistaken for the next one's,
-/// and its domain, whose end the next one would report instead of starting anything.
-///
-/// # Errors
-/// It or its guest runs, or they cannot be removed.
-pub fn remove_stale(dir: &VmDir) -> Result<(), CtlError> {
-    let root = absolute(dir.root());
-    let root = root.display();
-    if dir.is_running() {
-        fail!("a launcher is running in {root}; end it first or choose another --root");
-    }
-    if let Some(pid) = processes::guest(dir.root()) {
-        fail!(
-            "a guest still runs in {root} (QEMU is process {pid}); end it first or choose another --root"
-        );
-    }
-    for stale in ["run/qemu", "etc/qemu"] {
-        let _ = fs::remove_dir_all(dir.path(stale));
-    }
-    let socket = dir.cmd_socket();
-    Ok(os::small_file::remove(&socket).map_err(FileError::on("remove", socket))?)
-}
-
-/// Removes the directory, and any link to it, except the files `kept` in it; those too if all of
-/// them are empty.
-pub fn remove(dir: &VmDir, kept: &[PathBuf]) {
-    let has_content = |file: &PathBuf| file.metadata().is_ok_and(|it| it.len() > 0);
-    if !kept.iter().any(has_content) {
-        let _ = dir.root().canonicalize().and_then(fs::remove_dir_all);
-        return dir.remove_link();
-    }
-    let entries = fs::read_dir(dir.root()).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    for path in paths.filter(|path| !kept.contains(path)) {
-        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
-    }
-}
-
-/// Removes the links to images that were plugged in, as the next run does not have them.
-pub fn remove_plugged_links(dir: &VmDir) {
-    let any = dir.path(&PodPaths::default().hotplug_image("any"));
-    let entries = any.parent().and_then(|it| fs::read_dir(it).ok());
-    for entry in entries.into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|it| it.is_symlink()) {
-            let _ = fs::remove_file(entry.path());
+    /// The VM's name: that of the registry, else of what `run` has stored; empty if unknown.
+    pub fn name(&self) -> String {
+        match &*self.name {
+            "" => self.stored("name"),
+            name => name.to_owned(),
         }
     }
-}
 
-/// Removes the guest's writes to its container disks, which are lost with the VM as in a cluster.
-pub fn remove_overlays(dir: &VmDir) {
-    let _ = fs::remove_dir_all(dir.path(PodPaths::default().overlay_dir));
-}
-
-/// Removes the firmware's variables (NVRAM). libvirt then makes them from the template of the next
-/// start, which is another one if `secureBoot` has changed.
-pub fn remove_firmware_variables(dir: &VmDir) {
-    for path in [SYSTEM_NVRAM_DIR, SESSION_NVRAM_DIR] {
-        let _ = fs::remove_dir_all(dir.path(path));
+    /// The VM's UID by what `run` has stored; empty if unknown.
+    pub fn uid(&self) -> String {
+        self.stored("uid")
     }
-}
 
-/// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for cloud-init,
-/// the images made from them, and how the VM was started.
-pub fn remove_secrets(dir: &VmDir) {
-    dir.remove_vmi();
-    let _ = fs::remove_file(dir.path(START_FILE));
-    let paths = PodPaths::default();
-    for path in [
-        SECRET_DIR,
-        CONFIG_MAP_DIR,
-        SYSPREP_DIR,
-        SECRET_IMAGE_DIR,
-        CONFIG_MAP_IMAGE_DIR,
-        SYSPREP_IMAGE_DIR,
-        paths.cloud_init_dir,
-        paths.ignition_dir,
-    ] {
-        let _ = fs::remove_dir_all(dir.path(path));
+    /// A text of a failed VM's reason, else of the VMI's metadata.
+    fn stored(&self, field: &str) -> String {
+        let text = |file, parent| {
+            let stored: Value = self.load(file).unwrap_or_default();
+            text_at(&stored, &format!("{parent}/{field}")).to_owned()
+        };
+        let texts = [text(FAILURE_FILE, ""), text(VMI_FILE, "/metadata")];
+        let known = texts.into_iter().find(|text| !text.is_empty());
+        known.unwrap_or_default()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
+    /// The root as the `pod` crate's type.
+    pub fn pod_root(&self) -> Root {
+        match self.is_of_run() {
+            // A claim's image may be a link out of it.
+            true => Root::of_user(&self.root),
+            false => Root::new(&self.root),
+        }
+    }
 
-    #[test]
-    fn a_root_that_is_too_long_for_sockets_gets_a_short_link() {
-        let base = tempfile::Builder::new()
-            .prefix("a")
-            .rand_bytes(1)
-            .tempdir_in("/tmp")
-            .unwrap();
-        let short = base.path().join("short");
-        assert_eq!(with_short_path(short.clone()).unwrap().root(), short);
-        // Sockets fit, but not those of a migration; and none fits.
-        for length in [20, 200] {
-            let root = base.path().join("l".repeat(length));
-            fs::create_dir(&root).unwrap();
-            let dir = with_short_path(root.clone()).unwrap();
-            assert!(dir.root().as_os_str().len() <= 20 && dir.root() != root);
-            assert_eq!(dir.root().canonicalize().unwrap(), root);
-            dir.remove_link();
-            assert!(!dir.root().exists() && root.exists());
-            let dir = with_short_path(root.clone()).unwrap();
-            fs::write(dir.path("file"), "").unwrap();
-            remove(&dir, &[]);
-            assert!(fs::symlink_metadata(dir.root()).is_err() && !root.exists());
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A pod path, e.g. `/var/run/kubevirt`, below this root.
+    pub fn path(&self, pod_path: &str) -> PathBuf {
+        self.root.join(pod_path.trim_start_matches('/'))
+    }
+
+    pub fn cmd_socket(&self) -> PathBuf {
+        self.path(&PodPaths::default().shared(COMMAND_SOCKET))
+    }
+
+    /// Connects to the launcher.
+    ///
+    /// # Errors
+    /// None answers.
+    pub async fn client(&self) -> Result<Client, CallError> {
+        Client::connect(&self.cmd_socket()).await
+    }
+
+    /// The VMI last sent: stored by `run`, else from the launcher, as in a pod; `None` if neither
+    /// has one.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
+    pub async fn last_vmi(&self, launcher: &Client) -> Result<Option<Value>, CallError> {
+        match self.load_vmi() {
+            Ok(vmi) => Ok(Some(vmi)),
+            Err(_) => Ok(launcher.last_sync().await?.map(|sync| sync.vmi)),
+        }
+    }
+
+    /// Whether something accepts connections on the cmd socket, whose path is short enough for an
+    /// address in a VM of `run`.
+    pub fn is_running(&self) -> bool {
+        UnixStream::connect(self.cmd_socket()).is_ok()
+    }
+
+    /// Whether both are the same directory; that of `--root` may be a link with a short path.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let id = |it: &Self| it.root.metadata().ok().map(|it| (it.dev(), it.ino()));
+        id(self).is_some() && id(self) == id(other)
+    }
+
+    /// Whether the VM has a supervisor.
+    pub fn is_supervised(&self) -> bool {
+        UnixStream::connect(self.path(CONTROL_SOCKET)).is_ok()
+    }
+
+    /// Whether a launcher or a supervisor serves there, or a `run` is about to start them.
+    pub fn is_in_use(&self) -> bool {
+        let is_starting = self.root.exists() && self.lock_for_start().is_none();
+        self.is_running() || self.is_supervised() || is_starting
+    }
+
+    /// Locks the directory by flock(2) until the file is closed; `None` if another `run` has. A
+    /// `run` that starts a VM holds the lock until the VM has a supervisor or is given up: until
+    /// then nothing there answers, and another `run` would take it for a lost VM.
+    pub fn lock_for_start(&self) -> Option<fs::File> {
+        let directory = fs::File::open(&self.root).ok()?;
+        directory.try_lock().is_ok().then_some(directory)
+    }
+
+    /// Whether the directory is removed with the VM.
+    pub fn is_temporary(&self) -> bool {
+        self.path(TEMPORARY).exists()
+    }
+
+    /// The launcher's log.
+    pub fn log_file(&self) -> PathBuf {
+        self.root.join("launcher.log")
+    }
+
+    /// Removes the root if it is a link to the VM's directory, which stays.
+    pub fn remove_link(&self) {
+        if fs::symlink_metadata(&self.root).is_ok_and(|it| it.is_symlink()) {
+            let _ = fs::remove_file(&self.root);
+        }
+    }
+
+    /// Stores a value as JSON below the root, replacing an earlier one. Private to this user: a VMI
+    /// may have passwords for cloud-init.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store(&self, file: &str, value: &impl Serialize) -> Result<(), FileError> {
+        let file = self.path(file);
+        let text = serde_json::to_vec(value).unwrap_or_default();
+        os::small_file::replace(&file, &text).map_err(FileError::on("write", file))
+    }
+
+    /// Loads what [`Self::store`] has stored.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load<T: DeserializeOwned>(&self, file: &str) -> Result<T, CtlError> {
+        let file = self.path(file);
+        let text = os::small_file::read(&file, MAX_FILE_BYTES);
+        let text = text.map_err(FileError::on("read", &file))?;
+        Ok(serde_json::from_slice(&text).map_err(|source| InFile::new(&file, source))?)
+    }
+
+    /// Stores the VMI for later calls.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store_vmi(&self, vmi: &Value) -> Result<(), FileError> {
+        self.store(VMI_FILE, vmi)
+    }
+
+    /// The VMI last sent by `run` or a later verb.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load_vmi(&self) -> Result<Value, CtlError> {
+        self.load(VMI_FILE)
+    }
+
+    /// Stores which fields of the last sent VMI wait for a restart, in a plan's format: the stored
+    /// VMI lacks them.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn store_restart(&self, fields: &[Value]) -> Result<(), FileError> {
+        self.store(RESTART_FILE, &fields)
+    }
+
+    /// The fields stored by [`Self::store_restart`]; empty if none were.
+    pub fn load_restart(&self) -> Vec<Value> {
+        self.load(RESTART_FILE).unwrap_or_default()
+    }
+
+    /// Whether `run`, which stores the VMI here, started the launcher.
+    pub fn is_of_run(&self) -> bool {
+        self.path(VMI_FILE).exists()
+    }
+
+    /// Removes what a killed launcher has left: its socket, which would be mistaken for the next
+    /// one's, and its domain, whose end the next one would report instead of starting anything.
+    ///
+    /// # Errors
+    /// It or its guest runs, or they cannot be removed.
+    pub fn remove_stale(&self) -> Result<(), CtlError> {
+        let root = absolute(&self.root);
+        let root = root.display();
+        if self.is_running() {
+            fail!("a launcher is running in {root}; end it first or choose another --root");
+        }
+        if let Some(pid) = processes::guest(&self.root) {
+            fail!(
+                "a guest still runs in {root} (QEMU is process {pid}); end it first or choose another --root"
+            );
+        }
+        for stale in ["run/qemu", "etc/qemu"] {
+            let _ = fs::remove_dir_all(self.path(stale));
+        }
+        let socket = self.cmd_socket();
+        Ok(os::small_file::remove(&socket).map_err(FileError::on("remove", socket))?)
+    }
+
+    /// Removes the directory, and any link to it, except the files `kept` in it; those too if all
+    /// of them are empty.
+    pub fn remove(&self, kept: &[PathBuf]) {
+        let has_content = |file: &PathBuf| file.metadata().is_ok_and(|it| it.len() > 0);
+        if !kept.iter().any(has_content) {
+            let _ = self.root.canonicalize().and_then(fs::remove_dir_all);
+            return self.remove_link();
+        }
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        for path in paths.filter(|path| !kept.contains(path)) {
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        }
+    }
+
+    /// Removes the links to images that were plugged in, as the next run does not have them.
+    pub fn remove_plugged_links(&self) {
+        let any = self.path(&PodPaths::default().hotplug_image("any"));
+        let entries = any.parent().and_then(|it| fs::read_dir(it).ok());
+        for entry in entries.into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|it| it.is_symlink()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Removes the guest's writes to its container disks, which are lost with the VM as in a
+    /// cluster.
+    pub fn remove_overlays(&self) {
+        let _ = fs::remove_dir_all(self.path(PodPaths::default().overlay_dir));
+    }
+
+    /// Removes the firmware's variables (NVRAM). libvirt then makes them from the template of the
+    /// next start, which is another one if `secureBoot` has changed.
+    pub fn remove_firmware_variables(&self) {
+        for path in [SYSTEM_NVRAM_DIR, SESSION_NVRAM_DIR] {
+            let _ = fs::remove_dir_all(self.path(path));
+        }
+    }
+
+    /// Removes the copies of ConfigMaps and Secrets, the VMI, which may have passwords for
+    /// cloud-init, the images made from them, and how the VM was started.
+    pub fn remove_secrets(&self) {
+        for file in [VMI_FILE, RESTART_FILE, START_FILE] {
+            let _ = fs::remove_file(self.path(file));
+        }
+        let paths = PodPaths::default();
+        for path in [
+            SECRET_DIR,
+            CONFIG_MAP_DIR,
+            SYSPREP_DIR,
+            SECRET_IMAGE_DIR,
+            CONFIG_MAP_IMAGE_DIR,
+            SYSPREP_IMAGE_DIR,
+            paths.cloud_init_dir,
+            paths.ignition_dir,
+        ] {
+            let _ = fs::remove_dir_all(self.path(path));
         }
     }
 }

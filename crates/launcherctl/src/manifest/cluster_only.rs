@@ -83,15 +83,11 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
     let annotations = copy_at(vmi, &pointer(ANNOTATIONS));
     let of_network = OF_NETWORK.iter().filter(|it| annotations.get(it).is_some());
     found.extend(of_network.map(|name| FieldError::new(ANNOTATIONS, format!("{message}: {name}"))));
-    if let [_, ..] = boot_files(vmi).as_slice() {
-        let message = format!(
-            "run needs --disk {KERNEL_BOOT_NAME}=DIR, a directory with {}",
-            boot_files(vmi).join(" and ")
-        );
-        found.push(FieldError::new(
-            "spec.domain.firmware.kernelBoot.container",
-            message,
-        ));
+    let files = boot_files(vmi).join(" and ");
+    if !files.is_empty() {
+        let field = "spec.domain.firmware.kernelBoot.container";
+        let message = format!("run needs --disk {KERNEL_BOOT_NAME}=DIR, a directory with {files}");
+        found.push(FieldError::new(field, message));
     }
     let machine = text_at(vmi, &pointer(MACHINE));
     if !machine.is_empty() && !MACHINES.iter().any(|it| machine.starts_with(it)) {
@@ -106,15 +102,13 @@ pub fn notes(vmi: &Value) -> Vec<FieldError> {
         found.push(FieldError::new(FILESYSTEMS, message));
     }
     for (index, volume) in list_at(vmi, VOLUMES).iter().enumerate() {
-        let filled = FILLED_BY_CLUSTER.iter();
-        found.extend(
-            filled
-                .filter(|(kind, _)| is_object_at(volume, &format!("/{kind}")))
-                .map(|(kind, what)| {
-                    let field = format!("spec.volumes[{index}].{kind}");
-                    FieldError::new(field, format!("run refuses it: only a cluster has {what}"))
-                }),
-        );
+        for (kind, what) in FILLED_BY_CLUSTER {
+            if is_object_at(volume, &format!("/{kind}")) {
+                let field = format!("spec.volumes[{index}].{kind}");
+                let message = format!("run refuses it: only a cluster has {what}");
+                found.push(FieldError::new(field, message));
+            }
+        }
     }
     let interfaces = list_at(vmi, &pointer(INTERFACES)).iter().enumerate();
     found.extend(interfaces.filter_map(|(index, interface)| {
@@ -138,19 +132,15 @@ impl Manifest {
     /// each kind.
     pub fn leave_out_node_parts(&mut self) -> Vec<String> {
         let parts = [&DEVICES[..], &[DEDICATED, FILESYSTEMS]].concat();
-        let said: Vec<&str> = OF_POD.split('|').chain([ANNOTATIONS]).collect();
-        let said = [&parts[..], &said].concat();
+        let of_pod = OF_POD.split('|').chain([ANNOTATIONS]);
+        let said: Vec<&str> = of_pod.chain(parts.iter().copied()).collect();
         let mut notes = notes(&self.vmi);
         notes.retain(|note| said.contains(&note.field.as_str()));
         let fields = notes.iter().map(|note| note.field.as_str());
         for field in fields.filter(|field| parts.contains(field)) {
             if field == DEDICATED {
-                for part in OF_DEDICATED {
-                    set(
-                        &mut self.vmi,
-                        &format!("/spec/domain/cpu/{part}"),
-                        Value::Null,
-                    );
+                for part in OF_DEDICATED.map(|part| format!("/spec/domain/cpu/{part}")) {
+                    set(&mut self.vmi, &part, Value::Null);
                 }
                 continue;
             }

@@ -74,8 +74,8 @@ impl<'l> Questions<'l> {
         }
     }
 
-    /// The fields of a VMI because of which libvirt refuses its domain, with libvirt's words. The
-    /// VMI converts.
+    /// The fields of a VMI that libvirt refuses, each with libvirt's words: libvirt says one at a
+    /// time, so it is asked again without the field, or with another bus. The VMI must convert.
     pub fn refusals(&self, mut vmi: Value) -> Vec<FieldError> {
         self.left.set(MAX_DOMAINS);
         let mut found = Vec::new();
@@ -83,7 +83,7 @@ impl<'l> Questions<'l> {
             let answer = self.ask([vmi.clone()].into_iter()).pop().flatten();
             let words = match answer {
                 Some(LibvirtAnswer::Refused(words)) => words,
-                // Its KVM may not work.
+                // /dev/kvm may be there and not work: the same question about an emulated guest.
                 Some(LibvirtAnswer::NotAsked(_)) if self.uses_kvm.replace(false) => {
                     self.asked.replace(Asked::Nothing);
                     continue;
@@ -92,26 +92,23 @@ impl<'l> Questions<'l> {
             };
             let field = self.blamed(&vmi, "spec.domain".to_owned(), &words);
             let remedy = self.remedy(&vmi, &field);
+            // Another refusal of the same field would follow from the first.
+            if found
+                .iter()
+                .any(|it: &FieldError| is_related(&it.field, &field))
+            {
+                break;
+            }
             let mut message = format!("libvirt refuses it: {words}");
             if let Some((_, names)) = &remedy {
                 let _ = write!(message, "; it takes bus: {names}");
             }
-            // What follows from a refusal is no news, and the places of a list's items stay.
-            let is_news = !found
-                .iter()
-                .any(|it: &FieldError| is_related(&it.field, &field));
-            let goes_on = match remedy {
-                Some((taken, _)) => {
-                    vmi = taken;
-                    true
-                }
-                None => !field.ends_with(']') && remove(&mut vmi, &field),
-            };
-            if is_news {
-                found.push(FieldError::new(field, message));
-            }
-            if !is_news || !goes_on {
-                break;
+            found.push(FieldError::new(field.clone(), message));
+            match remedy {
+                Some((taken, _)) => vmi = taken,
+                // An item of a list stays: without it the items behind it had other numbers.
+                None if !field.ends_with(']') && remove(&mut vmi, &field) => {}
+                None => break,
             }
         }
         found

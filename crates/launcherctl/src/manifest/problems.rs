@@ -97,9 +97,8 @@ fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
             return vec![Problem::of_file(error.line, message)];
         }
     };
-    let data = documents
-        .iter()
-        .map(|it| config_data::of_document(&it.value()));
+    let values = documents.iter().map(Node::value);
+    let data = values.map(|it| config_data::of_document(&it));
     let data: ConfigData = data.filter_map(Result::ok).flatten().collect();
     let is_vm = |node: &&Node| documents::KINDS.contains(&node.text("kind"));
     let mut found: Vec<Problem> = documents
@@ -220,7 +219,7 @@ fn of_vmi(vmi: &mut Value) -> Vec<FieldError> {
     for _ in 0..MAX_WRONG_TYPES {
         let Err(error) = typed(vmi) else { break };
         let is_cleared = clear(vmi, &error.field);
-        add_unless_related(&mut found, error);
+        add_news(&mut found, error);
         if !is_cleared {
             return found;
         }
@@ -232,11 +231,8 @@ fn of_vmi(vmi: &mut Value) -> Vec<FieldError> {
             return found;
         }
         let field = &violation.field;
-        if !wrong_types
-            .iter()
-            .any(|wrong| is_related(&wrong.field, field))
-            && !found.iter().any(|other| other.field == *field)
-        {
+        let is_known = found.iter().any(|other| other.field == *field);
+        if !is_known && !may_follow(&wrong_types, field) {
             found.push(violation);
         }
     }
@@ -252,7 +248,7 @@ fn of_vmi(vmi: &mut Value) -> Vec<FieldError> {
             _of_memory => json!("64Mi"),
         };
         let pointer = pointer(&error.field);
-        add_unless_related(&mut found, error);
+        add_news(&mut found, error);
         if copy_at(vmi, &pointer) == mended {
             return found;
         }
@@ -264,7 +260,7 @@ fn of_vmi(vmi: &mut Value) -> Vec<FieldError> {
         && let Err(refusal) = convert::domain(&parsed, &context_of_pod(&parsed))
     {
         let refusal = FieldError::new(refusal.field, refusal.reason.to_string());
-        add_unless_related(&mut found, refusal);
+        add_news(&mut found, refusal);
     }
     found
 }
@@ -274,12 +270,14 @@ fn is_volume(field: &str) -> bool {
     field.starts_with("spec.volumes[") && field.ends_with(']')
 }
 
-/// Adds a problem that is no possible consequence of an earlier one.
-fn add_unless_related(found: &mut Vec<FieldError>, error: FieldError) {
-    if !found
-        .iter()
-        .any(|other| is_related(&other.field, &error.field))
-    {
+/// Whether a problem of the field may follow from one of these.
+fn may_follow(found: &[FieldError], field: &str) -> bool {
+    found.iter().any(|other| is_related(&other.field, field))
+}
+
+/// Adds a problem that does not follow from an earlier one.
+fn add_news(found: &mut Vec<FieldError>, error: FieldError) {
+    if !may_follow(found, &error.field) {
         found.push(error);
     }
 }
@@ -290,10 +288,9 @@ fn clear(vmi: &mut Value, path: &str) -> bool {
     let ends = path.rmatch_indices(['.', '[']);
     let parents = ends.filter_map(|(end, _)| path.get(..end));
     [path].into_iter().chain(parents).any(|path| {
-        let empty = if path.ends_with(']') {
-            json!({})
-        } else {
-            Value::Null
+        let empty = match path.ends_with(']') {
+            true => json!({}),
+            false => Value::Null,
         };
         let pointer = pointer(path);
         let field = vmi.pointer_mut(&pointer).filter(|_| !pointer.is_empty());

@@ -13,21 +13,18 @@ pub const MAX_QUEUED: usize = 256;
 /// What a launcher sends to virt-handler's notify socket.
 #[derive(Debug, Clone)]
 pub enum LauncherEvent {
-    /// A domain event.
-    Domain {
-        /// `None` if the event has none.
-        domain: Option<Box<Domain>>,
-    },
+    /// Of the domain; `None` if the event has none.
+    Domain(Option<Box<Domain>>),
     /// A Kubernetes event for the VMI.
-    Kubernetes { event: Value },
+    Kubernetes(Value),
 }
 
 impl LauncherEvent {
     /// The domain, if the event has one.
     pub fn domain(&self) -> Option<&Domain> {
         match self {
-            Self::Domain { domain, .. } => domain.as_deref(),
-            Self::Kubernetes { .. } => None,
+            Self::Domain(domain) => domain.as_deref(),
+            Self::Kubernetes(_) => None,
         }
     }
 

@@ -11,16 +11,10 @@ use tonic::{Request, Response, Status};
 
 use super::events::LauncherEvent;
 use crate::files::{FileError, listen};
-use api::pod_paths::{NOTIFY_SOCKET, PodPaths};
 use api::proto::notify::info::notify_info_server::{NotifyInfo, NotifyInfoServer};
 use api::proto::notify::info::{NotifyInfoRequest, NotifyInfoResponse};
 use api::proto::notify::v1::notify_server::{Notify, NotifyServer};
 use api::proto::notify::v1::{DomainEventRequest, K8sEventRequest, Response as Accepted};
-
-/// The socket's path below the launcher's root.
-pub fn notify_socket() -> String {
-    PodPaths::default().shared(NOTIFY_SOCKET)
-}
 
 /// Serves a notify socket at `path`, replacing an existing file, and sends events to `events`.
 ///
@@ -71,21 +65,16 @@ impl Notify for Events {
         &self,
         request: Request<DomainEventRequest>,
     ) -> Result<Response<Accepted>, Status> {
-        let request = request.into_inner();
-        let event = LauncherEvent::Domain {
-            domain: parse(&request.domain_json)?,
-        };
-        Ok(self.send(event).await)
+        let domain = parse(&request.into_inner().domain_json)?;
+        Ok(self.send(LauncherEvent::Domain(domain)).await)
     }
 
     async fn handle_k8s_event(
         &self,
         request: Request<K8sEventRequest>,
     ) -> Result<Response<Accepted>, Status> {
-        let event = LauncherEvent::Kubernetes {
-            event: parse(&request.into_inner().event_json)?,
-        };
-        Ok(self.send(event).await)
+        let event = parse(&request.into_inner().event_json)?;
+        Ok(self.send(LauncherEvent::Kubernetes(event)).await)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::{CtlError, RuntimeError, TextError, fail};
 use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::{CONSOLE_SOCKET, NEW_OUTPUT_SOCKET};
 use crate::host::error::RunError;
-use crate::host::registry::VmDir;
+use crate::host::vm_dir::VmDir;
 use crate::view::output::Format;
 use api::pod_paths::PodPaths;
 use client::Until;
@@ -62,7 +62,8 @@ enum End {
 /// # Errors
 /// There is no such VM, it has no console, or the text of `--until` does not appear.
 pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
-    let (dir, domain) = args.vm.target().connect_to_guest().await?;
+    let vm = args.vm.target().connect().await?;
+    let domain = vm.guest().await?;
     let name = &domain.meta.name;
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     let output = Box::new(tokio::io::stdout());
@@ -70,7 +71,7 @@ pub async fn console(args: &ConsoleArgs) -> Result<ExitCode, CtlError> {
         Some(_) => NEW_OUTPUT_SOCKET,
         None => CONSOLE_SOCKET,
     };
-    let mut console = Console::connect(&socket(&dir, &domain, shared).await?, output).await?;
+    let mut console = Console::connect(&socket(&vm.dir, &domain, shared).await?, output).await?;
     let screen = Screen::new(Format::Text);
     if is_terminal() {
         screen.note(&format!("connected to {name}; Ctrl-] leaves"));

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::convert::{Inputs, read};
+use super::inputs::{Inputs, read};
 use crate::error::{CtlError, fail};
 use crate::json::set;
 use crate::manifest::Origin;

@@ -67,13 +67,13 @@ pub struct GuestPingArgs {
 pub async fn guest(verb: &GuestVerb, format: Format) -> Result<ExitCode, CtlError> {
     match verb {
         GuestVerb::Info(args) => {
-            let (_, client) = args.target().connect().await?;
+            let client = args.target().connect().await?.client;
             let info = agent_info(&client).await?;
             answer_json(format, &json!(info))
         }
         GuestVerb::Exec(args) => exec(args, format).await,
         GuestVerb::Ping(args) => {
-            let (_, client) = args.vm.target().connect().await?;
+            let client = args.vm.target().connect().await?.client;
             let end = os::time::deadline(Duration::from_secs(args.wait.unwrap_or(0)));
             while let Err(error) = ping(&client).await {
                 if Instant::now() >= end {
@@ -120,7 +120,7 @@ async fn ping(client: &Client) -> Result<(), CtlError> {
 }
 
 async fn exec(args: &ExecArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client) = args.vm.target().connect().await?;
+    let client = args.vm.target().connect().await?.client;
     let mut words = args.command.iter().cloned();
     let request = ExecRequest {
         domain_name: running_domain(&client).await?,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::target::{Target, vm_name};
+use super::target::{VmArgs, vm_name};
 use crate::error::CtlError;
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -17,14 +17,12 @@ use domain::Domain;
 ///
 /// # Errors
 /// There is no launcher, or it refuses.
-pub async fn act(action: Action, target: &Target, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client, vmi) = target.connect_to_vm().await?;
-    let Some(vmi) = vmi else {
-        return Err(no_domain().into());
-    };
-    let domain = client.domain().await?;
+pub async fn act(action: Action, args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let vm = args.target().connect().await?;
+    let vmi = vm.known_vmi().await?.ok_or_else(no_domain)?;
+    let domain = vm.client.domain().await?;
     check_possible(action, domain.as_ref())?;
-    client.act(action, &vmi).await?;
+    vm.client.act(action, &vmi).await?;
     let message = done(action, &vm_name(&vmi));
     let json = json!({"success": true, "vm": vm_name(&vmi), "message": message});
     answer(format, &json, || [message])

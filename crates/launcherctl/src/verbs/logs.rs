@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::VmArgs;
+use super::target::{RunningVm, VmArgs};
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::host::control::ControlClient;
-use crate::host::failure::{Failure, console_log};
+use crate::host::failure::console_log;
 use crate::host::log_follower::LogFollower;
 use crate::json::text_at;
 use crate::view::output::{Format, joined, print_bytes, print_document, print_json};
@@ -34,15 +34,14 @@ pub struct LogsArgs {
 /// # Errors
 /// There is no such VM, or its log is unreadable.
 pub async fn logs(args: &LogsArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let target = args.vm.target();
-    let dir = target.resolve()?;
+    let dir = args.vm.target().resolve()?;
     let path = if args.console {
-        let uid = match (Failure::load(&dir), dir.load_vmi()) {
-            (Some(failure), _) => failure.uid,
-            (None, Ok(vmi)) => text_at(&vmi, "/metadata/uid").to_owned(),
+        let mut uid = dir.uid();
+        if uid.is_empty() {
             // In a pod.
-            (None, Err(_)) => target.connect_to_guest().await?.1.meta.uid,
-        };
+            let vm = RunningVm::connect(dir.clone()).await?;
+            uid = vm.guest().await?.meta.uid;
+        }
         console_log(&dir, &uid)
     } else {
         dir.log_file()

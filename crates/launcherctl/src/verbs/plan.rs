@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{Target, last_vmi, read_manifest, vm_name};
+use super::inputs::read_manifest;
+use super::target::{RunningVm, Target, vm_name};
 use crate::error::CtlError;
-use crate::host::registry::{self, VmDir};
-use crate::json::{list_at, push, text_at, text_or_dash};
+use crate::host::registry;
+use crate::json::{list_at, push, text_at};
 use crate::manifest::in_manifest;
-use crate::view::output::{Format, Line, answer};
-use client::Client;
+use crate::view::output::{Format, Line, answer, or_dash};
 use terminal::table;
 
 /// Why a device does not change.
@@ -30,8 +30,7 @@ pub struct PlanArgs {
 
 /// A VMI for a launcher.
 struct Update {
-    dir: VmDir,
-    client: Client,
+    vm: RunningVm,
     vmi: Value,
     /// Volumes and interfaces in which a file's VMI differs from the sent one, as only a restart of
     /// the guest applies them; in a plan's format.
@@ -45,22 +44,22 @@ impl Update {
             Some(file) => Some((file, read_manifest(file)?)),
             None => None,
         };
-        let name = given.as_ref().map(|(_, it)| it.text("/metadata/name"));
+        let named = given.as_ref().map(|(_, it)| it.text("/metadata/name"));
+        let named = named.and_then(|name| registry::find(name).ok());
         // The chosen VM, else the one of the manifest's name. If none has it, the only VM.
-        let target = match name.filter(|name| registry::find(name).is_ok()) {
-            Some(name) if args.target == Target::default() => Target::named(name),
-            _ => args.target.clone(),
+        let dir = match named.filter(|_| args.target == Target::default()) {
+            Some(dir) => dir,
+            None => args.target.resolve()?,
         };
-        let (dir, client) = target.connect().await?;
-        let sent = last_vmi(&dir, &client).await;
-        let (vmi, restart) = match (given, sent) {
-            (None, sent) => (sent?, dir.load_restart()),
+        let vm = RunningVm::connect(dir).await?;
+        let (vmi, restart) = match (given, vm.last_vmi().await) {
+            (None, sent) => (sent?, vm.dir.load_restart()),
             (Some((_, manifest)), Err(_)) => (manifest.into_value(), Vec::new()),
             (Some((file, manifest)), Ok(sent)) => {
                 let update = manifest.into_update_of(&sent);
                 let mut update = update.map_err(in_manifest(file))?;
                 // In a pod virt-handler does it.
-                let kept = match dir.is_of_run() {
+                let kept = match vm.dir.is_of_run() {
                     true => update.keep_devices(&sent),
                     false => Vec::new(),
                 };
@@ -72,12 +71,7 @@ impl Update {
                 (update.into_value(), restart)
             }
         };
-        Ok(Self {
-            dir,
-            client,
-            vmi,
-            restart,
-        })
+        Ok(Self { vm, vmi, restart })
     }
 }
 
@@ -87,7 +81,7 @@ impl Update {
 /// If no launcher is found, or it refuses the VMI.
 pub async fn plan(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError> {
     let update = Update::new(args).await?;
-    let mut plan = update.client.plan(&update.vmi).await?;
+    let mut plan = update.vm.client.plan(&update.vmi).await?;
     for field in update.restart {
         push(&mut plan, "/restart", field);
     }
@@ -104,7 +98,7 @@ fn text(steps: &[Value], restart: &[Value]) -> Vec<Line> {
     let cells = steps.iter().map(|step| {
         let name = step.get("interface").map_or("/volume", |_| "/interface");
         let cells = ["/verb", "/target", name, "/why"];
-        cells.map(|cell| text_or_dash(step, cell)).join("\t")
+        cells.map(|cell| or_dash(text_at(step, cell))).join("\t")
     });
     // Each line says what it is, so they have no header.
     let lines = table("\t\t\t", cells).into_iter().skip(1);
@@ -119,20 +113,19 @@ fn text(steps: &[Value], restart: &[Value]) -> Vec<Line> {
 /// # Errors
 /// There is no launcher, or it refuses the VMI.
 pub async fn sync(args: &PlanArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let update = Update::new(args).await?;
-    let (client, vmi) = (&update.client, &update.vmi);
-    let options = client.last_sync().await?.map(|sync| sync.options);
+    let Update { vm, vmi, restart } = &Update::new(args).await?;
+    let (dir, client, options) = (&vm.dir, &vm.client, vm.options().await?);
     // Only our launcher has a plan; while it starts a guest, there is nothing to compare with.
     let planned = client.plan(vmi).await.unwrap_or_default();
-    client.sync(vmi, options.unwrap_or_default()).await?;
-    if update.dir.is_of_run() {
-        update.dir.store_vmi(vmi)?;
+    client.sync(vmi, options).await?;
+    if dir.is_of_run() {
+        dir.store_vmi(vmi)?;
         // For a later plan.
-        update.dir.store_restart(&update.restart)?;
+        dir.store_restart(restart)?;
     }
     let after = client.plan(vmi).await.unwrap_or_default();
     let steps = list_at(&planned, "/steps");
-    let restart = [list_at(&after, "/restart"), &update.restart].concat();
+    let restart = [list_at(&after, "/restart"), restart].concat();
     let vm = vm_name(vmi);
     let json = json!({"success": true, "vm": vm, "steps": steps, "restart": restart});
     answer(format, &json, || {

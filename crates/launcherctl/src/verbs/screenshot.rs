@@ -26,8 +26,8 @@ pub struct ScreenshotArgs {
 /// The launcher has no picture, such as of a
 /// guest without a screen, or the file cannot be written.
 pub async fn screenshot(args: &ScreenshotArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (_, client) = args.target.connect().await?;
-    let (mime, picture) = client.screenshot().await?;
+    let vm = args.target.connect().await?;
+    let (mime, picture) = vm.client.screenshot().await?;
     std::fs::write(&args.file, &picture).map_err(FileError::on("write", &args.file))?;
     let file = args.file.display().to_string();
     let bytes = picture.len();

@@ -7,11 +7,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::target::{NotRunning, VmArgs, vm_name};
+use super::target::{NotRunning, RunningVm, VmArgs, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::launcher::{REQUEST_INTERVAL, grace};
 use crate::host::processes;
+use crate::host::vm_dir::VmDir;
 use crate::json::text_at;
 use crate::view::output::{Format, answer};
 use api::Action;
@@ -38,32 +39,38 @@ pub struct ShutdownArgs {
 /// # Errors
 /// The launcher refuses, or the guest is not down in time.
 pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let target = args.target.target();
-    let text = match target.connect_to_vm().await {
-        Ok((dir, client, Some(vmi))) => {
-            let limit = args.timeout.map(Duration::from_secs);
-            shut_down(&client, &vmi, limit).await?;
-            ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
-            format!("the guest of {} is down", vm_name(&vmi))
-        }
-        Ok((.., None)) => "no guest runs".to_owned(),
+    let limit = args.timeout.map(Duration::from_secs);
+    let done = async { shut_down_in(args.target.target().resolve()?, limit).await };
+    let text = match done.await {
         // It has ended, or does not serve yet: the SIGTERM that follows ends what it has begun.
-        Err(error)
-            if error.of::<NotRunning>().is_some()
-                || error.of().is_some_and(|it: &CallError| it.has_no_server()) =>
-        {
-            let dir = target.resolve().ok();
-            if let Some(pid) = dir.and_then(|dir| processes::guest(dir.root())) {
-                fail!(
-                    "the guest has lost its launcher, and still runs (QEMU is process {pid}); launcherctl stop forces it off"
-                );
-            }
-            "no launcher runs".to_owned()
-        }
-        Err(error) => return Err(error),
+        Err(error) if has_no_launcher(&error) => "no launcher runs".to_owned(),
+        done => done?,
     };
     let json = json!({"success": true, "message": text});
     answer(format, &json, || [text])
+}
+
+fn has_no_launcher(error: &CtlError) -> bool {
+    error.of::<NotRunning>().is_some() || error.of().is_some_and(CallError::has_no_server)
+}
+
+/// Shuts down the guest of the VM in `dir`, if one runs. Returns what is so then.
+async fn shut_down_in(dir: VmDir, limit: Option<Duration>) -> Result<String, CtlError> {
+    let connected = RunningVm::connect(dir.clone()).await;
+    if connected.as_ref().is_err_and(has_no_launcher)
+        && let Some(pid) = processes::guest(dir.root())
+    {
+        fail!(
+            "the guest has lost its launcher, and still runs (QEMU is process {pid}); launcherctl stop forces it off"
+        );
+    }
+    let vm = connected?;
+    let Some(vmi) = vm.known_vmi().await? else {
+        return Ok("no guest runs".to_owned());
+    };
+    shut_down(&vm.client, &vmi, limit).await?;
+    ControlClient::wait_for_end(&dir, SUPERVISOR_TIMEOUT).await;
+    Ok(format!("the guest of {} is down", vm_name(&vmi)))
 }
 
 /// Asks the guest until it is down, also one that is starting.

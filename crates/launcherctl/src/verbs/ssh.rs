@@ -7,11 +7,12 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 
-use super::target::Target;
+use super::target::RunningVm;
 
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::host::network::Network;
+use crate::host::registry;
 use client::running::check_runs;
 
 /// How long ssh(1) waits for the guest's server, which may be slow without KVM.
@@ -41,7 +42,7 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
         Some((user, name)) => (Some(user), name),
         None => (None, args.vm.as_str()),
     };
-    let (dir, client) = Target::named(name).connect().await?;
+    let RunningVm { dir, client } = RunningVm::connect(registry::find(name)?).await?;
     // A paused guest would silently block ssh.
     check_runs(client.domain().await?.as_ref())?;
     let network = Network::load(&dir)?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::target::{VmArgs, connect};
+use super::target::{RunningVm, VmArgs};
 use crate::error::CtlError;
 use crate::host::status::{FAILED, LOST, VmStatus, collect};
 use crate::view::output::{Format, answer, counted, or_dash};
@@ -19,7 +19,7 @@ pub async fn status(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError>
     let dir = args.target().resolve()?;
     // One where nothing was started, or whose VM has ended, has no status.
     if dir.name().is_empty() {
-        connect(&dir).await?;
+        RunningVm::connect(dir.clone()).await?;
     }
     let status = collect(&dir).await;
     answer(format, &json!(status), || page(&status))

@@ -4,9 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde_json::json;
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::screen::Screen;
@@ -14,15 +13,13 @@ use super::shutdown::shut_down;
 use super::target::Target;
 use crate::error::{CtlError, fail};
 use crate::files::absolute;
-use crate::host::control::{ControlClient, Request, Update};
+use crate::host::control::{ControlClient, Request, SupervisorError, Update};
 use crate::host::failure::Failure;
 use crate::host::processes::{guest, terminate_all};
-use crate::host::registry::{self, CONTROL_SOCKET, VmDir};
+use crate::host::registry;
 use crate::host::remains::forget;
-use crate::verbs::run::attach::SupervisorError;
+use crate::host::vm_dir::VmDir;
 use crate::view::output::{Format, print};
-use client::Client;
-use os::process::Process;
 
 /// Limit for a supervisor to end a VM at once: longer than its launcher and its QEMU have together.
 const FORCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -95,30 +92,27 @@ async fn stop_one(
     let screen = Screen::new(format);
     // A supervisor that ends normally removes the name.
     let has_ended = || registry::find(name).is_err() && !dir.is_of_run();
-    let Ok(stream) = UnixStream::connect(dir.path(CONTROL_SOCKET)).await else {
+    let Some(mut control) = ControlClient::connect(dir).await else {
         return match has_ended() {
             true => Ok(ENDED.to_owned()),
             false => stop_unsupervised(name, dir, force, &screen).await,
         };
     };
-    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let mut control = ControlClient::new(stream);
+    let supervisor = control.process();
     let (request, limit) = match force {
         true => (Request::Force, FORCE_TIMEOUT),
         // The VMI's grace period.
         false => (Request::Stop, Duration::MAX),
     };
     control.request(request).await;
-    match timeout(limit, last_update(&mut control, &screen)).await {
-        Ok(Some(Update::Failed { message, details })) => {
-            Err(SupervisorError::failed(message, details))
+    match timeout(limit, until_ended(&mut control, &screen)).await {
+        Ok(Err(error)) if !matches!(error.of(), Some(SupervisorError::Lost(_)) if has_ended()) => {
+            Err(error)
         }
-        Ok(None) if !has_ended() => Err(SupervisorError::Lost(name.to_owned()).into()),
         Ok(_) => Ok(ENDED.to_owned()),
         Err(_) => {
             screen.note("its supervisor does not answer, and is killed");
-            let supervisor = pid.and_then(Pid::from_raw).map(Process::open);
-            if let Some(Ok(supervisor)) = supervisor {
+            if let Some(supervisor) = supervisor {
                 let _ = supervisor.signal(Signal::KILL);
                 let _ = timeout(KILL_TIMEOUT, supervisor.ended()).await;
             }
@@ -127,11 +121,11 @@ async fn stop_one(
     }
 }
 
-/// Shows the supervisor's reports until its last update; `None` if it ended without one.
-async fn last_update(control: &mut ControlClient, screen: &Screen) -> Option<Update> {
+/// Shows the supervisor's reports until the VM has ended.
+async fn until_ended(control: &mut ControlClient, screen: &Screen) -> Result<(), CtlError> {
     loop {
         match control.next().await? {
-            last @ (Update::Ended(_) | Update::Failed { .. }) => return Some(last),
+            Update::Ended(_) => return Ok(()),
             update => screen.show(&update),
         }
     }
@@ -148,7 +142,7 @@ async fn stop_unsupervised(
     let has_failed = Failure::load(dir).is_some();
     let mut was_shut_down = false;
     if let (false, Ok(vmi)) = (force, dir.load_vmi())
-        && let Ok(client) = Client::connect(&dir.cmd_socket()).await
+        && let Ok(client) = dir.client().await
     {
         screen.note("it has no supervisor; its launcher is asked to shut the guest down");
         let down = shut_down(&client, &vmi, None).await;
@@ -162,7 +156,7 @@ async fn stop_unsupervised(
     }
     // A short link to the directory goes with the VM.
     let log = (!dir.is_temporary()).then(|| absolute(&dir.log_file()));
-    forget(name, dir);
+    forget(dir);
     Ok(match log.filter(|log| has_failed && log.exists()) {
         _ if was_shut_down => ENDED.to_owned(),
         _ if found => "is forced off, without its supervisor".to_owned(),

@@ -1,4 +1,8 @@
-//! Finds the VM of a verb, its running launcher, and its VMI.
+//! From the words of a command line to a VM's directory, and from there to its launcher.
+//!
+//! ```text
+//!  VM, --name, --root, nothing ─► Target ─► VmDir ─► RunningVm: the launcher answers
+//! ```
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +11,12 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::error::{CtlError, fail, text_error};
-use crate::files::{display_name, read_text};
 use crate::host::failure::Failure;
-use crate::host::registry::{self, VmDir};
+use crate::host::registry;
+use crate::host::vm_dir::VmDir;
 use crate::json::text_at;
-use crate::manifest::{self, Manifest, in_manifest};
-use crate::view::output::{Line, say};
+use crate::view::output::say;
+use api::proto::cmd::v1::VirtualMachineOptions;
 use client::running::{check_runs, no_domain};
 use client::{CallError, Client};
 use domain::Domain;
@@ -55,14 +59,6 @@ impl VmArgs {
 }
 
 impl Target {
-    /// A VM of `run` by its name.
-    pub fn named(name: &str) -> Self {
-        Self {
-            name: Some(name.to_owned()),
-            root: None,
-        }
-    }
-
     /// Finds the VM: by name or directory, else the only running one, else the only one.
     ///
     /// # Errors
@@ -84,80 +80,77 @@ impl Target {
     ///
     /// # Errors
     /// There is none, or it does not answer; for a VM of `run`, with the reason.
-    pub async fn connect(&self) -> Result<(VmDir, Client), CtlError> {
-        let dir = self.resolve()?;
-        let client = connect(&dir).await?;
-        Ok((dir, client))
+    pub async fn connect(&self) -> Result<RunningVm, CtlError> {
+        RunningVm::connect(self.resolve()?).await
     }
+}
 
-    /// Like [`Self::connect`], with the VMI last sent. If that is unknown, as in a pod with a
-    /// replaced launcher, one with the VM's identity only; `None` if there is no domain either.
+/// A VM whose launcher answers.
+#[derive(Debug)]
+pub struct RunningVm {
+    pub dir: VmDir,
+    pub client: Client,
+}
+
+impl RunningVm {
+    /// Connects to the launcher of a VM.
     ///
     /// # Errors
-    /// There is no launcher, or it does not answer.
-    pub async fn connect_to_vm(&self) -> Result<(VmDir, Client, Option<Value>), CtlError> {
-        let (dir, client) = self.connect().await?;
-        let vmi = match last_vmi(&dir, &client).await {
-            Ok(vmi) => Some(vmi),
-            Err(error) if error.of::<CallError>().is_some() => return Err(error),
-            Err(_) => client.domain().await?.as_ref().map(identity),
+    /// It does not answer; for a VM of `run`, with the reason.
+    pub async fn connect(dir: VmDir) -> Result<Self, CtlError> {
+        match dir.client().await {
+            Ok(client) => Ok(Self { dir, client }),
+            Err(error) => Err(not_running(&dir, error)),
+        }
+    }
+
+    /// The VMI last sent: stored by `run`, else from the launcher, as in a pod.
+    ///
+    /// # Errors
+    /// Neither has one, or the launcher does not answer.
+    pub async fn last_vmi(&self) -> Result<Value, CtlError> {
+        let unknown = || {
+            text_error!(
+                "the launcher was sent no VMI since it started; give its file, or wait for virt-handler's next sync"
+            )
         };
-        Ok((dir, client, vmi))
+        let last = self.dir.last_vmi(&self.client).await?;
+        Ok(last.ok_or_else(unknown)?)
     }
 
-    /// Like [`Self::connect`], to the domain: its `meta` has name and UID. Notes that the guest is
-    /// paused.
+    /// The VMI last sent. If that is unknown, as in a pod with a replaced launcher, one with the
+    /// VM's identity only, which is enough for all but a sync; `None` if there is no domain either.
     ///
     /// # Errors
-    /// There is no such VM, or it has no domain.
-    pub async fn connect_to_guest(&self) -> Result<(VmDir, Domain), CtlError> {
-        let (dir, client) = self.connect().await?;
-        let domain = client.domain().await?.ok_or_else(no_domain)?;
+    /// The launcher does not answer.
+    pub async fn known_vmi(&self) -> Result<Option<Value>, CallError> {
+        if let Some(vmi) = self.dir.last_vmi(&self.client).await? {
+            return Ok(Some(vmi));
+        }
+        let identity = |Domain { meta, .. }: Domain| json!({"metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}});
+        Ok(self.client.domain().await?.map(identity))
+    }
+
+    /// virt-handler's options as last sent: with them a further sync changes nothing else.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
+    pub async fn options(&self) -> Result<VirtualMachineOptions, CallError> {
+        let last = self.client.last_sync().await?;
+        Ok(last.map(|last| last.options).unwrap_or_default())
+    }
+
+    /// The domain: its `meta` has name and UID. Notes that the guest is paused.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn guest(&self) -> Result<Domain, CtlError> {
+        let domain = self.client.domain().await?.ok_or_else(no_domain)?;
         if let Err(not_running) = check_runs(Some(&domain)) {
             say(format!("note: {not_running}"));
         }
-        Ok((dir, domain))
+        Ok(domain)
     }
-}
-
-/// Connects to the launcher of a VM.
-///
-/// # Errors
-/// It does not answer; for a VM of `run`, with the reason.
-pub async fn connect(dir: &VmDir) -> Result<Client, CtlError> {
-    Client::connect(&dir.cmd_socket()).await.map_err(|error| {
-        let name = dir.name();
-        let why = match Failure::load(dir) {
-            Some(Failure { reason, .. }) => {
-                format!("{name} has failed: {reason}; launcherctl logs {name} says more")
-            }
-            None if !dir.is_of_run() => return error.into(),
-            None if dir.is_supervised() => {
-                format!("{name} is starting or stopping; launcherctl list says which")
-            }
-            None => format!(
-                "{name} has no launcher any more; launcherctl status {name} says what is left of it"
-            ),
-        };
-        NotRunning(why).into()
-    })
-}
-
-/// The VMI last sent: stored by `run`, else from the launcher, as in a pod.
-///
-/// # Errors
-/// Neither has one, or the launcher does not answer.
-pub async fn last_vmi(dir: &VmDir, client: &Client) -> Result<Value, CtlError> {
-    if dir.is_of_run() {
-        return dir.load_vmi();
-    }
-    let last = client.last_sync().await?;
-    let unknown = || {
-        text_error!(
-            "the launcher was sent no VMI since it started; give its file, or wait for virt-handler's next sync"
-        )
-    };
-    Ok(last.ok_or_else(unknown)?.vmi)
 }
 
 /// A VMI's `namespace/name`.
@@ -166,29 +159,22 @@ pub fn vm_name(vmi: &Value) -> String {
     parts.map(|part| text_at(vmi, part)).join("/")
 }
 
-/// A VMI with the VM's identity only, which is enough for all but a sync.
-fn identity(Domain { meta, .. }: &Domain) -> Value {
-    json!({"metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}})
-}
-
-/// Reads a manifest; `-` is standard input.
-///
-/// # Errors
-/// The file is unreadable, or has no VM.
-pub fn read_manifest(file: &Path) -> Result<Manifest, CtlError> {
-    let text = read_text(file)?;
-    warn_of_unknown_fields(file, &text);
-    Manifest::parse(&text).map_err(in_manifest(file))
-}
-
-/// Prints on standard error which fields of a manifest are dropped.
-pub fn warn_of_unknown_fields(file: &Path, text: &str) {
-    for field in manifest::unknown_fields(text) {
-        say(Line::Problem(format!(
-            "warning: {}:{field}",
-            display_name(file)
-        )));
-    }
+/// Why no launcher answers, of a VM of `run` in its words.
+fn not_running(dir: &VmDir, error: CallError) -> CtlError {
+    let name = dir.name();
+    let why = match Failure::load(dir) {
+        Some(Failure { reason, .. }) => {
+            format!("{name} has failed: {reason}; launcherctl logs {name} says more")
+        }
+        None if !dir.is_of_run() => return error.into(),
+        None if dir.is_supervised() => {
+            format!("{name} is starting or stopping; launcherctl list says which")
+        }
+        None => format!(
+            "{name} has no launcher any more; launcherctl status {name} says what is left of it"
+        ),
+    };
+    NotRunning(why).into()
 }
 
 /// The only running VM, else the only VM.

@@ -31,8 +31,11 @@ pub struct VncArgs {
 /// # Errors
 /// The VM has no screen, or the port is in use.
 pub async fn vnc(args: &VncArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let (dir, domain) = args.vm.target().connect_to_guest().await?;
-    let socket = dir.path(&PodPaths::default().vnc_socket(&domain.meta.uid));
+    let vm = args.vm.target().connect().await?;
+    let domain = vm.guest().await?;
+    let socket = vm
+        .dir
+        .path(&PodPaths::default().vnc_socket(&domain.meta.uid));
     if !socket.exists() {
         fail!(
             "{} has no screen: its VMI says autoattachGraphicsDevice: false, or it has ended",

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::files::absolute;
-use crate::host::registry::VmDir;
+use crate::host::vm_dir::VmDir;
 use crate::view::output::{Line, or_dash};
 use domain::Domain;
 use domain::disks::Disk;

@@ -9,20 +9,18 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::target::{Target, last_vmi};
-
+use super::target::{Target, VmArgs};
 use super::volume_table::{Row, find_attached, text};
 use crate::error::{CtlError, TextError, fail};
 use crate::host::image_content::Accepts;
 use crate::host::images::{check_has_no_data, give_image};
-use crate::host::registry::VmDir;
+use crate::host::vm_dir::VmDir;
 use crate::json::{find_named, list_at, push, remove_named, set, text_at};
 use crate::manifest::drives::{empty_drives, is_drive};
 use crate::manifest::{is_hotpluggable, is_label, plugged_status};
 use crate::similar::known_names;
 use crate::view::output::{Format, answer, print};
 use api::pod_paths::PodPaths;
-use api::proto::cmd::v1::VirtualMachineOptions;
 use client::running::check_runs;
 use client::{Client, GuestState};
 use domain::Domain;
@@ -71,8 +69,9 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
             args.name
         );
     }
-    let vm = Vm::connect(&args.target).await?;
-    let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
+    let vm = args.target.connect().await?;
+    let (dir, client) = (&vm.dir, &vm.client);
+    let (mut vmi, options) = (vm.last_vmi().await?, vm.options().await?);
     check_free(&args.name, &vmi)?;
     let is_medium = is_drive(&vmi, &args.name);
     if !is_medium {
@@ -96,7 +95,7 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
     let image = image_path(dir, &args.name);
     check_has_no_data(&image)?;
     give_image(&args.file, &image, Accepts::Raw, dir.is_of_run())?;
-    let synced = client.sync(&vmi, vm.options.clone()).await;
+    let synced = client.sync(&vmi, options).await;
     let domain = client.domain().await.ok().flatten().unwrap_or_default();
     let Some(attached) = find_attached(&domain, &args.name) else {
         let _ = fs::remove_file(&image);
@@ -121,8 +120,9 @@ pub async fn add(args: &AddArgs, format: Format) -> Result<ExitCode, CtlError> {
 /// There is no such hotplugged volume, the launcher refuses, or the guest does not release the
 /// disk.
 pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let vm = Vm::connect(&args.target).await?;
-    let (dir, client, mut vmi) = (&vm.dir, &vm.client, vm.vmi.clone());
+    let vm = args.target.connect().await?;
+    let (dir, client) = (&vm.dir, &vm.client);
+    let (mut vmi, options) = (vm.last_vmi().await?, vm.options().await?);
     let domain = client.domain().await?;
     check_hotplugged(&args.name, &vmi, domain.as_ref())?;
     let is_medium = is_drive(&vmi, &args.name);
@@ -133,7 +133,7 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
         remove_named(&mut vmi, "/spec/domain/devices/disks", &args.name);
     }
     check_runs(domain.as_ref())?;
-    client.sync(&vmi, vm.options.clone()).await?;
+    client.sync(&vmi, options).await?;
     // Stored once the guest has released it: until then the same command can be repeated.
     until_released(client, &args.name).await?;
     store(dir, &vmi, &args.name)?;
@@ -152,10 +152,11 @@ pub async fn remove(args: &RemoveArgs, format: Format) -> Result<ExitCode, CtlEr
 ///
 /// # Errors
 /// The launcher does not answer.
-pub async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
-    let vm = Vm::connect(target).await?;
+pub async fn list(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
+    let vm = args.target().connect().await?;
+    let vmi = vm.last_vmi().await?;
     let domain = vm.client.domain().await?.unwrap_or_default();
-    let rows = names_of_volumes(&vm.vmi).map(|name| Row::new(&vm.dir, &domain, name));
+    let rows = names_of_volumes(&vmi).map(|name| Row::new(&vm.dir, &domain, name));
     let rows: Vec<Row> = rows.collect();
     answer(format, &json!(rows), || text(&rows))
 }
@@ -165,29 +166,6 @@ fn names_of_volumes(vmi: &Value) -> impl Iterator<Item = &str> {
     let volumes = list_at(vmi, "/spec/volumes").iter();
     let names = volumes.map(|volume| text_at(volume, "/name"));
     names.chain(empty_drives(vmi))
-}
-
-/// A launcher, its directory, and its last sync's input.
-struct Vm {
-    dir: VmDir,
-    client: Client,
-    vmi: Value,
-    /// Sent with each further sync, so that it changes nothing else.
-    options: VirtualMachineOptions,
-}
-
-impl Vm {
-    async fn connect(target: &Target) -> Result<Self, CtlError> {
-        let (dir, client) = target.connect().await?;
-        let vmi = last_vmi(&dir, &client).await?;
-        let options = client.last_sync().await?.map(|sync| sync.options);
-        Ok(Self {
-            dir,
-            client,
-            vmi,
-            options: options.unwrap_or_default(),
-        })
-    }
 }
 
 /// Stores what the VM has now; its volume `name` waits for no restart any more.

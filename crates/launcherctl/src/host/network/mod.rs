@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::registry::VmDir;
+use super::vm_dir::VmDir;
 use crate::error::{CtlError, TextError, fail};
 use crate::files::FileError;
 use crate::manifest::{Card, Manifest};

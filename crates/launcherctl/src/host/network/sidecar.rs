@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::Network;
 use super::xml::add_cards;
 use crate::files::{FileError, listen};
-use crate::host::registry::VmDir;
+use crate::host::vm_dir::VmDir;
 use api::pod_paths::HOOKS_DIR;
 use api::proto::hooks::info::info_server::{Info, InfoServer};
 use api::proto::hooks::info::{HookPoint as Subscription, InfoParams, InfoResult};

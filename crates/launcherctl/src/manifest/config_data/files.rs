@@ -134,7 +134,7 @@ pub fn write(directory: &Path, files: &Files) -> Result<(), FileError> {
     made.map_err(FileError::on("make", directory))?;
     for (key, bytes) in files {
         let path = directory.join(key);
-        let written = create_private(&path).and_then(|mut file| file.write_all(bytes));
+        let written = create_private(&path)?.write_all(bytes);
         written.map_err(FileError::on("write", path))?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::{Given, subject, until_signal};
+use super::{Options, subject, until_signal};
 use crate::error::CtlError;
 use crate::view::output::{Format, Line, counted, print};
 use client::refusal::on_one_line;
@@ -22,12 +22,8 @@ pub struct CheckArgs {
     /// small one
     #[arg(long, value_name = "FILE")]
     vmi: Option<PathBuf>,
-    /// The program is a plugin's sidecar: it serves LauncherHookService; it needs {}
-    #[arg(long)]
-    plugin: bool,
-    /// Show what the sidecar prints
-    #[arg(short, long)]
-    verbose: bool,
+    #[command(flatten)]
+    options: Options,
     /// The sidecar: a script (for onDefineDomain, unless it is named preCloudInitIso) or a
     /// directory with either, which sidecar-shim calls; or a program that serves gRPC itself on a
     /// socket in the directory {}, such as: ./watchdog {}; its options stand after --, such as:
@@ -41,13 +37,7 @@ pub struct CheckArgs {
 /// # Errors
 /// The program is missing, or the VMI is unreadable.
 pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let given = Given {
-        vmi: args.vmi.as_deref(),
-        program: &args.program,
-        is_plugin: args.plugin,
-        is_verbose: args.verbose,
-    };
-    let (program, subject, _dirs) = subject(&given)?;
+    let (program, subject, _dirs) = subject(args.vmi.as_deref(), &args.program, &args.options)?;
     let checks = check(program, subject, Limits::default());
     let conformance = until_signal(checks).await?;
     let passed = conformance.passed();

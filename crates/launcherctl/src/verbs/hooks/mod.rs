@@ -16,13 +16,13 @@ use tokio::process::Command;
 
 use super::target::Target;
 use crate::error::{CtlError, RuntimeError, fail, text_error};
-use crate::files::{FileError, InFile, MAX_FILE_BYTES, short_temporary};
+use crate::files::{FileError, short_temporary};
 use crate::host::config_data::place_of_file;
-use crate::host::registry::VmDir;
 use crate::host::sidecar_program::SidecarProgram;
+use crate::host::vm_dir::VmDir;
 use crate::json::set;
 use crate::manifest::{in_manifest, other_documents};
-use crate::verbs::convert::{parse, read};
+use crate::verbs::inputs::{parse, read};
 use crate::view::output::{Format, answer_json};
 use api::pod_paths::HOOKS_REPORT;
 use api::vmi::Vmi;
@@ -68,13 +68,11 @@ pub async fn hooks(args: &HooksArgs, format: Format) -> Result<ExitCode, CtlErro
 
 async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     // A report left by an ended launcher is out of date.
-    let (dir, client) = target.connect().await?;
-    let launcher = client.debug().await.unwrap_or_default();
-    let file = dir.path(HOOKS_REPORT);
-    let report: Report = match os::small_file::read(&file, MAX_FILE_BYTES) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|error| InFile::new(&file, error))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Report::default(),
-        Err(error) => return Err(FileError::on("read", file)(error).into()),
+    let vm = target.connect().await?;
+    let launcher = vm.client.debug().await.unwrap_or_default();
+    let report = match vm.dir.path(HOOKS_REPORT).exists() {
+        true => vm.dir.load(HOOKS_REPORT)?,
+        false => Report::default(),
     };
     let mut document = json!(report);
     let ignored = plain(&launcher.ignored_by_libvirt);
@@ -82,25 +80,33 @@ async fn list(target: &Target, format: Format) -> Result<ExitCode, CtlError> {
     answer_json(format, &document)
 }
 
-/// What `hooks try` and `hooks check` are given.
-struct Given<'a> {
-    /// Without it, a small one.
-    vmi: Option<&'a Path>,
-    program: &'a [String],
-    is_plugin: bool,
-    /// Show what the program prints.
-    is_verbose: bool,
+/// Options of `hooks try` and `hooks check`.
+#[derive(Debug, Args)]
+struct Options {
+    /// The sidecar is a plugin's: it serves LauncherHookService; a program needs {}
+    #[arg(long)]
+    plugin: bool,
+    /// Show what the sidecar prints
+    #[arg(short, long)]
+    verbose: bool,
 }
 
-/// The program with what a launcher would give it. Its directories are removed on drop: one for its
-/// socket, and one for the shim's links and the ConfigMaps and Secrets of the VMI's file.
-fn subject(given: &Given<'_>) -> Result<(Command, Subject, [TempDir; 2]), CtlError> {
-    let program = match given.program {
-        [program] => SidecarProgram::parse(program, given.is_plugin)?,
-        words => SidecarProgram::new(words, given.is_plugin)?,
+/// The program with what a launcher would give it for the VMI; without one, for a small one. Its
+/// directories are removed on drop: one for its socket, and one for the shim's links and the
+/// ConfigMaps and Secrets of the VMI's file.
+fn subject(
+    vmi: Option<&Path>,
+    program: &[String],
+    options: &Options,
+) -> Result<(Command, Subject, [TempDir; 2]), CtlError> {
+    let is_plugin = options.plugin;
+    let program = match program {
+        [program] => SidecarProgram::parse(program, is_plugin)?,
+        words => SidecarProgram::new(words, is_plugin)?,
     };
-    let file = given.vmi.unwrap_or(Path::new("the default VMI"));
-    let (text, value, vmi, context) = match given.vmi {
+    let file = vmi.unwrap_or(Path::new("the default VMI"));
+    let has_file = vmi.is_some();
+    let (text, value, vmi, context) = match vmi {
         Some(file) => read(file, None)?,
         None => parse(file, DEFAULT_VMI.to_owned(), None)?,
     };
@@ -111,14 +117,14 @@ fn subject(given: &Given<'_>) -> Result<(Command, Subject, [TempDir; 2]), CtlErr
         place_of_file(&value, &documents, &VmDir::at(root.path().to_owned()))?;
     }
     let (mut socket_dir, mut plugin) = (sockets.path().to_owned(), None);
-    if given.is_plugin {
+    if is_plugin {
         let image = pod::example_cloud_init_image(&socket_dir, &vmi);
         let image = image.map_err(|error| text_error!("a cloud-init image").caused_by(error))?;
         let pod = TrialPod::new(&socket_dir, image).map_err(FileError::on("fill", &socket_dir))?;
         socket_dir = plugin.insert(pod).socket_dir();
     }
     let mut command = program.command(&socket_dir, links.path())?;
-    if given.is_verbose {
+    if options.verbose {
         // Standard output is for the result.
         command.stdout(std::io::stderr());
     } else {
@@ -128,9 +134,9 @@ fn subject(given: &Given<'_>) -> Result<(Command, Subject, [TempDir; 2]), CtlErr
         socket_dir,
         domain_xml: convert::domain(&vmi, &context)?.to_xml(),
         vmi_json: Bytes::from(value.to_string()),
-        cloud_init: match given.vmi {
-            Some(_) => cloud_init(&links, &vmi)?,
-            None => CloudInit::Examples,
+        cloud_init: match has_file {
+            true => cloud_init(&links, &vmi)?,
+            false => CloudInit::Examples,
         },
         plugin,
     };

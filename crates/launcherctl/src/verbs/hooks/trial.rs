@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{Given, subject, until_signal};
+use super::{Options, subject, until_signal};
 use crate::error::{CtlError, text_error};
 use crate::view::output::{Format, below_first, print};
 use hooks::dry_run::{DryRun, dry_run};
@@ -26,12 +26,8 @@ pub struct TryArgs {
     /// socket in the directory {}
     #[arg(long, value_name = "PROGRAM")]
     sidecar: String,
-    /// The sidecar is a plugin's: it serves LauncherHookService; a program needs {}
-    #[arg(long)]
-    plugin: bool,
-    /// Show what the sidecar prints
-    #[arg(short, long)]
-    verbose: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// `hooks try`: exit status 1 for a sidecar that is refused at a point or serves none, is not
@@ -40,13 +36,8 @@ pub struct TryArgs {
 /// # Errors
 /// The VMI is unreadable, or the sidecar does not start.
 pub async fn run(args: &TryArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let given = Given {
-        vmi: Some(&args.vmi),
-        program: std::slice::from_ref(&args.sidecar),
-        is_plugin: args.plugin,
-        is_verbose: args.verbose,
-    };
-    let (program, subject, _dirs) = subject(&given)?;
+    let program = std::slice::from_ref(&args.sidecar);
+    let (program, subject, _dirs) = subject(Some(&args.vmi), program, &args.options)?;
     let tried = until_signal(dry_run(program, subject, HOOK_TIMEOUT)).await?;
     let tried =
         tried.map_err(|error| text_error!("the sidecar does not start").caused_by(error))?;

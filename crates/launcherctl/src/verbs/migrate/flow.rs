@@ -13,9 +13,11 @@ use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
 use crate::host::network::Network;
-use crate::host::registry::{self, VmDir};
+use crate::host::registry;
+use crate::host::vm_dir::VmDir;
 use crate::json::{list_at, set, text_at};
 use crate::verbs::run::{CANCELLED, NotArrived};
+use crate::verbs::target::RunningVm;
 use api::Action;
 use api::pod_paths::{
     MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR, PodPaths, VIRTQEMUD_SOCKET,
@@ -35,58 +37,47 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for the source to report that its guest still runs.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a migration has ended, after so many seconds; `None` if its launcher ended before it said so.
+/// How a migration has ended, after so many seconds; `None` if its launcher ended before it said
+/// so.
 type End = Option<(f64, MigrationEnded)>;
 
-/// Source or target.
-#[derive(Debug)]
-pub struct Side {
-    pub dir: VmDir,
-    pub client: Client,
+/// The launcher that should receive the VM.
+///
+/// # Errors
+/// It does not answer, or cannot receive a VM.
+pub async fn target_launcher(dir: &VmDir) -> Result<RunningVm, CtlError> {
+    if !dir.path(VIRTQEMUD_SOCKET).exists() {
+        fail!(
+            "the target's launcher runs libvirt without a daemon, and cannot receive a VM: install it (Debian: libvirt-daemon)"
+        );
+    }
+    RunningVm::connect(dir.clone()).await
 }
 
-impl Side {
-    /// The launcher that should receive the VM.
-    ///
-    /// # Errors
-    /// It does not answer, or cannot receive a VM.
-    pub async fn target(dir: &VmDir) -> Result<Self, CtlError> {
-        let libvirt = dir.path(VIRTQEMUD_SOCKET);
-        if !libvirt.exists() {
-            fail!(
-                "the target's launcher runs libvirt without a daemon, and cannot receive a VM: install it (Debian: libvirt-daemon)"
-            );
-        }
-        let client = Client::connect(&dir.cmd_socket()).await?;
-        let dir = dir.clone();
-        Ok(Self { dir, client })
-    }
+/// The launcher's domain, if it answers and has one.
+async fn domain_of(launcher: &Client) -> Option<Domain> {
+    launcher.domain().await.ok().flatten()
+}
 
-    /// Its domain, if it answers and has one.
-    async fn domain(&self) -> Option<Domain> {
-        self.client.domain().await.ok().flatten()
-    }
-
-    /// Waits until its launcher reports a domain like this, at most for `limit`. Returns whether it
-    /// has.
-    async fn reports(&self, limit: Duration, is_wanted: impl Fn(&Domain) -> bool) -> bool {
-        let reported = async {
-            let mut changes = self.client.domain_changes().await.ok()?;
-            while let Ok(Some(domain)) = changes.next().await {
-                if domain.as_ref().is_some_and(&is_wanted) {
-                    return Some(());
-                }
+/// Waits until the launcher reports a domain like this, at most for `limit`. Returns whether it
+/// has.
+async fn reports(launcher: &Client, limit: Duration, is_wanted: fn(&Domain) -> bool) -> bool {
+    let reported = async {
+        let mut changes = launcher.domain_changes().await.ok()?;
+        while let Ok(Some(domain)) = changes.next().await {
+            if domain.as_ref().is_some_and(is_wanted) {
+                return Some(());
             }
-            None
-        };
-        matches!(timeout(limit, reported).await, Ok(Some(())))
-    }
+        }
+        None
+    };
+    matches!(timeout(limit, reported).await, Ok(Some(())))
 }
 
 /// A migration that is ready to start.
 pub struct Migration<'a> {
-    source: &'a Side,
-    target: &'a Side,
+    source: &'a RunningVm,
+    target: &'a RunningVm,
     /// The VMI as last sent, without the migration.
     sent: &'a Value,
     vmi: Value,
@@ -102,8 +93,8 @@ impl<'a> Migration<'a> {
     /// # Errors
     /// The source does not answer.
     pub async fn new(
-        source: &'a Side,
-        target: &'a Side,
+        source: &'a RunningVm,
+        target: &'a RunningVm,
         sent: &'a Value,
         guest: &Domain,
         args: &'a MigrateArgs,
@@ -119,13 +110,12 @@ impl<'a> Migration<'a> {
         }
         let mut vmi = vmi::migrating(sent, guest.status.status == LifeCycle::Paused);
         vmi::add_image_sizes(&mut vmi, guest);
-        let last = source.client.last_sync().await?;
         Ok(Self {
             source,
             target,
             sent,
             vmi,
-            options: last.map(|last| last.options).unwrap_or_default(),
+            options: source.options().await?,
             args,
             output,
         })
@@ -142,10 +132,14 @@ impl<'a> Migration<'a> {
             Ok((_, end)) => match end {
                 Some((_, ended)) if !ended.failure.is_empty() => refusal::plain(&ended.failure),
                 // As virt-handler does.
-                _ if self.target.reports(ARRIVAL_TIMEOUT, has_arrived).await => {
+                _ if reports(&self.target.client, ARRIVAL_TIMEOUT, has_arrived).await => {
                     return Ok(self.finish(end).await);
                 }
-                _ if self.source.domain().await.as_ref().is_some_and(is_running) => {
+                _ if domain_of(&self.source.client)
+                    .await
+                    .as_ref()
+                    .is_some_and(is_running) =>
+                {
                     "the source's launcher has not reported the end".to_owned()
                 }
                 _ => {
@@ -265,13 +259,14 @@ impl<'a> Migration<'a> {
 
     /// The guest's place in a sentence, once the source's guest has resumed.
     async fn guest_in_source(&self) -> String {
-        let root = self.source.dir.root().display();
-        if self.source.reports(RESUME_TIMEOUT, is_running).await {
+        let RunningVm { dir, client } = self.source;
+        let root = dir.root().display();
+        if reports(client, RESUME_TIMEOUT, is_running).await {
             return format!("the guest runs on in {root}");
         }
-        match self.source.domain().await {
+        match domain_of(client).await {
             Some(domain) => format!("the guest in {root} is {}", status_text(&domain.status)),
-            None if !self.source.dir.is_running() => "it has ended meanwhile".to_owned(),
+            None if !dir.is_running() => "it has ended meanwhile".to_owned(),
             None => format!("the launcher in {root} does not answer"),
         }
     }

@@ -24,12 +24,12 @@ use serde_json::json;
 use super::run::{Incoming, receive};
 use super::target::VmArgs;
 use crate::error::{CtlError, RuntimeError, TextError, fail};
-use crate::host::registry::VmDir;
+use crate::host::vm_dir::VmDir;
 use crate::view::output::{Format, print};
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason};
 
-use flow::{Migration, Side};
+use flow::{Migration, target_launcher};
 use options::MigrationLimits;
 use os::signals::EndSignals;
 use output::Output;
@@ -56,9 +56,8 @@ pub struct MigrateArgs {
 pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, CtlError> {
     // From here on a signal cancels the migration instead of abandoning it.
     let mut stop = EndSignals::listen().map_err(RuntimeError)?;
-    let (dir, client) = args.source.target().connect().await?;
-    check_place(&dir)?;
-    let source = Side { dir, client };
+    let source = args.source.target().connect().await?;
+    check_place(&source.dir)?;
     let vmi = source.dir.load_vmi()?;
     let guest = source.client.domain().await?;
     check_guest(guest.as_ref())?;
@@ -70,7 +69,7 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
         launcher: args.launcher.clone(),
     };
     let migrate = async |target: &VmDir, stop: &mut EndSignals| {
-        let target = Side::target(target).await?;
+        let target = target_launcher(target).await?;
         let output = Output::new(format);
         let migration = Migration::new(&source, &target, &vmi, &guest, args, output).await?;
         let summary = migration.run(stop).await?;

@@ -7,29 +7,9 @@ use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
 use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::network::Network;
-use crate::host::registry::VmDir;
+use crate::host::vm_dir::VmDir;
 use crate::verbs::screen::Screen;
 use os::signals::EndSignals;
-
-/// Why a supervisor's VM did not end normally.
-#[derive(Debug, thiserror::Error)]
-pub enum SupervisorError {
-    /// The supervisor reports a failure; its causes are in the message.
-    #[error("{0}")]
-    Failed(String),
-    /// The supervisor was killed or crashed.
-    #[error(
-        "the process that supervises {0} was killed or has crashed; launcherctl list shows whether its guest runs, launcherctl stop {0} shuts it down and removes what is left"
-    )]
-    Lost(String),
-}
-
-impl SupervisorError {
-    /// From the supervisor's last update.
-    pub fn failed(message: String, details: Vec<String>) -> CtlError {
-        CtlError::from(Self::Failed(message)).with_details(details)
-    }
-}
 
 /// How the terminal left the VM.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +60,7 @@ impl<'a> Attachment<'a> {
         loop {
             tokio::select! {
                 update = self.control.next() => {
-                    if let Some(outcome) = self.handle(update, detach_at).await? {
+                    if let Some(outcome) = self.handle(update?, detach_at).await? {
                         return Ok(outcome);
                     }
                 }
@@ -99,19 +79,15 @@ impl<'a> Attachment<'a> {
     /// Returns how the terminal leaves the VM, if it does.
     async fn handle(
         &mut self,
-        update: Option<Update>,
+        update: Update,
         detach_at: Option<Phase>,
     ) -> Result<Option<Outcome>, CtlError> {
-        let update = update.ok_or_else(|| SupervisorError::Lost(self.name.to_owned()))?;
         self.screen.show(&update);
         match update {
             Update::Ended(failure) => {
                 failure.iter().for_each(|text| self.screen.note(text));
                 let code = u8::from(failure.is_some());
                 return Ok(Some(Outcome::Ended(code.into())));
-            }
-            Update::Failed { message, details } => {
-                return Err(SupervisorError::failed(message, details));
             }
             Update::Phase { phase } => {
                 self.note_phase(phase);

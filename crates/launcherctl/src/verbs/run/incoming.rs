@@ -17,13 +17,12 @@ use serde_json::Value;
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::attach::SupervisorError;
 use crate::error::{CtlError, fail};
-use crate::host::control::{ControlClient, Phase, Request, Update};
+use crate::host::control::{ControlClient, Phase, Request, SupervisorError, Update};
 use crate::host::processes::terminate_all;
-use crate::host::registry::VmDir;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, images, vm_dir};
+use crate::host::vm_dir::VmDir;
+use crate::host::{config_data, images, new_dir};
 use crate::manifest::{Manifest, in_manifest};
 use crate::verbs::screen::Screen;
 use crate::view::output::Format;
@@ -71,9 +70,9 @@ pub async fn receive(
         Manifest::parse(&incoming.vmi.to_string()).map_err(in_manifest(incoming.source.root()))?;
     let name = manifest.text("/metadata/name").to_owned();
     let screen = Screen::new(format);
-    let dir = vm_dir::create_temporary()?;
+    let dir = new_dir::create_temporary()?;
     let started = prepare(incoming, &manifest, &dir);
-    let (supervisor, mut control) = started.inspect_err(|_| vm_dir::remove(&dir, &[]))?;
+    let (supervisor, mut control) = started.inspect_err(|_| dir.remove(&[]))?;
     let moved = async {
         wait_for(Phase::TargetReady, &name, &mut control, &screen, stop).await?;
         migrate(&dir, stop).await
@@ -89,7 +88,7 @@ pub async fn receive(
         Err(error) => {
             end(supervisor, control).await;
             terminate_all(dir.root()).await;
-            vm_dir::remove(&dir, &[]);
+            dir.remove(&[]);
             return Err(error);
         }
     }
@@ -105,7 +104,6 @@ fn prepare(
     manifest: &Manifest,
     dir: &VmDir,
 ) -> Result<(Child, ControlClient), CtlError> {
-    super::mark_temporary(dir)?;
     link_images(incoming.source, manifest, dir)?;
     config_data::copy(incoming.source, dir)?;
     dir.store_vmi(manifest.value())?;
@@ -130,19 +128,15 @@ async fn wait_for(
     screen: &Screen,
     stop: &mut EndSignals,
 ) -> Result<(), CtlError> {
-    let lost = || SupervisorError::Lost(name.to_owned());
     loop {
         let update = tokio::select! {
-            update = control.next() => update.ok_or_else(lost)?,
+            update = control.next() => update?,
             _ = stop.next() => fail!("{CANCELLED}"),
         };
         screen.show(&update);
         match update {
             Update::Phase { phase } if phase == wanted => return Ok(()),
-            Update::Failed { message, details } => {
-                return Err(SupervisorError::failed(message, details));
-            }
-            Update::Ended(_) => return Err(lost().into()),
+            Update::Ended(_) => return Err(SupervisorError::Lost(name.to_owned()).into()),
             _ => {}
         }
     }
@@ -152,7 +146,7 @@ async fn wait_for(
 async fn end(mut supervisor: Child, mut control: ControlClient) {
     control.request(Request::Stop).await;
     let ended = async {
-        while control.next().await.is_some() {}
+        while control.next().await.is_ok() {}
         supervisor.wait().await
     };
     let _ = timeout(ABORT_TIMEOUT, ended).await;

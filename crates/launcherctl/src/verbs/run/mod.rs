@@ -22,24 +22,24 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::inputs::read_manifest;
 use super::screen::Screen;
-use super::target::read_manifest;
 use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
-use crate::host::control::{ControlClient, Phase};
+use crate::host::control::{ControlClient, Phase, SupervisorError};
 use crate::host::network::{Network, NetworkArgs};
 use crate::host::processes::{terminate_all, tool};
-use crate::host::registry::{SUPERVISOR_LOG, TEMPORARY, VmDir};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
-use crate::host::{config_data, failure, images, remains, vm_dir};
+use crate::host::vm_dir::{SUPERVISOR_LOG, VmDir};
+use crate::host::{config_data, failure, images, new_dir, remains};
 use crate::json::{copy_at, is_true_at};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::{Manifest, ManifestError, in_conversion, in_manifest};
 use crate::view::output::Format;
-use attach::{Attachment, Outcome, SupervisorError};
+use attach::{Attachment, Outcome};
 pub use incoming::{CANCELLED, Incoming, NotArrived, receive};
 use os::signals::EndSignals;
 
@@ -97,9 +97,9 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut signals = EndSignals::listen().map_err(RuntimeError)?;
     // At the end of this function the VM has a supervisor, or does not exist.
     remains::make_way(&name).await?;
-    let (dir, _starting) = vm_dir::create(&name, args.root.as_deref())?;
+    let (dir, _starting) = new_dir::create(&name, args.root.as_deref())?;
     let prepared = prepare(args, &manifest, sidecars, network.as_ref(), &dir, &screen);
-    prepared.inspect_err(|_| remains::forget(&name, &dir))?;
+    prepared.inspect_err(|_| remains::forget(&dir))?;
     // A directory of --root may have another VM's.
     failure::clear(&dir);
     let is_up = match args.start.until {
@@ -108,10 +108,16 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     };
     let detach_at = args.detach.then_some(is_up);
     let ran = async {
-        let (supervisor, control) = start_supervisor(&dir)?;
+        let (mut supervisor, control) = start_supervisor(&dir)?;
         let attachment = Attachment::new(&name, &dir, control, &screen);
-        let outcome = attachment.attend(detach_at, &mut signals);
-        has_ended(supervisor, outcome.await).await
+        let outcome = attachment.attend(detach_at, &mut signals).await;
+        if !matches!(outcome, Ok(Outcome::Detached)) {
+            let _ = timeout(EXIT_TIMEOUT, supervisor.wait()).await;
+        }
+        Ok(match outcome? {
+            Outcome::Ended(code) => code,
+            Outcome::Detached => ExitCode::SUCCESS,
+        })
     };
     let result = ran.await;
     match result.as_ref().map_err(CtlError::of) {
@@ -122,7 +128,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
         Err(Some(SupervisorError::Lost(_))) if dir.is_running() => {}
         Err(_) => {
             terminate_all(dir.root()).await;
-            remains::forget(&name, &dir);
+            remains::forget(&dir);
         }
     }
     result
@@ -140,14 +146,12 @@ fn prepare(
     dir: &VmDir,
     screen: &Screen,
 ) -> Result<(), CtlError> {
-    if args.root.is_none() {
-        mark_temporary(dir)?;
-    } else {
+    if args.root.is_some() {
         // Those of an earlier, killed VM.
-        vm_dir::remove_secrets(dir);
-        vm_dir::remove_overlays(dir);
+        dir.remove_secrets();
+        dir.remove_overlays();
         if !is_true_at(manifest.value(), PERSISTENT_EFI) {
-            vm_dir::remove_firmware_variables(dir);
+            dir.remove_firmware_variables();
         }
     }
     let mut errors = Vec::new();
@@ -178,18 +182,11 @@ fn prepare(
     Ok(supervise.store(dir)?)
 }
 
-/// Marks the directory to be removed with the VM.
-fn mark_temporary(dir: &VmDir) -> Result<(), FileError> {
-    let marker = dir.path(TEMPORARY);
-    std::fs::write(&marker, "").map_err(FileError::on("make", &marker))
-}
-
 /// Starts the supervisor of the VM in this directory; the connection's owner owns the VM.
 fn start_supervisor(dir: &VmDir) -> Result<(Child, ControlClient), CtlError> {
     let (ours, theirs) = UnixStream::pair().map_err(RuntimeError)?;
     let theirs = theirs.into_std().map_err(RuntimeError)?;
-    let log = dir.path(SUPERVISOR_LOG);
-    let stderr = create_private(&log).map_err(FileError::on("make", &log))?;
+    let stderr = create_private(&dir.path(SUPERVISOR_LOG))?;
     let mut command = Command::from(tool("launcherctl").map_err(RuntimeError)?);
     command
         .arg("supervise")
@@ -200,19 +197,5 @@ fn start_supervisor(dir: &VmDir) -> Result<(Child, ControlClient), CtlError> {
         .stderr(stderr);
     let program = command.as_std().get_program().to_owned();
     let child = command.spawn().map_err(FileError::on("start", program))?;
-    Ok((child, ControlClient::new(ours)))
-}
-
-/// Waits for the supervisor's exit, unless the VM keeps running.
-async fn has_ended(
-    mut supervisor: Child,
-    outcome: Result<Outcome, CtlError>,
-) -> Result<ExitCode, CtlError> {
-    if !matches!(outcome, Ok(Outcome::Detached)) {
-        let _ = timeout(EXIT_TIMEOUT, supervisor.wait()).await;
-    }
-    Ok(match outcome? {
-        Outcome::Ended(code) => code,
-        Outcome::Detached => ExitCode::SUCCESS,
-    })
+    Ok((child, ControlClient::new(ours, dir)))
 }
