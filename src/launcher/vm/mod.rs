@@ -663,6 +663,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod migration_model;
-#[cfg(test)]
 mod tests;

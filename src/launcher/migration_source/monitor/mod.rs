@@ -13,8 +13,6 @@
 
 mod detector;
 mod downtime;
-#[cfg(test)]
-mod recorded;
 mod stall_monitor;
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::tests::RUNNING;
-use super::*;
+use super::super::*;
+use super::RUNNING;
 use crate::launcher::migration_target::incoming::{Arrival, arrival};
 use crate::launcher::sync::decide::{Facts, Step, VmiPhase, decide};
 use api::vmi::Vmi as VmiObject;

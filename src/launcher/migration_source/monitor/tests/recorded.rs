@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::*;
+use super::super::*;
 use api::migration_options::StallDetectorOptions;
 
 /// A migration.

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 //! Tests of [`Vm`]: its snapshots, its permits, and the end of a job's guard.
 
+mod migration_model;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

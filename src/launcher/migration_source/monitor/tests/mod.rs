@@ -1,5 +1,7 @@
 //! Tests of single rules with their own samples.
 
+mod recorded;
+
 use std::time::Duration;
 
 use super::*;
