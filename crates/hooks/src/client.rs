@@ -12,11 +12,10 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
+use super::cloud_init::CloudInitForms;
 use super::error::CallError;
 use super::sidecar::{HookPoint, Sidecar};
 use api::proto::hooks::info::{InfoParams, InfoResult};
-/// The data of `PreCloudInitIso` in both forms, as JSON.
-pub use api::proto::hooks::v1alpha3::PreCloudInitIsoResult as CloudInitForms;
 use api::proto::hooks::v1alpha3::{
     OnDefineDomainParams, OnDefineDomainResult, PreCloudInitIsoParams, ShutdownParams,
     ShutdownResult,

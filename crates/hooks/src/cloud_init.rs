@@ -8,8 +8,9 @@
 use prost::bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::client::CloudInitForms;
 use super::diff::{Change, Changes};
+/// The data of `PreCloudInitIso` in both forms, as JSON.
+pub use api::proto::hooks::v1alpha3::PreCloudInitIsoResult as CloudInitForms;
 use domain::excerpt;
 
 /// Limit of the JSON values in a field of an answer. User data counts as one value. The metadata

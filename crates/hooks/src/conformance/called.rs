@@ -12,7 +12,6 @@ use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Subject;
 use super::failure::Failure;
 use crate::answer::{self, Answer};
 use crate::client::{self, MAX_ANSWER_BYTES};
@@ -27,6 +26,32 @@ use crate::sidecar::{HookPoint, Sidecar};
 
 /// The plugin's name.
 const NAME: &str = "under-test";
+
+/// What a program is called with, and where it serves.
+#[derive(Debug)]
+pub struct Subject {
+    /// The directory in which the program makes its socket. Must be empty.
+    pub socket_dir: PathBuf,
+    /// The VMI's JSON as virt-handler sends it.
+    pub vmi_json: Bytes,
+    /// The domain XML made from the VMI.
+    pub domain_xml: String,
+    /// Not for a plugin.
+    pub cloud_init: CloudInit,
+    /// The program is a plugin's sidecar, and this stands for its pod. Its files get changed.
+    pub plugin: Option<TrialPod>,
+}
+
+/// What `PreCloudInitIso` is called with.
+#[derive(Debug)]
+pub enum CloudInit {
+    /// Data of a NoCloud and of a ConfigDrive volume.
+    Examples,
+    /// The VMI's data, with the field names of KubeVirt's Go struct.
+    Data(Value),
+    /// The VMI's data need a Secret that is not there.
+    NeedsSecret,
+}
 
 /// A directory that stands for the root of a plugin's pod, and the files of its guest.
 #[derive(Debug, Clone)]

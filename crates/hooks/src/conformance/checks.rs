@@ -5,11 +5,12 @@ use std::time::Duration;
 use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 
-use super::called::{Called, Document, example_settings};
+use super::called::{Called, CloudInit, Document, example_settings};
 use super::failure::Failure;
+use super::inputs;
 use super::table::Check;
-use super::{CloudInit, inputs};
-use crate::client::{self, CloudInitForms};
+use crate::client;
+use crate::cloud_init::CloudInitForms;
 use crate::error::CallError;
 use crate::sidecar::{HookPoint, Sidecar, Version};
 

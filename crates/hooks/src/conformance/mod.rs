@@ -18,48 +18,19 @@ mod inputs;
 pub(crate) mod program;
 mod table;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use prost::bytes::Bytes;
-use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-pub use self::called::TrialPod;
 pub(crate) use self::called::{Called, Document, example_settings};
+pub use self::called::{CloudInit, Subject, TrialPod};
 use self::checks::{PLUGIN, SIDECAR};
 pub use self::failure::Failure;
 use self::program::Process;
 pub use self::table::{Check, CheckResult, Conformance, Outcome};
 use super::client;
 use super::sidecar::{HookPoint, Sidecar, Version};
-
-/// What a program is called with, and where it serves.
-#[derive(Debug)]
-pub struct Subject {
-    /// The directory in which the program makes its socket. Must be empty.
-    pub socket_dir: PathBuf,
-    /// The VMI's JSON as virt-handler sends it.
-    pub vmi_json: Bytes,
-    /// The domain XML made from the VMI.
-    pub domain_xml: String,
-    /// Not for a plugin.
-    pub cloud_init: CloudInit,
-    /// The program is a plugin's sidecar, and this stands for its pod. Its files get changed.
-    pub plugin: Option<TrialPod>,
-}
-
-/// What `PreCloudInitIso` is called with.
-#[derive(Debug)]
-pub enum CloudInit {
-    /// Data of a NoCloud and of a ConfigDrive volume.
-    Examples,
-    /// The VMI's data, with the field names of KubeVirt's Go struct.
-    Data(Value),
-    /// The VMI's data need a Secret that is not there.
-    NeedsSecret,
-}
 
 /// How long the program may take.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ use rustix::process::{
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::Subject;
+use super::called::Subject;
 use super::failure::Failure;
 use crate::client;
 use crate::discovery;
