@@ -41,7 +41,7 @@ pub enum TargetError {
 
 impl TargetError {
     /// Whether no later attempt in this pod can succeed.
-    pub(super) fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         matches!(self, Self::MachineType { .. } | Self::CpuModel { .. })
     }
 }
