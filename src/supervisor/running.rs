@@ -15,7 +15,7 @@ use super::standalone;
 use super::start::Pod;
 use super::start_error::StartError;
 use super::stop;
-use crate::cmd::{CallError, sync_request};
+use crate::cmd::sync_request;
 use crate::launcher::{Launcher, Phase, Qemu, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
 use os::signals::EndSignals;
@@ -39,36 +39,41 @@ impl Pod {
             is_standalone: standalone.is_some(),
             notify_socket: config.shared(NOTIFY_SOCKET),
         };
-        let (started, mut received) = tokio::select! {
-            started = self.start_domain(standalone, config.qemu_timeout) => (started, None),
-            name = signals.next() => (Ok(()), Some(name)),
-            () = self.launcher.migration_target.cleanup_requested() => (Err(StartError::MigrationGivenUp), None),
-        };
         let domain = self.launcher.domain_name();
         let find_qemu = || self.launcher.killer.find_qemu().ok();
-        let has_started = started.is_ok() && received.is_none();
-        if !has_started && !stop::end_start(&guest, find_qemu, START_END_TIMEOUT).await {
-            if let Some(name) = received {
-                tracing::info!("Received signal {name}");
-            }
-            return started;
-        }
-        let qemu = tokio::select! {
-            found = wait_for_qemu(&self.launcher), if received.is_none() => found,
-            name = signals.next(), if received.is_none() => {
-                received = Some(name);
-                find_qemu()
-            }
-            else => find_qemu(),
+        let end_start = || stop::end_start(&guest, find_qemu, START_END_TIMEOUT);
+        let received = tokio::select! {
+            started = self.start_domain(standalone, config.qemu_timeout) => match started {
+                Err(error) if !end_start().await => return Err(error),
+                _ => None,
+            },
+            name = signals.next() => match end_start().await {
+                true => Some(name),
+                false => {
+                    tracing::info!("Received signal {name}");
+                    return Ok(());
+                }
+            },
+            () = self.launcher.migration_target.cleanup_requested() => match end_start().await {
+                true => None,
+                false => return Err(StartError::MigrationGivenUp),
+            },
         };
+        let (qemu, mut received) = match received {
+            Some(name) => (find_qemu(), Some(name)),
+            None => tokio::select! {
+                found = wait_for_qemu(&self.launcher) => (found, None),
+                name = signals.next() => (find_qemu(), Some(name)),
+            },
+        };
+        // With neither, the domain has ended already.
         if qemu.is_some() || received.is_some() {
             let signal = async || match received.take() {
                 Some(name) => name,
                 None => signals.next().await,
             };
-            let grace = config.grace_period.duration();
             tokio::select! {
-                () = stop::follow(qemu.as_ref(), &guest, signal, grace) => {}
+                () = stop::follow(qemu.as_ref(), &guest, signal, config.grace_period.duration()) => {}
                 () = self.launcher.migration_target.cleanup_requested() => {
                     tracing::info!("received early exit signal - stop waiting for {domain}");
                     stop::leave(qemu.as_ref(), &guest).await;
@@ -90,12 +95,10 @@ impl Pod {
     ) -> Result<(), StartError> {
         if let Some(vmi) = standalone {
             tracing::info!("Standalone mode: syncing VMI");
-            let synced: Result<(), CallError> = async {
-                let request = sync_request(&self.launcher, vmi.json).await?;
-                Ok(self.launcher.syncs.sync_to_end(request).await?)
-            }
-            .await;
-            synced.map_err(StartError::StandaloneSync)?;
+            let request = sync_request(&self.launcher, vmi.json).await;
+            let request = request.map_err(StartError::StandaloneSync)?;
+            let synced = self.launcher.syncs.sync_to_end(request).await;
+            synced.map_err(|error| StartError::StandaloneSync(error.into()))?;
         }
         let begin_timer = || sleep_until(os::time::deadline(limit));
         wait_until_started(self.launcher.state(), begin_timer).await
