@@ -157,13 +157,13 @@ impl Daemon {
         let (stop, stopping) = watch::channel(false);
         let (report, exits) = watch::channel(Exits::default());
         let (name, replace) = (program.name, Arc::new(Notify::new()));
-        let supervisor = Supervisor {
+        let keeper = DaemonKeeper {
             program,
             report,
             stopping,
             replace: replace.clone(),
         };
-        tokio::spawn(supervisor.run(process));
+        tokio::spawn(keeper.run(process));
         Self {
             name,
             stop,
@@ -254,14 +254,14 @@ impl Daemon {
 }
 
 /// The task that restarts the daemon.
-struct Supervisor {
+struct DaemonKeeper {
     program: Program,
     report: watch::Sender<Exits>,
     stopping: watch::Receiver<bool>,
     replace: Arc<Notify>,
 }
 
-impl Supervisor {
+impl DaemonKeeper {
     async fn run(mut self, first: DaemonProcess) {
         let mut process = Some(first);
         loop {
