@@ -55,7 +55,7 @@ impl VmiPhase {
 
 /// What a sync has to do, with the domain for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) enum Step<D> {
+pub(in crate::launcher) enum NextStep<D> {
     /// Define and start the domain.
     Create,
     /// Undefine a definition that was never started (the launcher or libvirt died), then create.
@@ -75,27 +75,29 @@ pub(in crate::launcher) enum Step<D> {
     Lost,
 }
 
-pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> Step<D> {
+pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
     let may_start = facts.vmi == VmiPhase::Early && !facts.has_run;
     let Some((domain, state)) = facts.domain else {
         return match facts.vmi {
-            VmiPhase::Final | VmiPhase::Deleting => Step::Nothing,
-            _ if may_start => Step::Create,
-            _ => Step::Lost,
+            VmiPhase::Final | VmiPhase::Deleting => NextStep::Nothing,
+            _ if may_start => NextStep::Create,
+            _ => NextStep::Lost,
         };
     };
     match state {
-        state if facts.start_failed && is_left_of_start(state) => Step::Wait,
+        state if facts.start_failed && is_left_of_start(state) => NextStep::Wait,
         DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended => {
-            Step::Apply(domain)
+            NextStep::Apply(domain)
         }
-        DomainState::Paused(_) if facts.paused_by_user => Step::Apply(domain),
-        DomainState::Paused(_) => Step::Resume(domain),
-        DomainState::Shutoff(reason) if may_start && !has_ended(reason) => Step::Recreate(domain),
+        DomainState::Paused(_) if facts.paused_by_user => NextStep::Apply(domain),
+        DomainState::Paused(_) => NextStep::Resume(domain),
+        DomainState::Shutoff(reason) if may_start && !has_ended(reason) => {
+            NextStep::Recreate(domain)
+        }
         DomainState::Shutdown(_)
         | DomainState::Shutoff(_)
         | DomainState::Crashed(_)
-        | DomainState::NoState => Step::Ended,
+        | DomainState::NoState => NextStep::Ended,
     }
 }
 
@@ -115,14 +117,14 @@ mod tests {
     #[test]
     fn a_vmi_without_a_domain_is_started_once() {
         for (vmi, has_run, step) in [
-            (VmiPhase::Early, false, Step::Create),
-            (VmiPhase::Early, true, Step::Lost),
-            (VmiPhase::Running, false, Step::Lost),
-            (VmiPhase::Running, true, Step::Lost),
-            (VmiPhase::Final, false, Step::Nothing),
-            (VmiPhase::Final, true, Step::Nothing),
-            (VmiPhase::Deleting, false, Step::Nothing),
-            (VmiPhase::Deleting, true, Step::Nothing),
+            (VmiPhase::Early, false, NextStep::Create),
+            (VmiPhase::Early, true, NextStep::Lost),
+            (VmiPhase::Running, false, NextStep::Lost),
+            (VmiPhase::Running, true, NextStep::Lost),
+            (VmiPhase::Final, false, NextStep::Nothing),
+            (VmiPhase::Final, true, NextStep::Nothing),
+            (VmiPhase::Deleting, false, NextStep::Nothing),
+            (VmiPhase::Deleting, true, NextStep::Nothing),
         ] {
             let facts = Facts {
                 vmi,
@@ -147,7 +149,7 @@ mod tests {
                     vmi,
                     ..FRESH
                 };
-                assert_eq!(decide(facts), Step::Apply(()), "{facts:?}");
+                assert_eq!(decide(facts), NextStep::Apply(()), "{facts:?}");
             }
         }
     }
@@ -166,12 +168,12 @@ mod tests {
                 vmi: VmiPhase::Running,
                 ..FRESH
             };
-            assert_eq!(decide(facts), Step::Resume(()), "{reason:?}");
+            assert_eq!(decide(facts), NextStep::Resume(()), "{reason:?}");
             let by_user = Facts {
                 paused_by_user: true,
                 ..facts
             };
-            assert_eq!(decide(by_user), Step::Apply(()), "{reason:?}");
+            assert_eq!(decide(by_user), NextStep::Apply(()), "{reason:?}");
         }
     }
 
@@ -193,7 +195,7 @@ mod tests {
                         vmi,
                         ..FRESH
                     };
-                    assert_eq!(decide(facts), Step::Ended, "{facts:?}");
+                    assert_eq!(decide(facts), NextStep::Ended, "{facts:?}");
                 }
             }
         }
@@ -211,7 +213,7 @@ mod tests {
                 start_failed: true,
                 ..FRESH
             };
-            assert_eq!(decide(facts), Step::Wait, "{state:?}");
+            assert_eq!(decide(facts), NextStep::Wait, "{state:?}");
         }
     }
 
@@ -226,12 +228,12 @@ mod tests {
             ShutoffReason::Failed,
             ShutoffReason::Daemon,
         ] {
-            assert_eq!(decide(off(reason)), Step::Recreate(()), "{reason:?}");
+            assert_eq!(decide(off(reason)), NextStep::Recreate(()), "{reason:?}");
             let deleting = Facts {
                 vmi: VmiPhase::Deleting,
                 ..off(reason)
             };
-            assert_eq!(decide(deleting), Step::Ended, "{reason:?}");
+            assert_eq!(decide(deleting), NextStep::Ended, "{reason:?}");
         }
         for reason in [
             ShutoffReason::Shutdown,
@@ -239,7 +241,7 @@ mod tests {
             ShutoffReason::Crashed,
             ShutoffReason::Migrated,
         ] {
-            assert_eq!(decide(off(reason)), Step::Ended, "{reason:?}");
+            assert_eq!(decide(off(reason)), NextStep::Ended, "{reason:?}");
         }
     }
 

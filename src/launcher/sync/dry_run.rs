@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Syncs;
-use super::decide::Step;
+use super::decide::NextStep;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, blocking, within};
 use crate::launcher::pod_network::with_taps;
@@ -26,11 +26,13 @@ impl Syncs {
     async fn plan_of(self: &Arc<Self>, request: SyncRequest) -> Result<String, LauncherError> {
         let mut plan = SyncPlan::default();
         match self.next_step(&request.vmi).await? {
-            Step::Resume(domain) => return self.plan_changes(domain, true, request).await,
-            Step::Apply(domain) => return self.plan_changes(domain, false, request).await,
-            Step::Create | Step::Recreate(_) | Step::Wait => plan.domain.push(DomainStep::Start),
-            Step::Nothing | Step::Ended => {}
-            Step::Lost => return Err(LauncherError::Lost),
+            NextStep::Resume(domain) => return self.plan_changes(domain, true, request).await,
+            NextStep::Apply(domain) => return self.plan_changes(domain, false, request).await,
+            NextStep::Create | NextStep::Recreate(_) | NextStep::Wait => {
+                plan.domain.push(DomainStep::Start)
+            }
+            NextStep::Nothing | NextStep::Ended => {}
+            NextStep::Lost => return Err(LauncherError::Lost),
         }
         Ok(plan.to_json().to_string())
     }

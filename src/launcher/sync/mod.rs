@@ -21,7 +21,7 @@ use super::sync_request::SyncRequest;
 use super::vm::{Permission, Phase, Refusal, Request, Vm};
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
-use decide::{Facts, Step, VmiPhase, decide};
+use decide::{Facts, NextStep, VmiPhase, decide};
 use libvirt::{ChangeableDomain, Connection, Domain, DomainState};
 use os::failpoints;
 use queue::SyncQueue;
@@ -177,7 +177,7 @@ impl Syncs {
     }
 
     /// Returns the step that the VMI needs.
-    async fn next_step(&self, vmi: &Vmi) -> Result<Step<Domain>, LauncherError> {
+    async fn next_step(&self, vmi: &Vmi) -> Result<NextStep<Domain>, LauncherError> {
         let domain = self.look_up().await?;
         let phase = self.vm.snapshot().phase;
         let facts = Facts {
@@ -205,24 +205,28 @@ impl Syncs {
         loop {
             return match self.next_step(&request.vmi).await? {
                 // This polls: libvirt may end the QEMU before it is connected again.
-                Step::Wait if Instant::now() < end => {
+                NextStep::Wait if Instant::now() < end => {
                     sleep(LEFTOVER_RETRY_DELAY).await;
                     continue;
                 }
-                Step::Wait => Err(LauncherError::Slow { what, after }),
-                Step::Create => self.start(request, None).await,
-                Step::Recreate(leftover) => self.start(request, Some(leftover)).await,
-                Step::Resume(domain) => self.apply(request, domain.changeable(permit), true).await,
-                Step::Apply(domain) => self.apply(request, domain.changeable(permit), false).await,
-                step @ (Step::Nothing | Step::Ended) => {
-                    if matches!(step, Step::Ended) {
+                NextStep::Wait => Err(LauncherError::Slow { what, after }),
+                NextStep::Create => self.start(request, None).await,
+                NextStep::Recreate(leftover) => self.start(request, Some(leftover)).await,
+                NextStep::Resume(domain) => {
+                    self.apply(request, domain.changeable(permit), true).await
+                }
+                NextStep::Apply(domain) => {
+                    self.apply(request, domain.changeable(permit), false).await
+                }
+                step @ (NextStep::Nothing | NextStep::Ended) => {
+                    if matches!(step, NextStep::Ended) {
                         self.vm.mark_ended();
                     }
                     let phase = VmiPhase::of(&request.vmi);
                     tracing::info!(?phase, "The VMI's phase does not allow a start");
                     Ok(())
                 }
-                Step::Lost => Err(LauncherError::Lost),
+                NextStep::Lost => Err(LauncherError::Lost),
             };
         }
     }

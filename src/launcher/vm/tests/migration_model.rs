@@ -13,7 +13,7 @@ use serde_json::json;
 use super::super::*;
 use super::RUNNING;
 use crate::launcher::migration_target::incoming::{Arrival, arrival};
-use crate::launcher::sync::decide::{Facts, Step, VmiPhase, decide};
+use crate::launcher::sync::decide::{Facts, NextStep, VmiPhase, decide};
 use api::vmi::Vmi as VmiObject;
 use libvirt::{RunningReason, ShutoffReason};
 
@@ -302,9 +302,15 @@ impl World {
                     vmi: VmiPhase::Running,
                 };
                 match decide(facts) {
-                    Step::Resume(()) => self.resume(side),
-                    Step::Create | Step::Recreate(()) => panic!("a second guest on {side:?}"),
-                    Step::Apply(()) | Step::Nothing | Step::Ended | Step::Wait | Step::Lost => {}
+                    NextStep::Resume(()) => self.resume(side),
+                    NextStep::Create | NextStep::Recreate(()) => {
+                        panic!("a second guest on {side:?}")
+                    }
+                    NextStep::Apply(())
+                    | NextStep::Nothing
+                    | NextStep::Ended
+                    | NextStep::Wait
+                    | NextStep::Lost => {}
                 }
             }
             (Request::Pause, Some(DomainState::Running(_))) if self.job.is_none() => {
