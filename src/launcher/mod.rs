@@ -68,6 +68,6 @@ pub(crate) use qemu::tests::process as process_like_qemu;
 pub use start::error::DomainStartError;
 pub use statistics::AgentCommand;
 pub use sync_request::SyncRequest;
-pub use timeline::{Step, Timeline};
+pub use timeline::{StartStep, Timeline};
 pub use vm::{Agent, JobKind, PauseReason, Phase, Refusal, Snapshot};
 pub use wiring::Launcher;

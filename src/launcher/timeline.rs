@@ -6,8 +6,8 @@
 //!               └► sidecars ───────────┴► ready ─ ─ ─┴── a sync of virt-handler's      └► console, login, agent
 //! ```
 //!
-//! Each [`Step`] is recorded once: a repeated start replaces its last attempt, so the record does
-//! not grow.
+//! Each [`StartStep`] is recorded once: a repeated start replaces its last attempt, so the record
+//! does not grow.
 
 use api::proto::inspect::v1;
 use os::lock::lock;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A step of the start, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum StartStep {
     /// Makes the pod's directories.
     Directories,
     /// Writes libvirt's configuration and starts its daemons.
@@ -54,7 +54,7 @@ pub enum Step {
     Agent,
 }
 
-impl Step {
+impl StartStep {
     /// The name in logs and in `launcherctl launcher timeline`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -103,7 +103,7 @@ struct Span {
 
 #[derive(Debug, Default)]
 struct Steps {
-    spans: BTreeMap<Step, Span>,
+    spans: BTreeMap<StartStep, Span>,
     attempts: u32,
 }
 
@@ -118,7 +118,7 @@ pub struct Timeline {
 #[must_use]
 pub struct Running<'t> {
     timeline: &'t Timeline,
-    step: Step,
+    step: StartStep,
 }
 
 impl Drop for Running<'_> {
@@ -142,7 +142,7 @@ impl Timeline {
     }
 
     /// Starts a step.
-    pub fn step(&self, step: Step) -> Running<'_> {
+    pub fn step(&self, step: StartStep) -> Running<'_> {
         let began = self.began.elapsed();
         let span = Span { began, took: None };
         lock(&self.steps).spans.insert(step, span);
@@ -153,14 +153,14 @@ impl Timeline {
     }
 
     /// Measures `work` as a step.
-    pub async fn measure<T>(&self, step: Step, work: impl Future<Output = T>) -> T {
+    pub async fn measure<T>(&self, step: StartStep, work: impl Future<Output = T>) -> T {
         let _running = self.step(step);
         work.await
     }
 
     /// Records an event without duration; only the first time counts. Logs the first sign of a
     /// guest that is up.
-    pub fn mark(&self, step: Step) {
+    pub fn mark(&self, step: StartStep) {
         let mut steps = lock(&self.steps);
         let was_up = steps.spans.keys().any(|step| step.shows_guest_up());
         let began = self.began.elapsed();
@@ -171,7 +171,7 @@ impl Timeline {
             began,
             took: Some(Duration::ZERO),
         });
-        let started = steps.spans.get(&Step::Start).map(|span| span.began);
+        let started = steps.spans.get(&StartStep::Start).map(|span| span.began);
         if let Some(started) = started.filter(|_| step.shows_guest_up() && !was_up) {
             let milliseconds = os::time::milliseconds(began.saturating_sub(started));
             tracing::info!(sign = step.name(), milliseconds, "The guest is up");
@@ -181,7 +181,7 @@ impl Timeline {
     /// Removes an earlier attempt's steps when a sync starts the domain.
     pub fn begin_start(&self) {
         let mut steps = lock(&self.steps);
-        steps.spans.retain(|step, _| *step < Step::Convert);
+        steps.spans.retain(|step, _| *step < StartStep::Convert);
         steps.attempts = steps.attempts.saturating_add(1);
     }
 
@@ -204,12 +204,15 @@ impl Timeline {
     /// In the form of launcherctl's protocol.
     #[must_use]
     pub fn to_message(&self) -> v1::TimelineResponse {
-        let steps = self.in_order().into_iter().map(|(step, span)| v1::Step {
-            name: step.name().to_owned(),
-            began_micros: micros(span.began),
-            took_micros: span.took.map(micros),
-            part: step.part().to_owned(),
-        });
+        let steps = self
+            .in_order()
+            .into_iter()
+            .map(|(step, span)| v1::Step {
+                name: step.name().to_owned(),
+                began_micros: micros(span.began),
+                took_micros: span.took.map(micros),
+                part: step.part().to_owned(),
+            });
         let began_at = self.began_at.duration_since(UNIX_EPOCH).unwrap_or_default();
         v1::TimelineResponse {
             began_unix_micros: i64::try_from(began_at.as_micros()).unwrap_or(i64::MAX),
@@ -219,7 +222,7 @@ impl Timeline {
     }
 
     /// In the order they began.
-    fn in_order(&self) -> Vec<(Step, Span)> {
+    fn in_order(&self) -> Vec<(StartStep, Span)> {
         let spans = lock(&self.steps).spans.clone();
         let mut spans: Vec<_> = spans.into_iter().collect();
         spans.sort_by_key(|(_, span)| span.began);
@@ -243,11 +246,11 @@ mod tests {
     #[test]
     fn a_step_has_no_duration_until_it_ends() {
         let timeline = Timeline::begin();
-        let running = timeline.step(Step::Daemons);
+        let running = timeline.step(StartStep::Daemons);
         assert_eq!(timeline.to_message().steps[0].took_micros, None);
         drop(running);
         assert!(timeline.to_message().steps[0].took_micros.is_some());
-        timeline.mark(Step::Ready);
+        timeline.mark(StartStep::Ready);
         assert_eq!(timeline.to_message().steps[1].took_micros, Some(0));
         assert_eq!(names(&timeline), ["daemons", "ready"]);
     }
@@ -255,11 +258,11 @@ mod tests {
     #[test]
     fn another_attempt_replaces_what_the_last_one_left() {
         let timeline = Timeline::begin();
-        timeline.mark(Step::Ready);
+        timeline.mark(StartStep::Ready);
         for _ in 0..3 {
             timeline.begin_start();
-            drop(timeline.step(Step::Convert));
-            timeline.mark(Step::Running);
+            drop(timeline.step(StartStep::Convert));
+            timeline.mark(StartStep::Running);
         }
         assert_eq!(names(&timeline), ["ready", "convert", "running"]);
         assert_eq!(timeline.to_message().attempts, 3);
@@ -268,9 +271,9 @@ mod tests {
     #[test]
     fn only_the_first_time_counts() {
         let timeline = Timeline::begin();
-        timeline.mark(Step::Agent);
+        timeline.mark(StartStep::Agent);
         let first = timeline.to_message();
-        timeline.mark(Step::Agent);
+        timeline.mark(StartStep::Agent);
         assert_eq!(timeline.to_message(), first);
     }
 }

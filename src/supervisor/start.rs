@@ -23,7 +23,7 @@ use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
 use super::{console_log, libvirt_connection, libvirt_hook, orphans, qemu_log, standalone};
-use crate::launcher::{Launcher, LauncherConfig, Qemu, Step, Timeline};
+use crate::launcher::{Launcher, LauncherConfig, Qemu, StartStep, Timeline};
 use crate::notify::Notifier;
 use api::pod_paths::{
     COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, K8S_EVENTS, LAUNCHER_LOCK, NOTIFY_SOCKET, PodPaths,
@@ -62,7 +62,7 @@ pub async fn live(mut config: LauncherFlags, environment: Environment) -> Result
         uid: config.uid.clone(),
     });
     {
-        let _step = timeline.step(Step::Directories);
+        let _step = timeline.step(StartStep::Directories);
         pod::directories(&config, &config.uid)?;
     }
     let _lock = RootLock::acquire(&config.root.path(LAUNCHER_LOCK))?;
@@ -101,13 +101,13 @@ impl Pod {
     ) -> Result<Self, StartError> {
         libvirt_hook::install(config)?;
         let daemons = Backend::start(config, environment);
-        let backend = Arc::new(timeline.measure(Step::Daemons, daemons).await?);
+        let backend = Arc::new(timeline.measure(StartStep::Daemons, daemons).await?);
         let domain = format!("{}_{}", config.namespace, config.name);
         let has_guest = Qemu::find(&backend.layout().pid_file(&domain), &domain).is_ok();
         let connect = async { Ok(backend.connect(CONNECT_TIMEOUT).await?) };
         let (connection, sidecars) = tokio::try_join!(
-            timeline.measure(Step::Connect, connect),
-            timeline.measure(Step::Sidecars, collect_sidecars(config, has_guest))
+            timeline.measure(StartStep::Connect, connect),
+            timeline.measure(StartStep::Sidecars, collect_sidecars(config, has_guest))
         )?;
         let (notifier, notify) = Notifier::new(
             config.shared(NOTIFY_SOCKET),
@@ -149,7 +149,7 @@ impl Pod {
         let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
         socket.publish()?;
         tracing::info!("Marked as ready");
-        timeline.mark(Step::Ready);
+        timeline.mark(StartStep::Ready);
         libvirt_connection::warm_up(connection);
         Ok(Self {
             backend,

@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::pod_backend::PodBackend;
-use super::timeline::{Step, Timeline};
+use super::timeline::{StartStep, Timeline};
 use super::vm::Vm;
 use super::warnings::Warnings;
 use crate::notify::Notifier;
@@ -129,7 +129,7 @@ async fn follow_connections(
             Ok(Event::AgentLifecycle {
                 state: AgentState::Connected,
                 ..
-            }) => timeline.mark(Step::Agent),
+            }) => timeline.mark(StartStep::Agent),
             Ok(_) => continue,
             // An agent may have connected.
             Err(RecvError::Lagged(_)) => {}

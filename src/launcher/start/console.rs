@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tokio::time::{sleep, timeout};
 
-use crate::launcher::timeline::{Step, Timeline};
+use crate::launcher::timeline::{StartStep, Timeline};
 use api::pod_paths::PodPaths;
 use os::inotify::{DirWatch, appears};
 
@@ -50,10 +50,10 @@ async fn follow(log: &Path, timeline: &Arc<Timeline>) {
         match console.read() {
             Ok(read) if console.read_bytes < MAX_LOG_BYTES => {
                 if console.read_bytes > 0 {
-                    timeline.mark(Step::Console);
+                    timeline.mark(StartStep::Console);
                 }
                 if console.asks_for_login {
-                    return timeline.mark(Step::Login);
+                    return timeline.mark(StartStep::Login);
                 }
                 if !read {
                     watch.changed().await;

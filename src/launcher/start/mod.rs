@@ -29,7 +29,7 @@ use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
-use super::timeline::{Running, Step, Timeline};
+use super::timeline::{Running, StartStep, Timeline};
 use super::vm::metadata::is_paused_by_user;
 use super::vm::{Job, JobKind, Permit, Vm};
 use super::warnings::Warnings;
@@ -98,17 +98,17 @@ impl Start {
     ) -> Result<Definition, LauncherError> {
         let (timeline, preparation) = (self.timeline(), &self.preparation);
         let converted = preparation.convert(request, Purpose::Start);
-        let mut converted = timeline.measure(Step::Convert, converted).await?;
+        let mut converted = timeline.measure(StartStep::Convert, converted).await?;
         // The reference calls sidecars even without cloud-init data, and crashes on the answer.
         if let Some(data) = converted.cloud_init.take() {
             let edited = preparation.run_cloud_init_hooks(request, data);
-            let edited = timeline.measure(Step::CloudInitHooks, edited).await?;
+            let edited = timeline.measure(StartStep::CloudInitHooks, edited).await?;
             converted.cloud_init = Some(edited);
         }
         let network = self
             .network
             .set_up(&request.vmi, &converted.context, &mut converted.domain);
-        timeline.measure(Step::Network, network).await?;
+        timeline.measure(StartStep::Network, network).await?;
         let unfinished_cloud_init = converted
             .cloud_init
             .clone()
@@ -118,10 +118,10 @@ impl Start {
         let uuid = converted.domain.uuid.clone();
         let prepare = move || this.prepare(&vmi, converted);
         let prepared = blocking("preparing the pod", prepare);
-        let (xml, ports) = timeline.measure(Step::Prepare, prepared).await?;
+        let (xml, ports) = timeline.measure(StartStep::Prepare, prepared).await?;
         let own_xml = xml.clone();
         let hooks = preparation.run_define_hooks(request, xml, Purpose::Start);
-        let (xml, modified_by) = timeline.measure(Step::DefineHooks, hooks).await?;
+        let (xml, modified_by) = timeline.measure(StartStep::DefineHooks, hooks).await?;
         let log = move || {
             log_definition(&xml);
             Ok(xml)
@@ -175,7 +175,7 @@ impl Start {
         definition: Definition,
         job: &Job,
     ) -> Result<(), LauncherError> {
-        let defining = self.timeline().step(Step::Define);
+        let defining = self.timeline().step(StartStep::Define);
         let Definition { xml, ports, .. } = &definition;
         let domain = define(&self.libvirt.connection(), &job.permit(), xml, ports)
             .map_err(|error| attribute_to_hooks(error, &definition.modified_by))?;
@@ -218,12 +218,12 @@ impl Start {
         // `VIR_DOMAIN_START_PAUSED`.
         let by_user = is_paused_by_user(vmi);
         let paused = by_user || self.vm.metadata().get().paused_until_pinned;
-        let starting = self.timeline().step(Step::Start);
+        let starting = self.timeline().step(StartStep::Start);
         domain
             .start(paused)
             .map_err(|error| attribute_to_hooks(error.into(), modified_by))?;
         drop(starting);
-        self.timeline().mark(Step::Running);
+        self.timeline().mark(StartStep::Running);
         self.vm.started(paused, by_user);
         Ok(())
     }
