@@ -108,23 +108,23 @@ pub fn restart_fields(started: &Value, wanted: &Value, context: &Context) -> Vec
     fields.collect()
 }
 
-/// A step into a JSON value.
+/// A part of a path into a JSON value.
 #[derive(Debug, Clone, PartialEq)]
-enum Step {
+enum PathPart {
     Key(String),
     /// The item of a list with this name.
     Named(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Path(Vec<Step>);
+struct Path(Vec<PathPart>);
 
 impl Path {
     fn root(key: &str) -> Self {
-        Self(vec![Step::Key(key.to_owned())])
+        Self(vec![PathPart::Key(key.to_owned())])
     }
 
-    fn with(&self, step: Step) -> Self {
+    fn with(&self, step: PathPart) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
@@ -135,9 +135,9 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if index == 0 => f.write_str(key)?,
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::Named(name) => write!(f, "[{name}]")?,
+                PathPart::Key(key) if index == 0 => f.write_str(key)?,
+                PathPart::Key(key) => write!(f, ".{key}")?,
+                PathPart::Named(name) => write!(f, "[{name}]")?,
             }
         }
         Ok(())
@@ -162,7 +162,7 @@ fn compare(
         (Some(Value::Object(before)), Some(Value::Object(after))) => {
             let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for key in keys {
-                let path = path.with(Step::Key(key.clone()));
+                let path = path.with(PathPart::Key(key.clone()));
                 compare(&path, before.get(key), after.get(key), found);
             }
         }
@@ -172,7 +172,7 @@ fn compare(
             let (before, after) = (by_name(before), by_name(after));
             let names: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
             for one in names {
-                let path = path.with(Step::Named(one.to_owned()));
+                let path = path.with(PathPart::Named(one.to_owned()));
                 let (before, after) = (before.get(one), after.get(one));
                 compare(&path, before.copied(), after.copied(), found);
             }
@@ -209,11 +209,11 @@ fn compare_annotations(before: &Value, after: &Value, found: &mut Vec<Difference
     {
         return;
     }
-    let path = Path::root("metadata").with(Step::Key("annotations".to_owned()));
+    let path = Path::root("metadata").with(PathPart::Key("annotations".to_owned()));
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     for name in names {
         if !OF_CONTROLLERS.iter().any(|prefix| name.starts_with(prefix)) {
-            let path = path.with(Step::Named(name.clone()));
+            let path = path.with(PathPart::Named(name.clone()));
             compare(&path, before.get(name), after.get(name), found);
         }
     }
@@ -251,7 +251,7 @@ impl Judge<'_> {
             .0
             .iter()
             .map(|step| match step {
-                Step::Key(text) | Step::Named(text) => text.as_str(),
+                PathPart::Key(text) | PathPart::Named(text) => text.as_str(),
             })
             .collect();
         match keys.as_slice() {
@@ -351,24 +351,24 @@ fn convert(vmi: &Value, context: &Context) -> Option<DomainSpec> {
 }
 
 /// Sets or removes the value at a path; false if the path leads nowhere.
-fn put(value: &mut Value, path: &[Step], new: Option<Value>) -> bool {
+fn put(value: &mut Value, path: &[PathPart], new: Option<Value>) -> bool {
     match (path, value) {
-        ([Step::Key(key)], Value::Object(members)) => {
+        ([PathPart::Key(key)], Value::Object(members)) => {
             match new {
                 Some(new) => members.insert(key.clone(), new),
                 None => members.remove(key),
             };
             true
         }
-        ([Step::Named(wanted)], Value::Array(items)) => {
+        ([PathPart::Named(wanted)], Value::Array(items)) => {
             items.retain(|item| name(item) != wanted);
             items.extend(new);
             true
         }
-        ([Step::Key(key), rest @ ..], Value::Object(members)) => members
+        ([PathPart::Key(key), rest @ ..], Value::Object(members)) => members
             .get_mut(key)
             .is_some_and(|inner| put(inner, rest, new)),
-        ([Step::Named(wanted), rest @ ..], Value::Array(items)) => items
+        ([PathPart::Named(wanted), rest @ ..], Value::Array(items)) => items
             .iter_mut()
             .find(|item| name(item) == wanted)
             .is_some_and(|item| put(item, rest, new)),
