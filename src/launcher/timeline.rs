@@ -204,15 +204,12 @@ impl Timeline {
     /// In the form of launcherctl's protocol.
     #[must_use]
     pub fn to_message(&self) -> v1::TimelineResponse {
-        let steps = self
-            .in_order()
-            .into_iter()
-            .map(|(step, span)| v1::Step {
-                name: step.name().to_owned(),
-                began_micros: micros(span.began),
-                took_micros: span.took.map(micros),
-                part: step.part().to_owned(),
-            });
+        let steps = self.in_order().into_iter().map(|(step, span)| v1::Step {
+            name: step.name().to_owned(),
+            began_micros: micros(span.began),
+            took_micros: span.took.map(micros),
+            part: step.part().to_owned(),
+        });
         let began_at = self.began_at.duration_since(UNIX_EPOCH).unwrap_or_default();
         v1::TimelineResponse {
             began_unix_micros: i64::try_from(began_at.as_micros()).unwrap_or(i64::MAX),

@@ -135,7 +135,7 @@ async fn wait_until_started<T: Future<Output = ()>>(
     mut state: watch::Receiver<Snapshot>,
     begin_timer: impl Fn() -> T,
 ) -> Result<(), StartError> {
-    define(&mut state, begin_timer()).await?;
+    wait_for_definition(&mut state, begin_timer()).await?;
     let mut time_for_retries = std::pin::pin!(begin_timer());
     loop {
         let has_ended = |vm: &Snapshot| vm.phase != Phase::Starting;
@@ -143,12 +143,12 @@ async fn wait_until_started<T: Future<Output = ()>>(
         if outcome.is_ok_and(|vm| vm.phase.has_run()) {
             return Ok(());
         }
-        define(&mut state, &mut time_for_retries).await?;
+        wait_for_definition(&mut state, &mut time_for_retries).await?;
     }
 }
 
 /// Waits until the domain is defined or has run.
-async fn define(
+async fn wait_for_definition(
     state: &mut watch::Receiver<Snapshot>,
     timer: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
