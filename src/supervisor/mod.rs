@@ -79,7 +79,7 @@ fn run_to_end(config: LauncherFlags) -> u8 {
         Ok(runtime) => {
             follow(libvirt_log, &runtime);
             let result = runtime.block_on(async {
-                let result = start::live(config, environment).await;
+                let result = start::run_pod(config, environment).await;
                 orphans::kill_children().await;
                 result
             });

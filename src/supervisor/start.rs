@@ -44,7 +44,10 @@ const MAX_SIDECAR_FILES: usize = 256;
 /// # Errors
 /// The launcher cannot go on. The daemons end with this process.
 // D-start-3 (docs/differences.md).
-pub async fn live(mut config: LauncherFlags, environment: Environment) -> Result<(), StartError> {
+pub async fn run_pod(
+    mut config: LauncherFlags,
+    environment: Environment,
+) -> Result<(), StartError> {
     let timeline = Timeline::begin();
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
