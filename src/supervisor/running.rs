@@ -12,7 +12,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::guest::LauncherGuest;
 use super::standalone;
-use super::start::Pod;
+use super::start::RunningParts;
 use super::start_error::StartError;
 use super::stop;
 use crate::cmd::sync_request;
@@ -26,7 +26,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Limit for libvirt to end a start. QEMU is killed then.
 const START_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Pod {
+impl RunningParts {
     /// Runs from ready to the end of QEMU and its dependents.
     pub(super) async fn run(
         &self,

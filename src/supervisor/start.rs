@@ -72,20 +72,20 @@ pub async fn run_pod(
     if config.simulate_crash {
         return Err(StartError::Simulated);
     }
-    let pod = tokio::select! {
-        pod = Pod::start(&config, &environment, timeline) => pod?,
+    let parts = tokio::select! {
+        parts = RunningParts::start(&config, &environment, timeline) => parts?,
         name = signals.next() => {
             tracing::info!("Received signal {name}");
             return Ok(());
         }
     };
-    let result = pod.run(&config, standalone, &mut signals).await;
-    pod.end().await;
+    let result = parts.run(&config, standalone, &mut signals).await;
+    parts.end().await;
     result
 }
 
 /// The parts of the launcher that run from start to end.
-pub(super) struct Pod {
+pub(super) struct RunningParts {
     pub(super) backend: Arc<Backend>,
     pub(super) launcher: Arc<Launcher>,
     socket: CommandSocket,
@@ -94,7 +94,7 @@ pub(super) struct Pod {
     helpers: Vec<JoinHandle<()>>,
 }
 
-impl Pod {
+impl RunningParts {
     /// Starts everything, and gives the socket its final name last: this tells virt-handler and
     /// virt-controller that the pod is ready.
     async fn start(
