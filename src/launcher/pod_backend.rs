@@ -96,7 +96,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
 }
 
-pub(super) struct Pod {
+pub(super) struct PodFiles {
     config: pod::LauncherFlags,
     /// The device plugin hands it over once; a repeated start needs it again.
     iommufd: Mutex<Option<Arc<OwnedFd>>>,
@@ -104,7 +104,7 @@ pub(super) struct Pod {
     container_disks: Mutex<pod::ContainerDisks>,
 }
 
-impl Pod {
+impl PodFiles {
     pub fn new(config: pod::LauncherFlags) -> Self {
         Self {
             config,
@@ -142,7 +142,7 @@ impl Pod {
     }
 }
 
-impl PodBackend for Pod {
+impl PodBackend for PodFiles {
     fn wanted(
         &self,
         vmi: &Vmi,

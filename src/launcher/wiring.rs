@@ -22,7 +22,7 @@ use super::metadata_copy;
 use super::metrics::{LauncherMetrics, Metrics};
 use super::migration_source::{AdoptedMigration, MigrationSource};
 use super::migration_target::{Finalization, MigrationTarget, incoming};
-use super::pod_backend::{Pod, PodBackend};
+use super::pod_backend::{PodBackend, PodFiles};
 use super::pod_network::PodNetwork;
 use super::preparation::Preparation;
 use super::reads::DomainReads;
@@ -89,7 +89,7 @@ impl Launcher {
         sidecars: Sidecars,
         notifier: Notifier,
     ) -> Arc<Self> {
-        let pod = Arc::new(Pod::new(config.flags.clone()));
+        let pod = Arc::new(PodFiles::new(config.flags.clone()));
         Self::with_pod(config, connection, sidecars, notifier, pod)
     }
 
