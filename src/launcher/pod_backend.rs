@@ -20,7 +20,7 @@ use pod::{AccessCredentials, PodError};
 /// Reads the pod, converts, prepares. All calls block.
 pub(super) trait PodBackend: Send + Sync + 'static {
     /// The domain that the VMI wants, and the conversion's context.
-    fn wanted(
+    fn collect_and_convert(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
@@ -44,14 +44,14 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     ) -> Result<(), LauncherError>;
 
     /// The domain of a VMI that arrives from another node, and the conversion's context.
-    fn wanted_on_target(
+    fn collect_and_convert_target(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError>;
 
     /// Makes the files that an arriving domain opens.
-    fn prepare_target(
+    fn prepare_migration_target(
         &self,
         vmi: &Vmi,
         context: &Context,
@@ -72,17 +72,17 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     ) -> Result<(), LauncherError>;
 
     /// Makes the overlay that tracks the disk's changes, if the disk wants one and it is missing.
-    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError>;
+    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError>;
 
     /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain uses.
-    fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
+    fn untrack_unplugged(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
 
     /// Resolves cache and I/O modes of the domain's disks by how their files can be opened. Returns
     /// the modes.
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, ConvertError>;
 
     /// Whether the disk's source exists and can be opened.
-    fn is_ready(&self, disk: &Disk) -> bool;
+    fn disk_ready(&self, disk: &Disk) -> bool;
 
     /// Waits until the state of the VMI's TPM is on its volume.
     fn sync_tpm_state(&self) -> Result<(), LauncherError>;
@@ -143,7 +143,7 @@ impl PodFiles {
 }
 
 impl PodBackend for PodFiles {
-    fn wanted(
+    fn collect_and_convert(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
@@ -188,7 +188,7 @@ impl PodBackend for PodFiles {
         )?)
     }
 
-    fn wanted_on_target(
+    fn collect_and_convert_target(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
@@ -206,7 +206,7 @@ impl PodBackend for PodFiles {
         Ok((converted, context))
     }
 
-    fn prepare_target(
+    fn prepare_migration_target(
         &self,
         vmi: &Vmi,
         context: &Context,
@@ -252,11 +252,11 @@ impl PodBackend for PodFiles {
         Ok(())
     }
 
-    fn make_overlay(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
         pod::track(&self.config, vmi, disk)
     }
 
-    fn remove_unused_overlays(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError> {
+    fn untrack_unplugged(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError> {
         Ok(pod::untrack_unplugged(
             &self.config,
             vmi,
@@ -270,7 +270,7 @@ impl PodBackend for PodFiles {
         Ok(modes)
     }
 
-    fn is_ready(&self, disk: &Disk) -> bool {
+    fn disk_ready(&self, disk: &Disk) -> bool {
         pod::disk_ready(&self.config, disk)
     }
 

@@ -51,8 +51,8 @@ impl Preparation {
         let (vmi, options) = (request.vmi.clone(), request.options.clone());
         blocking("converting the VMI", move || {
             let (domain, context) = match purpose {
-                Purpose::Start => pod.wanted(&vmi, &options)?,
-                Purpose::MigrationTarget => pod.wanted_on_target(&vmi, &options)?,
+                Purpose::Start => pod.collect_and_convert(&vmi, &options)?,
+                Purpose::MigrationTarget => pod.collect_and_convert_target(&vmi, &options)?,
             };
             Ok(Converted {
                 domain,

@@ -34,7 +34,7 @@ impl CpuHotplug {
         let what = "changing the guest's CPUs";
         let pod = self.pod.clone();
         let change = move |domain: ChangeableDomain| {
-            let (wanted, context) = pod.wanted(&vmi, &options)?;
+            let (wanted, context) = pod.collect_and_convert(&vmi, &options)?;
             set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)?;
             tracing::info!("VMI vCPUs has been updated");
             Ok(())

@@ -85,10 +85,12 @@ impl Apply {
         options: &VirtualMachineOptions,
         live: DomainSpec,
     ) -> Result<Planned, LauncherError> {
-        let (wanted, context) = self.pod.wanted(&with_live_targets(vmi, &live), options)?;
+        let (wanted, context) = self
+            .pod
+            .collect_and_convert(&with_live_targets(vmi, &live), options)?;
         let disks = plan::disks(&live, &wanted, context.paths().hotplug_disk_dir);
         let plan = SyncPlan {
-            disks: disks.defer_unready(|disk| self.pod.is_ready(disk)),
+            disks: disks.defer_unready(|disk| self.pod.disk_ready(disk)),
             interfaces: plan::interfaces(&live, &wanted, vmi),
             ..SyncPlan::default()
         };
@@ -183,7 +185,7 @@ impl Apply {
             }
         }
         // An overlay stays until the guest has released its disk. A leftover costs only its file.
-        if let Err(error) = pod.remove_unused_overlays(vmi, &live) {
+        if let Err(error) = pod.untrack_unplugged(vmi, &live) {
             tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
         }
         Ok(failures)

@@ -182,7 +182,7 @@ impl MigrationTarget {
                 context,
                 cloud_init,
             } = converted;
-            pod.prepare_target(&vmi, &context, cloud_init)?;
+            pod.prepare_migration_target(&vmi, &context, cloud_init)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();
             Ok(domain.to_xml())

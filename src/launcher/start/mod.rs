@@ -152,7 +152,7 @@ impl Start {
         } = converted;
         self.pod.prepare(vmi, &context, cloud_init)?;
         for disk in &domain.devices.disks {
-            self.pod.make_overlay(vmi, disk)?;
+            self.pod.track(vmi, disk)?;
         }
         let modes = self.pod.resolve_disk_modes(&mut domain)?;
         lock(&self.ignored).clear();

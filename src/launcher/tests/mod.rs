@@ -60,7 +60,7 @@ pub(crate) struct FakePod {
 }
 
 impl pod_backend::PodBackend for FakePod {
-    fn wanted(
+    fn collect_and_convert(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
@@ -114,30 +114,35 @@ impl pod_backend::PodBackend for FakePod {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    fn wanted_on_target(
+    fn collect_and_convert_target(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        self.wanted(vmi, options)
+        self.collect_and_convert(vmi, options)
     }
-    fn prepare_target(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
+    fn prepare_migration_target(
+        &self,
+        _: &Vmi,
+        _: &Context,
+        _: Option<Value>,
+    ) -> Result<(), LauncherError> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
     fn open_for_migration(&self, _: &Vmi) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn make_overlay(&self, _: &Vmi, _: &Disk) -> Result<(), PodError> {
+    fn track(&self, _: &Vmi, _: &Disk) -> Result<(), PodError> {
         Ok(())
     }
-    fn remove_unused_overlays(&self, _: &Vmi, _: &DomainSpec) -> Result<(), LauncherError> {
+    fn untrack_unplugged(&self, _: &Vmi, _: &DomainSpec) -> Result<(), LauncherError> {
         Ok(())
     }
     fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, ConvertError> {
         Ok(DiskModes::default())
     }
-    fn is_ready(&self, _: &Disk) -> bool {
+    fn disk_ready(&self, _: &Disk) -> bool {
         true
     }
     fn sync_tpm_state(&self) -> Result<(), LauncherError> {
