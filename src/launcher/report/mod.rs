@@ -161,7 +161,7 @@ impl Reporter {
 
     /// libvirt does not know the domain. If it did before, sends the final event.
     fn report_gone(&self, reported: &mut Reported) {
-        let Some(mut document) = self.vm.final_document() else {
+        let Some(mut document) = self.vm.domain_not_found() else {
             return;
         };
         let (status, reason) = status_words::NONE;

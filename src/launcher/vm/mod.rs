@@ -434,7 +434,7 @@ impl Vm {
 
     /// libvirt does not know the domain. Returns the final document, if there was one, for the
     /// caller to publish before [`Self::gone`].
-    pub fn final_document(&self) -> Option<Domain> {
+    pub fn domain_not_found(&self) -> Option<Domain> {
         self.change(|inner| {
             if inner.phase.is_visible() {
                 return Some(self.blank(inner));

@@ -252,7 +252,7 @@ impl World {
     fn observe(&mut self, side: Side) {
         let vm = self.vm(side).clone();
         let Some(state) = self.state(side) else {
-            if vm.final_document().is_some() {
+            if vm.domain_not_found().is_some() {
                 vm.gone();
             }
             return;

@@ -221,9 +221,9 @@ fn a_disk_that_fails_again_right_after_a_resume_is_an_io_error() {
 #[test]
 fn the_end_is_reported_once() {
     let vm = running();
-    assert!(vm.final_document().is_some());
+    assert!(vm.domain_not_found().is_some());
     vm.gone();
-    assert!(vm.final_document().is_none());
+    assert!(vm.domain_not_found().is_none());
     assert_eq!(
         (vm.snapshot().phase, vm.snapshot().document.is_none()),
         (Phase::Gone, true)
@@ -323,7 +323,7 @@ fn nothing_is_known_before_libvirt_was_asked() {
     let vm = vm();
     assert!(vm.update_document().is_none());
     assert_eq!(vm.snapshot().phase, Phase::Unknown);
-    assert!(vm.final_document().is_none());
+    assert!(vm.domain_not_found().is_none());
     assert_eq!(vm.snapshot().phase, Phase::Absent);
 }
 
@@ -411,7 +411,7 @@ impl Asking {
             }
             Step::EndTurn => self.turn = None,
             Step::Observe(state) => drop(self.vm.observe(seen(state))),
-            Step::Vanish if self.vm.final_document().is_some() => self.vm.gone(),
+            Step::Vanish if self.vm.domain_not_found().is_some() => self.vm.gone(),
             Step::Vanish => {}
             Step::ExpectArrival => self.vm.expect_arrival(None, |_| {}),
             Step::Begin(kind) => self.begin(kind),
