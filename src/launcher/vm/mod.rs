@@ -369,7 +369,7 @@ impl Vm {
             let phase = inner.phase_of(&observed);
             let is_new = !inner.phase.has_run() && phase.has_run();
             if is_new && inner.phase == Phase::Expected {
-                inner.shows_job(JobKind::MigrationIn);
+                inner.adopt_job(JobKind::MigrationIn);
             } else if is_new {
                 inner.adopt(phase, &observed);
             }
@@ -586,10 +586,10 @@ impl Inner {
         self.pause_requested = phase == Phase::Paused(PauseReason::User);
         // Only the source's XML has an unfinished migration; the document for the target has none.
         if self.metadata.unfinished_migration().is_some() {
-            self.shows_job(JobKind::MigrationOut);
+            self.adopt_job(JobKind::MigrationOut);
         } else if phase == Phase::MigratingIn {
             // An earlier launcher prepared this pod.
-            self.shows_job(JobKind::MigrationIn);
+            self.adopt_job(JobKind::MigrationIn);
         }
     }
 
@@ -601,7 +601,7 @@ impl Inner {
     }
 
     /// libvirt runs a job that this launcher has not begun.
-    fn shows_job(&mut self, kind: JobKind) {
+    fn adopt_job(&mut self, kind: JobKind) {
         drop(self.begin(kind));
         self.unfollowed = Some(kind);
     }
