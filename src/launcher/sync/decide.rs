@@ -11,7 +11,7 @@
 //!                                          shut off: never started again
 //! ```
 
-use crate::launcher::vm::{has_ended, is_left_of_start};
+use crate::launcher::vm::{has_ended, is_leftover_of_failed_start};
 use api::vmi::Vmi;
 use libvirt::DomainState;
 
@@ -85,7 +85,7 @@ pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
         };
     };
     match state {
-        state if facts.start_failed && is_left_of_start(state) => NextStep::Wait,
+        state if facts.start_failed && is_leftover_of_failed_start(state) => NextStep::Wait,
         DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended => {
             NextStep::Apply(domain)
         }

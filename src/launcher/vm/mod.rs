@@ -39,7 +39,7 @@ pub use permit::Permit;
 use permit::Turns;
 use phase::{Input, Seen};
 pub use phase::{PauseReason, Phase};
-pub(super) use phase::{has_ended, is_left_of_start};
+pub(super) use phase::{has_ended, is_leftover_of_failed_start};
 
 /// libvirt's view of the domain at one moment.
 #[derive(Debug)]
@@ -373,7 +373,7 @@ impl Vm {
             } else if is_new {
                 inner.adopt(phase, &observed);
             }
-            let phase = phase.of_leaving(inner.runs(JobKind::MigrationOut));
+            let phase = phase.migrating_out_if(inner.runs(JobKind::MigrationOut));
             // D-mig-22 (docs/differences.md). libvirt gives no other reason for a guest that was
             // paused on its source.
             if inner.runs(JobKind::MigrationIn)

@@ -134,7 +134,7 @@ impl Phase {
 
     fn seen(self, seen: Seen) -> Self {
         match seen.state {
-            state if self == Self::StartFailed && is_left_of_start(state) => self,
+            state if self == Self::StartFailed && is_leftover_of_failed_start(state) => self,
             state if seen.migrating_out && !state.is_down() => Self::MigratingOut,
             // Until the post-copy is over, some of the guest's memory is on the source; if it
             // fails, it stays there.
@@ -176,7 +176,7 @@ impl Phase {
     }
 
     /// Corrects the phase if an earlier launcher turns out to be migrating the domain away.
-    pub fn of_leaving(self, is_leaving: bool) -> Self {
+    pub fn migrating_out_if(self, is_leaving: bool) -> Self {
         match self {
             Self::Running | Self::Paused(_) | Self::MigratingIn if is_leaving => Self::MigratingOut,
             phase => phase,
@@ -223,7 +223,7 @@ pub fn has_ended(reason: ShutoffReason) -> bool {
 
 /// Whether a domain in this state is the leftover of a failed start. Valid only while no start is
 /// in progress. libvirt ends such a QEMU when its daemon is back.
-pub fn is_left_of_start(state: DomainState) -> bool {
+pub fn is_leftover_of_failed_start(state: DomainState) -> bool {
     matches!(
         state,
         DomainState::Shutdown(_) | DomainState::Paused(PausedReason::StartingUp)
