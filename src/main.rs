@@ -13,9 +13,9 @@ fn main() -> ExitCode {
     os::signals::reset_inherited();
     os::version::set(env!("VIRT_LAUNCHER_VERSION"));
     match LauncherFlags::parse(std::env::args_os().skip(1)) {
-        Ok(Parsed::Run(config)) => {
+        Ok(Parsed::Run(flags)) => {
             logging::init("virt-launcher");
-            run(*config)
+            run(*flags)
         }
         Ok(Parsed::Help) => {
             print!("{}", usage());

@@ -97,7 +97,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
 }
 
 pub(super) struct PodFiles {
-    config: pod::LauncherFlags,
+    flags: pod::LauncherFlags,
     /// The device plugin hands it over once; a repeated start needs it again.
     iommufd: Mutex<Option<Arc<OwnedFd>>>,
     /// The pod's container disks; no other can be plugged in.
@@ -105,9 +105,9 @@ pub(super) struct PodFiles {
 }
 
 impl PodFiles {
-    pub fn new(config: pod::LauncherFlags) -> Self {
+    pub fn new(flags: pod::LauncherFlags) -> Self {
         Self {
-            config,
+            flags,
             iommufd: Mutex::default(),
             container_disks: Mutex::default(),
         }
@@ -134,7 +134,7 @@ impl PodFiles {
         let mut data: pod::CloudInitData =
             serde_json::from_value(data).map_err(LauncherError::CloudInit)?;
         if data.is_lossy()
-            && let Some(given) = pod::cloud_init(&self.config, vmi)?
+            && let Some(given) = pod::cloud_init(&self.flags, vmi)?
         {
             data.restore(given);
         }
@@ -149,17 +149,17 @@ impl PodBackend for PodFiles {
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
         let known = lock(&self.container_disks).clone();
-        let context = pod::collect_context(&self.config, vmi, options, &known)?;
+        let context = pod::collect_context(&self.flags, vmi, options, &known)?;
         self.remember_container_disks(&context);
         Ok((convert::domain(vmi, &context)?, context))
     }
 
     fn hotplug_devices(&self, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, LauncherError> {
-        Ok(pod::hotplug_devices(&self.config, vmi)?)
+        Ok(pod::hotplug_devices(&self.flags, vmi)?)
     }
 
     fn cloud_init(&self, vmi: &Vmi) -> Result<Option<Value>, LauncherError> {
-        pod::cloud_init(&self.config, vmi)?
+        pod::cloud_init(&self.flags, vmi)?
             .map(serde_json::to_value)
             .transpose()
             .map_err(LauncherError::CloudInit)
@@ -168,7 +168,7 @@ impl PodBackend for PodFiles {
     fn iommufd(&self) -> Result<Option<Arc<OwnedFd>>, LauncherError> {
         let mut held = lock(&self.iommufd);
         if held.is_none() {
-            *held = pod::receive_iommufd(&self.config)?.map(Arc::new);
+            *held = pod::receive_iommufd(&self.flags)?.map(Arc::new);
         }
         Ok(held.clone())
     }
@@ -181,7 +181,7 @@ impl PodBackend for PodFiles {
     ) -> Result<(), LauncherError> {
         let cloud_init = self.optional_cloud_init_data(vmi, cloud_init)?;
         Ok(pod::prepare(
-            &self.config,
+            &self.flags,
             vmi,
             context,
             cloud_init.as_ref(),
@@ -193,7 +193,7 @@ impl PodBackend for PodFiles {
         vmi: &Vmi,
         options: &VirtualMachineOptions,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let context = pod::collect_migration_target(&self.config, vmi, options)?;
+        let context = pod::collect_migration_target(&self.flags, vmi, options)?;
         self.remember_container_disks(&context);
         // Hotplugged disks arrive with the domain.
         let converted = convert::domain(
@@ -215,12 +215,12 @@ impl PodBackend for PodFiles {
         let cloud_init = self.optional_cloud_init_data(vmi, cloud_init)?;
         if !context.apply_cbt.is_empty() {
             for disk in &convert::domain(vmi, context)?.devices.disks {
-                pod::track_migrated(&self.config, vmi, disk)?;
+                pod::track_migrated(&self.flags, vmi, disk)?;
             }
         }
         let cloud_init = cloud_init.as_ref();
         Ok(pod::prepare_migration_target(
-            &self.config,
+            &self.flags,
             vmi,
             context,
             cloud_init,
@@ -228,9 +228,9 @@ impl PodBackend for PodFiles {
     }
 
     fn open_for_migration(&self, vmi: &Vmi) -> Result<(), LauncherError> {
-        pod::migration_socket_dir(&self.config)?;
+        pod::migration_socket_dir(&self.flags)?;
         if vmi.is_decentralized_migration() {
-            pod::check_hotplugged_volumes(&self.config, vmi)?;
+            pod::check_hotplugged_volumes(&self.flags, vmi)?;
         }
         Ok(())
     }
@@ -248,45 +248,45 @@ impl PodBackend for PodFiles {
             return Ok(());
         }
         data.devices_data = Some(devices);
-        pod::write_cloud_init(&self.config, vmi, &data)?;
+        pod::write_cloud_init(&self.flags, vmi, &data)?;
         Ok(())
     }
 
     fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
-        pod::track(&self.config, vmi, disk)
+        pod::track(&self.flags, vmi, disk)
     }
 
     fn untrack_unplugged(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError> {
         Ok(pod::untrack_unplugged(
-            &self.config,
+            &self.flags,
             vmi,
             &live.devices.disks,
         )?)
     }
 
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, ConvertError> {
-        let modes = pod::disk_modes(&self.config, domain);
+        let modes = pod::disk_modes(&self.flags, domain);
         convert::disk_modes::resolve_disk_modes(domain, &modes)?;
         Ok(modes)
     }
 
     fn disk_ready(&self, disk: &Disk) -> bool {
-        pod::disk_ready(&self.config, disk)
+        pod::disk_ready(&self.flags, disk)
     }
 
     fn sync_tpm_state(&self) -> Result<(), LauncherError> {
-        Ok(pod::sync_tpm_state(&self.config)?)
+        Ok(pod::sync_tpm_state(&self.flags)?)
     }
 
     fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError> {
-        Ok(pod::access_credential_dirs(&self.config, vmi)?)
+        Ok(pod::access_credential_dirs(&self.flags, vmi)?)
     }
 
     fn access_credentials(&self, vmi: &Vmi) -> AccessCredentials {
-        pod::access_credentials(&self.config, vmi)
+        pod::access_credentials(&self.flags, vmi)
     }
 
     fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
-        Ok(pod::max_size(&self.config, disk)?)
+        Ok(pod::max_size(&self.flags, disk)?)
     }
 }

@@ -84,15 +84,15 @@ impl Backend {
     /// # Errors
     /// No program that could run QEMU is installed, or the configuration cannot be written.
     pub async fn start(
-        config: &LauncherFlags,
+        flags: &LauncherFlags,
         environment: &Environment,
     ) -> Result<Self, BackendError> {
         let (mode, program) = choose(
-            config.libvirt,
+            flags.libvirt,
             rustix::process::geteuid().is_root(),
             |path| path.exists(),
         )?;
-        let layout = Layout::new(config.root.clone(), mode);
+        let layout = Layout::new(flags.root.clone(), mode);
         write_qemu_conf(&layout, environment)?;
         let mut backend = Self {
             layout,
@@ -100,7 +100,7 @@ impl Backend {
             log_daemon: None,
         };
         if let Some(program) = program {
-            backend.start_daemons(program, config, environment).await?;
+            backend.start_daemons(program, flags, environment).await?;
         }
         Ok(backend)
     }
@@ -114,7 +114,7 @@ impl Backend {
     async fn start_daemons(
         &mut self,
         program: &str,
-        config: &LauncherFlags,
+        flags: &LauncherFlags,
         environment: &Environment,
     ) -> Result<(), BackendError> {
         let dir = self.layout.socket_dir();
@@ -123,7 +123,7 @@ impl Backend {
             source,
         })?;
         let filters = log_filters(
-            &config.libvirt_log_filters,
+            &flags.libvirt_log_filters,
             environment.verbosity_number(),
             environment.libvirt_debug,
         );

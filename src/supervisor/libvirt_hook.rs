@@ -36,10 +36,10 @@ pub enum LibvirtHookError {
 /// # Errors
 /// [`LibvirtHookError`].
 // D-mig-32 (docs/differences.md).
-pub fn install(config: &LauncherFlags) -> Result<(), LibvirtHookError> {
+pub fn install(flags: &LauncherFlags) -> Result<(), LibvirtHookError> {
     let (client, hook) = (Path::new(LIBVIRT_HOOK_CLIENT), Path::new(LIBVIRT_QEMU_HOOK));
-    let is_wanted = config.libvirt_hook_server_and_client || is_kubevirts_script(hook);
-    if config.has_libvirt_hook() && is_wanted {
+    let is_wanted = flags.libvirt_hook_server_and_client || is_kubevirts_script(hook);
+    if flags.has_libvirt_hook() && is_wanted {
         link(client, hook)
     } else {
         Ok(())

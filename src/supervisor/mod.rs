@@ -64,22 +64,22 @@ const THREAD_STACK: usize = 1024 * 1024;
 /// libvirt calls still run on other threads. exit(3)'s cleanup of libvirt and its libraries would
 /// run beside them, and dropping a value, such as a connection to a daemon that hangs, could block.
 // D-sup-18 (docs/differences.md).
-pub fn run(config: LauncherFlags) -> ! {
-    let status = run_to_end(config);
+pub fn run(flags: LauncherFlags) -> ! {
+    let status = run_to_end(flags);
     libvirt::exit_at_once(status)
 }
 
-fn run_to_end(config: LauncherFlags) -> u8 {
+fn run_to_end(flags: LauncherFlags) -> u8 {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
-    set_verbosity(&config, &environment);
+    set_verbosity(&flags, &environment);
     tracing::info!("virt-launcher {}", os::version::get());
-    tracing::info!("Hypervisor set to {}", config.hypervisor);
+    tracing::info!("Hypervisor set to {}", flags.hypervisor);
     match runtime() {
         Ok(runtime) => {
             follow(libvirt_log, &runtime);
             let result = runtime.block_on(async {
-                let result = start::run_pod(config, environment).await;
+                let result = start::run_pod(flags, environment).await;
                 orphans::kill_children().await;
                 result
             });
@@ -126,8 +126,8 @@ fn follow(libvirt_log: Result<Option<io::PipeReader>, libvirt::DivertError>, run
     }
 }
 
-fn set_verbosity(config: &LauncherFlags, environment: &Environment) {
-    logging::set_verbosity(config.verbosity);
+fn set_verbosity(flags: &LauncherFlags, environment: &Environment) {
+    logging::set_verbosity(flags.verbosity);
     if let Some(text) = &environment.verbosity {
         logging::set_verbosity_of_label(text);
     }

@@ -30,20 +30,20 @@ impl RunningParts {
     /// Runs from ready to the end of QEMU and its dependents.
     pub(super) async fn run(
         &self,
-        config: &LauncherFlags,
+        flags: &LauncherFlags,
         standalone: Option<standalone::Vmi>,
         signals: &mut EndSignals,
     ) -> Result<(), StartError> {
         let guest = LauncherGuest {
             launcher: self.launcher.clone(),
             is_standalone: standalone.is_some(),
-            notify_socket: config.shared(NOTIFY_SOCKET),
+            notify_socket: flags.shared(NOTIFY_SOCKET),
         };
         let domain = self.launcher.domain_name();
         let find_qemu = || self.launcher.killer.find_qemu().ok();
         let end_start = || stop::end_start(&guest, find_qemu, START_END_TIMEOUT);
         let received = tokio::select! {
-            started = self.start_domain(standalone, config.qemu_timeout) => match started {
+            started = self.start_domain(standalone, flags.qemu_timeout) => match started {
                 Err(error) if !end_start().await => return Err(error),
                 _ => None,
             },
@@ -73,7 +73,7 @@ impl RunningParts {
                 None => signals.next().await,
             };
             tokio::select! {
-                () = stop::follow(qemu.as_ref(), &guest, signal, config.grace_period.duration()) => {}
+                () = stop::follow(qemu.as_ref(), &guest, signal, flags.grace_period.duration()) => {}
                 () = self.launcher.migration_target.cleanup_requested() => {
                     tracing::info!("received early exit signal - stop waiting for {domain}");
                     stop::leave(qemu.as_ref(), &guest).await;

@@ -60,12 +60,12 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
 
 impl Vmi {
     /// Completes the flags from the VMI and allows emulation, as KubeVirt does here.
-    pub fn complete(&self, config: &mut LauncherFlags) {
-        config.allow_emulation = true;
+    pub fn complete(&self, flags: &mut LauncherFlags) {
+        flags.allow_emulation = true;
         for (flag, value) in [
-            (&mut config.name, &self.name),
-            (&mut config.namespace, &self.namespace),
-            (&mut config.uid, &self.uid),
+            (&mut flags.name, &self.name),
+            (&mut flags.namespace, &self.namespace),
+            (&mut flags.uid, &self.uid),
         ] {
             if flag.is_empty() {
                 flag.clone_from(value);
@@ -98,20 +98,20 @@ mod tests {
 
     #[test]
     fn flags_are_completed_not_replaced() {
-        let mut config = LauncherFlags {
+        let mut flags = LauncherFlags {
             name: "other".into(),
             ..LauncherFlags::default()
         };
-        read(YAML).unwrap().complete(&mut config);
+        read(YAML).unwrap().complete(&mut flags);
         assert_eq!(
             (
-                config.name.as_str(),
-                config.namespace.as_str(),
-                config.uid.as_str()
+                flags.name.as_str(),
+                flags.namespace.as_str(),
+                flags.uid.as_str()
             ),
             ("other", "default", "1-2")
         );
-        assert!(config.allow_emulation);
+        assert!(flags.allow_emulation);
     }
 
     #[test]

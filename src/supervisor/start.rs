@@ -44,42 +44,39 @@ const MAX_SIDECAR_FILES: usize = 256;
 /// # Errors
 /// The launcher cannot go on. The daemons end with this process.
 // D-start-3 (docs/differences.md).
-pub async fn run_pod(
-    mut config: LauncherFlags,
-    environment: Environment,
-) -> Result<(), StartError> {
+pub async fn run_pod(mut flags: LauncherFlags, environment: Environment) -> Result<(), StartError> {
     let timeline = Timeline::begin();
     let standalone = standalone::of(&environment)?;
     if let Some(vmi) = &standalone {
-        vmi.complete(&mut config);
+        vmi.complete(&mut flags);
     }
     let mut signals = EndSignals::listen().map_err(StartError::Signals)?;
     orphans::reap().map_err(StartError::Signals)?;
-    std::fs::create_dir_all(config.root.dir()).map_err(|source| StartError::Root {
-        path: config.root.dir().into(),
+    std::fs::create_dir_all(flags.root.dir()).map_err(|source| StartError::Root {
+        path: flags.root.dir().into(),
         source,
     })?;
     os::logging::set_vmi(os::logging::Vmi {
-        name: config.name.clone(),
-        namespace: config.namespace.clone(),
-        uid: config.uid.clone(),
+        name: flags.name.clone(),
+        namespace: flags.namespace.clone(),
+        uid: flags.uid.clone(),
     });
     {
         let _step = timeline.step(StartStep::Directories);
-        pod::directories(&config, &config.uid)?;
+        pod::directories(&flags, &flags.uid)?;
     }
-    let _lock = RootLock::acquire(&config.root.path(LAUNCHER_LOCK))?;
-    if config.simulate_crash {
+    let _lock = RootLock::acquire(&flags.root.path(LAUNCHER_LOCK))?;
+    if flags.simulate_crash {
         return Err(StartError::Simulated);
     }
     let parts = tokio::select! {
-        parts = RunningParts::start(&config, &environment, timeline) => parts?,
+        parts = RunningParts::start(&flags, &environment, timeline) => parts?,
         name = signals.next() => {
             tracing::info!("Received signal {name}");
             return Ok(());
         }
     };
-    let result = parts.run(&config, standalone, &mut signals).await;
+    let result = parts.run(&flags, standalone, &mut signals).await;
     parts.end().await;
     result
 }
@@ -98,27 +95,27 @@ impl RunningParts {
     /// Starts everything, and gives the socket its final name last: this tells virt-handler and
     /// virt-controller that the pod is ready.
     async fn start(
-        config: &LauncherFlags,
+        flags: &LauncherFlags,
         environment: &Environment,
         timeline: Arc<Timeline>,
     ) -> Result<Self, StartError> {
-        libvirt_hook::install(config)?;
-        let daemons = Backend::start(config, environment);
+        libvirt_hook::install(flags)?;
+        let daemons = Backend::start(flags, environment);
         let backend = Arc::new(timeline.measure(StartStep::Daemons, daemons).await?);
-        let domain = format!("{}_{}", config.namespace, config.name);
+        let domain = format!("{}_{}", flags.namespace, flags.name);
         let has_guest = Qemu::find(&backend.layout().pid_file(&domain), &domain).is_ok();
         let connect = async { Ok(backend.connect(CONNECT_TIMEOUT).await?) };
         let (connection, sidecars) = tokio::try_join!(
             timeline.measure(StartStep::Connect, connect),
-            timeline.measure(StartStep::Sidecars, collect_sidecars(config, has_guest))
+            timeline.measure(StartStep::Sidecars, collect_sidecars(flags, has_guest))
         )?;
         let (notifier, notify) = Notifier::new(
-            config.shared(NOTIFY_SOCKET),
-            config.root.path(K8S_EVENTS),
-            &config.uid,
+            flags.shared(NOTIFY_SOCKET),
+            flags.root.path(K8S_EVENTS),
+            &flags.uid,
         );
         let launcher_config = LauncherConfig {
-            flags: config.clone(),
+            flags: flags.clone(),
             qemu_log: Some(backend.layout().qemu_log(&domain)),
             qemu_pid_file: backend.layout().pid_file(&domain),
             pod_name: environment.pod_name.clone(),
@@ -131,8 +128,8 @@ impl RunningParts {
             tokio::spawn(qemu_log::seabios(backend.layout().seabios_pipe())),
         ];
         if backend.layout().mode() == Mode::Embed {
-            let log = PodPaths::default().serial_log(&config.uid);
-            helpers.push(tokio::spawn(console_log::limit(config.root.path(log))));
+            let log = PodPaths::default().serial_log(&flags.uid);
+            helpers.push(tokio::spawn(console_log::limit(flags.root.path(log))));
         }
         helpers.push(
             libvirt_connection::maintain(backend.clone(), connection.clone(), launcher.clone())
@@ -140,13 +137,13 @@ impl RunningParts {
         );
 
         let registry = metrics::registry(backend.clone(), launcher.clone());
-        if !config.metrics_socket.is_empty() {
-            let metrics = MetricsSocket::listen(config.root.path(&config.metrics_socket))?;
+        if !flags.metrics_socket.is_empty() {
+            let metrics = MetricsSocket::listen(flags.root.path(&flags.metrics_socket))?;
             helpers.push(tokio::spawn(metrics.serve(registry.clone())));
         }
         let (socket, listener) = CommandSocket::listen(
-            config.shared(STARTING_COMMAND_SOCKET),
-            config.shared(COMMAND_SOCKET),
+            flags.shared(STARTING_COMMAND_SOCKET),
+            flags.shared(COMMAND_SOCKET),
         )?;
         let (stop_serving, stopped) = oneshot::channel();
         let server = tokio::spawn(serve(listener, launcher.clone(), registry, stopped));
@@ -183,14 +180,14 @@ impl RunningParts {
 /// earlier launcher has started the guest, waits only for the sidecars that still run, because a
 /// dead one does not come back.
 // D-sup-16 (docs/differences.md).
-async fn collect_sidecars(config: &LauncherFlags, has_guest: bool) -> Result<Sidecars, StartError> {
-    let root = &config.root;
+async fn collect_sidecars(flags: &LauncherFlags, has_guest: bool) -> Result<Sidecars, StartError> {
+    let root = &flags.root;
     let dir = root.path(HOOKS_DIR);
-    let mut count = usize::try_from(config.hook_sidecars).unwrap_or(usize::MAX);
+    let mut count = usize::try_from(flags.hook_sidecars).unwrap_or(usize::MAX);
     if has_guest {
         count = count.min(running_sidecars(&dir).await);
     }
-    let sidecars = Sidecars::collect(&dir, count, os::time::deadline(config.qemu_timeout)).await?;
+    let sidecars = Sidecars::collect(&dir, count, os::time::deadline(flags.qemu_timeout)).await?;
     Ok(sidecars.reporting_to(root.path(HOOKS_REPORT)).await)
 }
 

@@ -29,24 +29,24 @@ pub struct AccessCredentials {
 ///
 /// # Errors
 /// A secret with an invalid name.
-pub fn access_credential_dirs(config: &LauncherFlags, vmi: &Vmi) -> Result<Vec<PathBuf>, PodError> {
+pub fn access_credential_dirs(flags: &LauncherFlags, vmi: &Vmi) -> Result<Vec<PathBuf>, PodError> {
     let secrets = vmi.spec.access_credentials.iter().filter_map(secret_of);
     secrets
-        .map(|secret| Ok(config.root.path(&place(secret)?)))
+        .map(|secret| Ok(flags.root.path(&place(secret)?)))
         .collect()
 }
 
 /// Reads the credentials. Leaves out those in a secret that cannot be read, and all other SSH keys
 /// of its users too: setting these alone would remove the missing ones from the guest.
 #[must_use]
-pub fn access_credentials(config: &LauncherFlags, vmi: &Vmi) -> AccessCredentials {
+pub fn access_credentials(flags: &LauncherFlags, vmi: &Vmi) -> AccessCredentials {
     let mut all = AccessCredentials::default();
     let mut unknown_users = BTreeSet::new();
     for credential in &vmi.spec.access_credentials {
         let Some(secret) = secret_of(credential) else {
             continue;
         };
-        let read = read_secret(config, secret);
+        let read = read_secret(flags, secret);
         let Some(key) = &credential.ssh_public_key else {
             match read {
                 Ok(files) => all.add_passwords(files),
@@ -112,10 +112,10 @@ fn place(secret: &AccessCredentialSecretSource) -> Result<String, PodError> {
 
 /// The files of a secret by name, as text.
 pub(super) fn read_secret(
-    config: &LauncherFlags,
+    flags: &LauncherFlags,
     secret: &AccessCredentialSecretSource,
 ) -> Result<BTreeMap<String, String>, PodError> {
-    let dir = Dir::of_pod(&config.root, &place(secret)?)?;
+    let dir = Dir::of_pod(&flags.root, &place(secret)?)?;
     let mut files = BTreeMap::new();
     for name in dir.entries()? {
         // The kubelet keeps versions of a secret in hidden directories.
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn keys_and_passwords_are_those_for_the_agent() {
         let root = tempfile::tempdir().unwrap();
-        let config = LauncherFlags {
+        let flags = LauncherFlags {
             root: Root::new(root.path()),
             ..LauncherFlags::default()
         };
@@ -170,8 +170,8 @@ mod tests {
             {"userPassword": {"source": {"secret": {"secretName": "pass"}}, "propagationMethod": {"qemuGuestAgent": {}}}}]}}"#,
         )
         .unwrap();
-        assert_eq!(access_credential_dirs(&config, &vmi).unwrap().len(), 3);
-        let all = access_credentials(&config, &vmi);
+        assert_eq!(access_credential_dirs(&flags, &vmi).unwrap().len(), 3);
+        let all = access_credentials(&flags, &vmi);
         assert!(all.unreadable.is_none());
         assert_eq!(
             all.ssh_keys["root"],
@@ -187,16 +187,16 @@ mod tests {
             std::fs::remove_dir_all(secrets.join(secret)).unwrap();
         };
         remove("more-access-cred");
-        let all = access_credentials(&config, &vmi);
+        let all = access_credentials(&flags, &vmi);
         assert_eq!(all.ssh_keys.into_keys().collect::<Vec<_>>(), ["guest"]);
         assert_eq!(all.passwords.into_keys().collect::<Vec<_>>(), ["root"]);
         let error = all.unreadable.unwrap().to_string();
         assert!(error.contains("more-access-cred"), "{error}");
         remove("pass-access-cred");
-        let all = access_credentials(&config, &vmi);
+        let all = access_credentials(&flags, &vmi);
         assert!(all.passwords.is_empty() && all.ssh_keys.contains_key("guest"));
         assert!(
-            access_credential_dirs(&config, &Vmi::default())
+            access_credential_dirs(&flags, &Vmi::default())
                 .unwrap()
                 .is_empty()
         );

@@ -14,7 +14,7 @@ use convert::context::{BlockDeviceProbe, Context};
 
 /// Inspects the volumes of such disks. A volume that is not there yet has no sizes.
 pub(super) fn collect(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     machine: &Machine,
     vmi: &Vmi,
     ctx: &mut Context,
@@ -37,8 +37,8 @@ pub(super) fn collect(
         };
         let name = volume.name.as_str();
         let device = match ctx.hotplug_volumes.contains_key(name) {
-            true => optional(volumes::hotplugged_device(cfg, name)),
-            false => optional(volumes::device(cfg, name)),
+            true => optional(volumes::hotplugged_device(flags, name)),
+            false => optional(volumes::device(flags, name)),
         };
         if let Ok(Some(device)) = device
             && device.is_block()
@@ -47,7 +47,7 @@ pub(super) fn collect(
                 .insert(text(device.path()), probe(machine, &device)?);
         }
         for image in images(&ctx.paths(), vmi, volume) {
-            if let Some(size) = file_system_block_size(cfg, &image) {
+            if let Some(size) = file_system_block_size(flags, &image) {
                 ctx.file_block_sizes.insert(image, size);
             }
         }
@@ -120,8 +120,8 @@ pub fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
 
 /// `f_bsize` of the file system of an image. Of an image that is still to be made, that of the
 /// nearest directory that exists.
-fn file_system_block_size(cfg: &LauncherFlags, image: &str) -> Option<u64> {
-    let stop = cfg.root.dir();
+fn file_system_block_size(flags: &LauncherFlags, image: &str) -> Option<u64> {
+    let stop = flags.root.dir();
     Path::new(image)
         .ancestors()
         .take_while(|path| *path != stop)

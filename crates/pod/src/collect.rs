@@ -17,23 +17,23 @@ use convert::context::{
 /// A container disk's image, the firmware or a device that the VMI asks for is missing or is not
 /// allowed.
 pub fn collect_context(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
     known: &ContainerDisks,
 ) -> Result<Context, PodError> {
-    collect_on(&Machine::this(), cfg, vmi, options, known)
+    collect_on(&Machine::this(), flags, vmi, options, known)
 }
 
 pub(super) fn collect_on(
     machine: &Machine,
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
     known: &ContainerDisks,
 ) -> Result<Context, PodError> {
-    let mut ctx = collect_without_host_devices(machine, cfg, vmi, options, known)?;
-    host_devices::collect(&cfg.root, machine, vmi, &mut ctx)?;
+    let mut ctx = collect_without_host_devices(machine, flags, vmi, options, known)?;
+    host_devices::collect(&flags.root, machine, vmi, &mut ctx)?;
     sysfs::collect(machine, vmi, &mut ctx);
     Ok(ctx)
 }
@@ -41,17 +41,17 @@ pub(super) fn collect_on(
 /// All but the host devices and the node's facts about them.
 pub(super) fn collect_without_host_devices(
     machine: &Machine,
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
     known: &ContainerDisks,
 ) -> Result<Context, PodError> {
-    let mut ctx = of_flags(machine, cfg, vmi)?;
+    let mut ctx = of_flags(machine, flags, vmi)?;
     of_vmi(vmi, &mut ctx);
     of_options(vmi, options, &mut ctx);
-    volumes::collect(cfg, vmi, known, &mut ctx)?;
-    block_sizes::collect(cfg, machine, vmi, &mut ctx)?;
-    ctx.efi_configuration = firmware::choose(cfg, vmi, &ctx.architecture)?;
+    volumes::collect(flags, vmi, known, &mut ctx)?;
+    block_sizes::collect(flags, machine, vmi, &mut ctx)?;
+    ctx.efi_configuration = firmware::choose(flags, vmi, &ctx.architecture)?;
     Ok(ctx)
 }
 
@@ -64,10 +64,10 @@ fn host_architecture() -> &'static str {
     }
 }
 
-fn of_flags(machine: &Machine, cfg: &LauncherFlags, vmi: &Vmi) -> Result<Context, PodError> {
+fn of_flags(machine: &Machine, flags: &LauncherFlags, vmi: &Vmi) -> Result<Context, PodError> {
     let host = host_architecture();
     let asked = vmi.spec.architecture.as_str();
-    let is_foreign = cfg.allow_cross_arch_emulation && !asked.is_empty() && asked != host;
+    let is_foreign = flags.allow_cross_arch_emulation && !asked.is_empty() && asked != host;
     Ok(Context {
         architecture: if is_foreign {
             asked.into()
@@ -75,20 +75,20 @@ fn of_flags(machine: &Machine, cfg: &LauncherFlags, vmi: &Vmi) -> Result<Context
             host.into()
         },
         host_architecture: host.into(),
-        hypervisor_name: cfg.hypervisor.clone(),
-        hypervisor_device_available: machine.hypervisor_device_available(cfg),
-        allow_emulation: cfg.allow_emulation || cfg.force_emulation,
+        hypervisor_name: flags.hypervisor.clone(),
+        hypervisor_device_available: machine.hypervisor_device_available(flags),
+        allow_emulation: flags.allow_emulation || flags.force_emulation,
         allow_cross_arch_emulation: is_foreign,
         missing_emulator_binaries: machine.missing_emulators(),
         environment: machine.relevant_environment(),
         cpu_set: machine.cpu_set()?,
-        ephemeral_disk_dir: cfg.overlay_dir(),
-        cloud_init_dir: cfg.cloud_init_dir(),
-        ignition_dir: cfg.ignition_dir(),
-        container_disk_dir: cfg.container_disk_dir().into(),
-        hotplug_disk_dir: cfg.hotplug_dir().into(),
-        root: cfg.root.prefix(),
-        iommufd_enabled: super::iommufd::is_offered(cfg),
+        ephemeral_disk_dir: flags.overlay_dir(),
+        cloud_init_dir: flags.cloud_init_dir(),
+        ignition_dir: flags.ignition_dir(),
+        container_disk_dir: flags.container_disk_dir().into(),
+        hotplug_disk_dir: flags.hotplug_dir().into(),
+        root: flags.root.prefix(),
+        iommufd_enabled: super::iommufd::is_offered(flags),
         ..Context::default()
     })
 }
@@ -210,14 +210,14 @@ mod tests {
 
     struct Pod {
         dir: tempfile::TempDir,
-        cfg: LauncherFlags,
+        flags: LauncherFlags,
         machine: Machine,
     }
 
     impl Pod {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let cfg = LauncherFlags {
+            let flags = LauncherFlags {
                 root: Root::new(dir.path()),
                 ..LauncherFlags::default()
             };
@@ -225,7 +225,11 @@ mod tests {
                 root: dir.path().join("machine"),
                 environment: BTreeMap::new(),
             };
-            let pod = Self { dir, cfg, machine };
+            let pod = Self {
+                dir,
+                flags,
+                machine,
+            };
             pod.write("machine/sys/fs/cgroup/cpuset.cpus.effective", b"0-1\n");
             pod
         }
@@ -260,7 +264,7 @@ mod tests {
         fn collect_with(&self, vmi: &str, known: &ContainerDisks) -> Result<Context, String> {
             let vmi = serde_json::from_str(vmi).unwrap();
             let options = VirtualMachineOptions::default();
-            collect_on(&self.machine, &self.cfg, &vmi, &options, known)
+            collect_on(&self.machine, &self.flags, &vmi, &options, known)
                 .map_err(|error| os::logging::chain(&error))
         }
     }
@@ -339,7 +343,7 @@ mod tests {
     #[test]
     fn an_image_volume_has_its_image_in_the_directory_disk() {
         let mut pod = Pod::new();
-        pod.cfg.image_volume = true;
+        pod.flags.image_volume = true;
         let mount = "var/run/kubevirt-image-volume/disk_0";
         pod.write(&format!("{mount}/disk/any.raw"), &[0; 512]);
         assert_eq!(pod.size(&volumes(CONTAINER_DISK)), 512);
@@ -351,7 +355,7 @@ mod tests {
     #[test]
     fn an_image_volume_with_a_single_file_is_that_file() {
         let mut pod = Pod::new();
-        pod.cfg.image_volume = true;
+        pod.flags.image_volume = true;
         let mount = "var/run/kubevirt-image-volume/disk_0";
         pod.write(&format!("{mount}/any.raw"), &[0; 512]);
         assert_eq!(pod.size(&volumes(CONTAINER_DISK)), 512);
@@ -365,7 +369,7 @@ mod tests {
     #[test]
     fn links_of_an_image_volume_stay_inside_it() {
         let mut pod = Pod::new();
-        pod.cfg.image_volume = true;
+        pod.flags.image_volume = true;
         pod.write("etc/shadow", &[0; 512]);
         let mount = "var/run/kubevirt-image-volume/disk_0";
         pod.write(&format!("{mount}/images/real.raw"), &[0; 1024]);
@@ -424,7 +428,7 @@ mod tests {
         let mut pod = Pod::new();
         pod.write("machine/dev/kvm", b"");
         assert!(pod.collect("{}").unwrap().hypervisor_device_available);
-        pod.cfg.force_emulation = true;
+        pod.flags.force_emulation = true;
         let ctx = pod.collect("{}").unwrap();
         assert!(!ctx.hypervisor_device_available && ctx.allow_emulation);
     }
@@ -456,7 +460,7 @@ mod tests {
             };
             let (pod, known) = (Pod::new(), ContainerDisks::default());
             let vmi = serde_json::from_str(vmi).unwrap();
-            let context = collect_on(&pod.machine, &pod.cfg, &vmi, &options, &known);
+            let context = collect_on(&pod.machine, &pod.flags, &vmi, &options, &known);
             context.unwrap().serial_console_log
         };
         assert_eq!((logged("{}", false), logged("{}", true)), (true, false));
@@ -477,7 +481,7 @@ mod tests {
                 "/var/run/kubevirt-private/libvirt/qemu/cbt/data.qcow2",
             ),
         ] {
-            pod.cfg.run_as_nonroot = run_as_nonroot;
+            pod.flags.run_as_nonroot = run_as_nonroot;
             let overlay = pod.collect(&vmi).unwrap().apply_cbt["data"].clone();
             assert!(overlay.ends_with(expected), "{overlay}");
         }

@@ -85,10 +85,10 @@ impl<'v> ConfigVolume<'v> {
     }
 
     /// Makes the image from the volume's files.
-    pub fn make(&self, cfg: &LauncherFlags) -> Result<(), PodError> {
-        let files = self.files(cfg)?;
+    pub fn make(&self, flags: &LauncherFlags) -> Result<(), PodError> {
+        let files = self.files(flags)?;
         iso::make(
-            &Dir::of_pod_made(&cfg.root, self.dir)?,
+            &Dir::of_pod_made(&flags.root, self.dir)?,
             &self.image,
             self.label,
             &Tree::Files(&files),
@@ -96,18 +96,18 @@ impl<'v> ConfigVolume<'v> {
     }
 
     /// Makes an empty image of `size` bytes, for a migration target.
-    pub fn make_empty(&self, cfg: &LauncherFlags, size: u64) -> Result<(), PodError> {
+    pub fn make_empty(&self, flags: &LauncherFlags, size: u64) -> Result<(), PodError> {
         staged::write_zeros(
-            &Dir::of_pod_made(&cfg.root, self.dir)?,
+            &Dir::of_pod_made(&flags.root, self.dir)?,
             &self.image,
             size,
             0o600,
         )
     }
 
-    fn files(&self, cfg: &LauncherFlags) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
-        let dir = optional(Dir::of_pod(&cfg.root, &self.source))?.ok_or_else(|| {
-            let dir = cfg.root.path(&self.source);
+    fn files(&self, flags: &LauncherFlags) -> Result<Vec<(String, std::path::PathBuf)>, PodError> {
+        let dir = optional(Dir::of_pod(&flags.root, &self.source))?.ok_or_else(|| {
+            let dir = flags.root.path(&self.source);
             let dir = dir.display();
             unusable!("{dir} is not there; is the volume mounted in this pod?")
         })?;

@@ -11,15 +11,15 @@ use api::vmi::volumes::ContainerDiskSource;
 
 /// Finds the image of the container disk that is `spec.volumes[index]`.
 pub(super) fn image(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     index: usize,
     source: &ContainerDiskSource,
 ) -> Result<Found, PodError> {
-    if cfg.image_volume {
-        return in_image_volume(cfg, index, source);
+    if flags.image_volume {
+        return in_image_volume(flags, index, source);
     }
     let name = pod_paths::container_disk(index);
-    let dir = Dir::of_pod(&cfg.root, &cfg.container_disk_dir)?;
+    let dir = Dir::of_pod(&flags.root, &flags.container_disk_dir)?;
     optional(dir.find(&name))?.ok_or_else(|| {
         let (image, path) = (&source.image, dir.path().join(name));
         unusable!(
@@ -30,19 +30,19 @@ pub(super) fn image(
 }
 
 fn in_image_volume(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     index: usize,
     source: &ContainerDiskSource,
 ) -> Result<Found, PodError> {
     let place = PodPaths::default().image_volume(index);
     let not_there = |what: &str| {
-        let (image, mount) = (&source.image, cfg.root.path(&place));
+        let (image, mount) = (&source.image, flags.root.path(&place));
         unusable!(
             "no {what} in the container disk {image:?}, mounted at {}; put the disk's image there, or name it in the VMI (containerDisk.path)",
             mount.display()
         )
     };
-    let mount = optional(Dir::of_pod(&cfg.root, &place))?.ok_or_else(|| not_there("mount"))?;
+    let mount = optional(Dir::of_pod(&flags.root, &place))?.ok_or_else(|| not_there("mount"))?;
     if !source.path.is_empty() {
         return optional(mount.find_within(&source.path))?.ok_or_else(|| not_there(&source.path));
     }
@@ -67,21 +67,21 @@ fn in_image_volume(
 
 /// Finds a file of the kernel boot container: in the image volume, else where virt-handler put it.
 pub(super) fn boot_artifact(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     container: &KernelBootContainer,
     artifact: &str,
 ) -> Result<Found, PodError> {
-    let (place, tail) = if cfg.image_volume {
+    let (place, tail) = if flags.image_volume {
         (pod_paths::KERNEL_BOOT_VOLUME.to_owned(), artifact)
     } else {
-        (cfg.kernel_boot_dir(), pod_paths::file_name(artifact))
+        (flags.kernel_boot_dir(), pod_paths::file_name(artifact))
     };
-    let found = Dir::of_pod(&cfg.root, &place).and_then(|dir| match cfg.image_volume {
+    let found = Dir::of_pod(&flags.root, &place).and_then(|dir| match flags.image_volume {
         true => dir.find_within(tail),
         false => dir.find(tail),
     });
     optional(found)?.ok_or_else(|| {
-        let (image, dir) = (&container.image, cfg.root.path(&place));
+        let (image, dir) = (&container.image, flags.root.path(&place));
         unusable!(
             "no {artifact:?} of the kernel boot container {image:?} below {}; is the path in the VMI right?",
             dir.display()

@@ -15,10 +15,10 @@ use api::pod_paths;
 ///
 /// # Errors
 /// A directory cannot be made, or `uid` cannot be a directory's name.
-pub fn directories(cfg: &LauncherFlags, uid: &str) -> Result<(), PodError> {
+pub fn directories(flags: &LauncherFlags, uid: &str) -> Result<(), PodError> {
     let own = |path: &str, mode| {
-        Dir::make(&cfg.root, path, mode)?;
-        let dir = Dir::of_pod(&cfg.root, path)?;
+        Dir::make(&flags.root, path, mode)?;
+        let dir = Dir::of_pod(&flags.root, path)?;
         set_mode(&dir, mode)?;
         give_to_qemu(dir.as_fd(), dir.path())
     };
@@ -31,28 +31,28 @@ pub fn directories(cfg: &LauncherFlags, uid: &str) -> Result<(), PodError> {
         0o755,
     )?;
     for path in [
-        cfg.cloud_init_dir(),
-        cfg.ignition_dir(),
-        cfg.overlay_dir(),
-        cfg.hotplug_dir().to_owned(),
+        flags.cloud_init_dir(),
+        flags.ignition_dir(),
+        flags.overlay_dir(),
+        flags.hotplug_dir().to_owned(),
     ] {
-        Dir::make(&cfg.root, &path, 0o755)?;
+        Dir::make(&flags.root, &path, 0o755)?;
     }
-    Dir::make(&cfg.root, cfg.container_disk_dir(), 0o750)?;
+    Dir::make(&flags.root, flags.container_disk_dir(), 0o750)?;
     for path in pod_paths::QEMU_DIRS {
         own(path, 0o750)?;
     }
     // libvirt gets the path of root's UEFI variables, and does not make their directory. It does
     // make that of another user, who may not even enter this one.
-    if !cfg.run_as_nonroot {
-        Dir::make(&cfg.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
-        super::serial_log::make(cfg, uid)?;
+    if !flags.run_as_nonroot {
+        Dir::make(&flags.root, pod_paths::SYSTEM_NVRAM_DIR, 0o755)?;
+        super::serial_log::make(flags, uid)?;
     }
     for path in [
         pod_paths::LIBVIRT_RUN_DIR,
-        &format!("{}/sockets", cfg.share_dir.trim_end_matches('/')),
+        &format!("{}/sockets", flags.share_dir.trim_end_matches('/')),
     ] {
-        Dir::make(&cfg.root, path, 0o755)?;
+        Dir::make(&flags.root, path, 0o755)?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use domain::disks::Disk;
 /// and whether its image is preallocated. An image that does not exist yet is judged by its
 /// directory.
 #[must_use]
-pub fn disk_modes(cfg: &LauncherFlags, domain: &DomainSpec) -> DiskModes {
+pub fn disk_modes(flags: &LauncherFlags, domain: &DomainSpec) -> DiskModes {
     let mut modes = DiskModes {
         direct_io: true,
         ..DiskModes::default()
@@ -34,7 +34,7 @@ pub fn disk_modes(cfg: &LauncherFlags, domain: &DomainSpec) -> DiskModes {
         for (path, is_block) in opened.into_iter().flatten() {
             if !path.is_empty()
                 && !is_known(&modes, path)
-                && !supports_direct_io(cfg, path, is_block)
+                && !supports_direct_io(flags, path, is_block)
             {
                 modes.direct_io_exceptions.push(path.into());
             }
@@ -44,8 +44,9 @@ pub fn disk_modes(cfg: &LauncherFlags, domain: &DomainSpec) -> DiskModes {
         };
         // The reference writes the cloud-init image after this, so that it is never found
         // preallocated.
-        let is_cloud_init = Path::new(image.path).starts_with(cfg.root.path(cfg.cloud_init_dir()));
-        if !is_cloud_init && is_preallocated(cfg, image.path, data_format(disk)) {
+        let is_cloud_init =
+            Path::new(image.path).starts_with(flags.root.path(flags.cloud_init_dir()));
+        if !is_cloud_init && is_preallocated(flags, image.path, data_format(disk)) {
             modes.preallocated.push(image.path.into());
         }
     }
@@ -59,8 +60,8 @@ fn is_known(modes: &DiskModes, path: &str) -> bool {
         .any(|known: &String| known == path)
 }
 
-fn supports_direct_io(cfg: &LauncherFlags, path: &str, is_block: bool) -> bool {
-    match opens_directly(cfg, path, is_block) {
+fn supports_direct_io(flags: &LauncherFlags, path: &str, is_block: bool) -> bool {
+    match opens_directly(flags, path, is_block) {
         Ok(does) => does,
         Err(e) => {
             tracing::warn!(
@@ -72,9 +73,9 @@ fn supports_direct_io(cfg: &LauncherFlags, path: &str, is_block: bool) -> bool {
     }
 }
 
-fn opens_directly(cfg: &LauncherFlags, path: &str, is_block: bool) -> Result<bool, PodError> {
-    let found = match follow_own_link(cfg, path) {
-        Err(e) if e.is_not_found() && !is_block => return directory_supports_direct_io(cfg, path),
+fn opens_directly(flags: &LauncherFlags, path: &str, is_block: bool) -> Result<bool, PodError> {
+    let found = match follow_own_link(flags, path) {
+        Err(e) if e.is_not_found() && !is_block => return dir_supports_direct_io(flags, path),
         found => found?,
     };
     match found.open(OFlags::RDONLY | OFlags::DIRECT) {
@@ -88,33 +89,33 @@ fn opens_directly(cfg: &LauncherFlags, path: &str, is_block: bool) -> Result<boo
 }
 
 /// With image volumes, the launcher has linked the images of container disks.
-fn follow_own_link(cfg: &LauncherFlags, path: &str) -> Result<super::safe_path::Found, PodError> {
-    let is_ours = cfg.image_volume
-        && Path::new(path).starts_with(cfg.root.path(cfg.container_disk_dir.trim_end_matches('/')));
+fn follow_own_link(flags: &LauncherFlags, path: &str) -> Result<super::safe_path::Found, PodError> {
+    let images = flags.container_disk_dir.trim_end_matches('/');
+    let is_ours = flags.image_volume && Path::new(path).starts_with(flags.root.path(images));
     if !is_ours {
-        return find(cfg, path);
+        return find(flags, path);
     }
     let target = std::fs::read_link(path).map_err(PodError::io("open", path))?;
-    find(cfg, &target.to_string_lossy())
+    find(flags, &target.to_string_lossy())
 }
 
 /// Tries direct I/O with a file of its own, so that no half-made image is ever in the place of a
 /// real one.
 // D-disk-15 (docs/differences.md).
-fn directory_supports_direct_io(cfg: &LauncherFlags, path: &str) -> Result<bool, PodError> {
+fn dir_supports_direct_io(flags: &LauncherFlags, path: &str) -> Result<bool, PodError> {
     let parent = Path::new(path)
         .parent()
-        .and_then(|parent| cfg.root.strip(parent));
+        .and_then(|parent| flags.root.strip(parent));
     let parent = parent.ok_or_else(|| PodError::invalid(path, "it is not below the pod's root"))?;
-    let dir = Dir::of_pod(&cfg.root, &parent.to_string_lossy())?;
+    let dir = Dir::of_pod(&flags.root, &parent.to_string_lossy())?;
     let name = format!(".direct-io-{}", std::process::id());
-    let flags = OFlags::RDONLY
+    let open_flags = OFlags::RDONLY
         | OFlags::CREATE
         | OFlags::EXCL
         | OFlags::NOFOLLOW
         | OFlags::CLOEXEC
         | OFlags::DIRECT;
-    let opened = openat(&dir, name.as_str(), flags, Mode::from_raw_mode(0o600));
+    let opened = openat(&dir, name.as_str(), open_flags, Mode::from_raw_mode(0o600));
     // A file system that refuses the flag may have made the file all the same.
     let _ = unlinkat(&dir, name.as_str(), AtFlags::empty());
     match opened {
@@ -135,8 +136,8 @@ fn data_format(disk: &Disk) -> &str {
 
 /// Whether all of the image is allocated. A qcow2 image may even be a little larger than its disk.
 // D-disk-22 (docs/differences.md).
-fn is_preallocated(cfg: &LauncherFlags, path: &str, format: &str) -> bool {
-    follow_own_link(cfg, path)
+fn is_preallocated(flags: &LauncherFlags, path: &str, format: &str) -> bool {
+    follow_own_link(flags, path)
         .and_then(|found| Ok(image::size_in_format(&found, format)? <= image::allocated(&found)))
         .unwrap_or(false)
 }
@@ -146,9 +147,9 @@ fn is_preallocated(cfg: &LauncherFlags, path: &str, format: &str) -> bool {
 /// mounting it. A file that must never be opened is never ready.
 #[must_use]
 // D-disk-13 (docs/differences.md).
-pub fn disk_ready(cfg: &LauncherFlags, disk: &Disk) -> bool {
+pub fn disk_ready(flags: &LauncherFlags, disk: &Disk) -> bool {
     let path = disk.source.backend_path().unwrap_or_default();
-    let found = match find(cfg, path) {
+    let found = match find(flags, path) {
         Ok(found) => found,
         Err(e) if e.is_not_found() => return false,
         Err(e) => {

@@ -13,8 +13,8 @@ const SIZE: u32 = 256 * 1024;
 const NO_METRICS: &[u8] = b"<metrics></metrics>\n";
 
 /// Makes the disk if it is not there.
-pub(super) fn prepare(cfg: &LauncherFlags) -> Result<(), PodError> {
-    let dir = Dir::of_pod_made(&cfg.root, DOWNWARD_API_IMAGE_DIR)?;
+pub(super) fn prepare(flags: &LauncherFlags) -> Result<(), PodError> {
+    let dir = Dir::of_pod_made(&flags.root, DOWNWARD_API_IMAGE_DIR)?;
     let is_whole = optional(dir.find(METRICS_DISK))?
         .is_some_and(|found| found.stat().st_size == i64::from(SIZE));
     if is_whole {

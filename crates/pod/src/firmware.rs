@@ -42,7 +42,7 @@ const TDX_SECURE_BOOT: Candidates = &[("OVMF.inteltdx.secboot.fd", "")];
 /// The firmware images of an EFI guest; `None` if the VMI asks for none. With
 /// `--firmware-auto-selection` libvirt chooses those with secure boot (`secureBoot`, the default).
 pub(super) fn choose(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     arch: &str,
 ) -> Result<Option<EfiConfiguration>, PodError> {
@@ -58,7 +58,7 @@ pub(super) fn choose(
     };
     let secure = efi.secure_boot.unwrap_or(true);
     let confidential = confidential(vmi);
-    if secure && confidential == Confidential::None && cfg.firmware_auto_selection {
+    if secure && confidential == Confidential::None && flags.firmware_auto_selection {
         return Ok(Some(EfiConfiguration {
             secure_loader: true,
             uses_firmware_auto_selection: true,
@@ -68,9 +68,9 @@ pub(super) fn choose(
     let candidates = candidates(arch, secure, confidential);
     let found = candidates
         .iter()
-        .find_map(|&(code, vars)| Some((image(cfg, code)?, image(cfg, vars)?)));
+        .find_map(|&(code, vars)| Some((image(flags, code)?, image(flags, vars)?)));
     let Some((efi_code, efi_vars)) = found else {
-        return Err(missing(cfg, secure, confidential, candidates));
+        return Err(missing(flags, secure, confidential, candidates));
     };
     // TDX has its keys in the image and no SMM, which libvirt's secure="yes" would imply.
     let secure_loader = secure && confidential != Confidential::Tdx;
@@ -153,16 +153,16 @@ fn candidates(arch: &str, secure: bool, confidential: Confidential) -> Candidate
 }
 
 /// The image's path if it exists; empty for no name.
-fn image(cfg: &LauncherFlags, name: &str) -> Option<String> {
+fn image(flags: &LauncherFlags, name: &str) -> Option<String> {
     if name.is_empty() {
         return Some(String::default());
     }
-    let path = Path::new(&cfg.ovmf_path).join(name);
+    let path = Path::new(&flags.ovmf_path).join(name);
     path.exists().then(|| path.to_string_lossy().into())
 }
 
 fn missing(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     secure: bool,
     confidential: Confidential,
     candidates: Candidates,
@@ -178,7 +178,7 @@ fn missing(
         let files = files.join(", ");
         format!(
             "{:?} has none of: {files}; install them or set --ovmf-path",
-            cfg.ovmf_path
+            flags.ovmf_path
         )
     };
     let [sev, snp, tdx] =
@@ -233,11 +233,11 @@ mod tests {
         for file in files {
             std::fs::write(dir.path().join(file), "").unwrap();
         }
-        let cfg = LauncherFlags {
+        let flags = LauncherFlags {
             ovmf_path: dir.path().to_string_lossy().into_owned(),
             ..LauncherFlags::default()
         };
-        let efi = choose(&cfg, &vmi(domain), arch).map_err(|e| os::logging::chain(&e))?;
+        let efi = choose(&flags, &vmi(domain), arch).map_err(|e| os::logging::chain(&e))?;
         Ok(efi.map_or_else(String::new, |efi| {
             assert!(!efi.uses_firmware_auto_selection);
             let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -381,12 +381,12 @@ mod tests {
 
     #[test]
     fn automatic_selection_leaves_secure_boot_to_libvirt() {
-        let cfg = LauncherFlags {
+        let flags = LauncherFlags {
             firmware_auto_selection: true,
             ovmf_path: "/nowhere".into(),
             ..LauncherFlags::default()
         };
-        let efi = choose(&cfg, &vmi(SECURE), "amd64").unwrap().unwrap();
+        let efi = choose(&flags, &vmi(SECURE), "amd64").unwrap().unwrap();
         assert!(efi.uses_firmware_auto_selection && efi.secure_loader && efi.efi_code.is_empty());
     }
 }

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// grown is used as it is, and the reason goes to the log. The domain has them as raw images,
 /// whatever the guest has written into them.
 // D-disk-7, D-disk-22 (docs/differences.md).
-pub(super) fn grow_offline(cfg: &LauncherFlags, vmi: &Vmi) {
+pub(super) fn grow_offline(flags: &LauncherFlags, vmi: &Vmi) {
     for status in &vmi.status.volume_status {
         let Some(claim) = &status.persistent_volume_claim_info else {
             continue;
@@ -28,7 +28,7 @@ pub(super) fn grow_offline(cfg: &LauncherFlags, vmi: &Vmi) {
             .iter()
             .find(|volume| volume.name == status.name);
         if let Err(e) = volume.map_or(Ok(()), |volume| {
-            grow(cfg, volume, status, claim, tracking::is_on(vmi))
+            grow(flags, volume, status, claim, tracking::is_on(vmi))
         }) {
             tracing::error!(
                 "volume {:?}: not grown: {}",
@@ -40,7 +40,7 @@ pub(super) fn grow_offline(cfg: &LauncherFlags, vmi: &Vmi) {
 }
 
 fn grow(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     volume: &Volume,
     status: &VolumeStatus,
     claim: &PersistentVolumeClaimInfo,
@@ -58,7 +58,7 @@ fn grow(
         // volume. QEMU grows both later.
         return Ok(());
     }
-    let Some(found) = volumes::file(cfg, &volume.name, file)?.filter(|found| !found.is_block())
+    let Some(found) = volumes::file(flags, &volume.name, file)?.filter(|found| !found.is_block())
     else {
         return Ok(());
     };
@@ -111,8 +111,8 @@ fn overhead(text: Option<&String>) -> Option<f64> {
 ///
 /// # Errors
 /// The device or file cannot be inspected.
-pub fn max_size(cfg: &LauncherFlags, disk: &Disk) -> Result<Option<u64>, PodError> {
-    let found = find(cfg, disk.source.backend_path().unwrap_or_default())?;
+pub fn max_size(flags: &LauncherFlags, disk: &Disk) -> Result<Option<u64>, PodError> {
+    let found = find(flags, disk.source.backend_path().unwrap_or_default())?;
     if found.is_block() {
         return image::size(&found, &found.read()?).map(Some);
     }

@@ -17,25 +17,24 @@ const MIB: u64 = 1 << 20;
 const TOLERATED_PERCENT: u64 = 10;
 
 /// Checks that the image is there. Makes a missing one if the VMI says so.
-pub(super) fn prepare(cfg: &LauncherFlags, volume: &str, disk: &HostDisk) -> Result<(), PodError> {
+pub(super) fn ensure(flags: &LauncherFlags, volume: &str, disk: &HostDisk) -> Result<(), PodError> {
     let name = file_name(disk)?;
-    let existing = match volumes::file(cfg, volume, name)? {
+    let existing = match volumes::file(flags, volume, name)? {
         Some(found) => Some(found),
         // A hotplugged claim comes as a host disk, but is mounted elsewhere.
         None => optional(
-            Dir::of_pod(&cfg.root, cfg.hotplug_dir())
+            Dir::of_pod(&flags.root, flags.hotplug_dir())
                 .and_then(|dir| dir.find(&format!("{volume}.img"))),
         )?,
     };
     if existing.is_some() {
         return Ok(());
     }
-    let place = cfg.root.path(pod_paths::CLAIM_DIR).join(volume);
-    let claims = optional(Dir::of_pod(&cfg.root, pod_paths::CLAIM_DIR))?;
-    let dir = claims
-        .map(|claims| optional(claims.sub(volume)))
-        .transpose()?
-        .flatten();
+    let place = flags.root.path(pod_paths::CLAIM_DIR).join(volume);
+    let dir = match optional(Dir::of_pod(&flags.root, pod_paths::CLAIM_DIR))? {
+        Some(claims) => optional(claims.sub(volume))?,
+        None => None,
+    };
     let Some(dir) = dir.filter(|_| disk.r#type == "DiskOrCreate") else {
         let reason = format!(
             "the host disk {:?} is not at {}; is its directory on the node mounted there, and should type be DiskOrCreate?",

@@ -8,7 +8,7 @@ use api::vmi::Vmi;
 const ANNOTATION: &str = "kubevirt.io/ignitiondata";
 
 /// Writes the annotation's data to the file that the domain names.
-pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
+pub(super) fn prepare(flags: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let metadata = &vmi.metadata;
     let Some(data) = metadata
         .annotations
@@ -17,7 +17,7 @@ pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     else {
         return Ok(());
     };
-    let dir = vmi_dir(&cfg.ignition_dir(), metadata)?;
-    let dir = Dir::of_pod_made(&cfg.root, &dir)?;
+    let dir = vmi_dir(&flags.ignition_dir(), metadata)?;
+    let dir = Dir::of_pod_made(&flags.root, &dir)?;
     staged::write(&dir, IGNITION_FILE, data.as_bytes(), 0o644)
 }

@@ -22,15 +22,15 @@ use api::pod_paths;
 /// that hangs reaches the limit.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn socket(cfg: &LauncherFlags) -> PathBuf {
-    let share_dir = cfg.share_dir.trim_end_matches('/');
-    cfg.root
-        .path(format!("{share_dir}/{}", pod_paths::IOMMUFD_SOCKET))
+fn socket(flags: &LauncherFlags) -> PathBuf {
+    let share_dir = flags.share_dir.trim_end_matches('/');
+    let socket = format!("{share_dir}/{}", pod_paths::IOMMUFD_SOCKET);
+    flags.root.path(socket)
 }
 
 /// Whether the pod has the device plugin's socket.
-pub(super) fn is_offered(cfg: &LauncherFlags) -> bool {
-    socket(cfg).exists()
+pub(super) fn is_offered(flags: &LauncherFlags) -> bool {
+    socket(flags).exists()
 }
 
 /// Takes the descriptor from the device plugin. `None` if the pod has no such socket. The plugin
@@ -38,8 +38,8 @@ pub(super) fn is_offered(cfg: &LauncherFlags) -> bool {
 ///
 /// # Errors
 /// The socket is there, and no descriptor comes within 5 s.
-pub fn receive_iommufd(cfg: &LauncherFlags) -> Result<Option<OwnedFd>, PodError> {
-    let path = socket(cfg);
+pub fn receive_iommufd(flags: &LauncherFlags) -> Result<Option<OwnedFd>, PodError> {
+    let path = socket(flags);
     let stream = match UnixStream::connect(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         connected => connected.map_err(PodError::io("connect to", &path))?,
@@ -92,14 +92,14 @@ mod tests {
 
     fn pod() -> (tempfile::TempDir, LauncherFlags, UnixListener) {
         let dir = tempfile::tempdir().unwrap();
-        let cfg = LauncherFlags {
+        let flags = LauncherFlags {
             root: Root::new(dir.path()),
             ..LauncherFlags::default()
         };
-        let path = socket(&cfg);
+        let path = socket(&flags);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let listener = UnixListener::bind(path).unwrap();
-        (dir, cfg, listener)
+        (dir, flags, listener)
     }
 
     /// Serves one connection as the device plugin does; returns the launcher's answer.
@@ -112,8 +112,8 @@ mod tests {
             if !descriptors.is_empty() {
                 assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
             }
-            let flags = SendFlags::empty();
-            sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, flags).unwrap();
+            let none = SendFlags::empty();
+            sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, none).unwrap();
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).unwrap();
             answer
@@ -122,39 +122,39 @@ mod tests {
 
     #[test]
     fn a_pod_without_the_socket_has_no_descriptor() {
-        let (_dir, cfg, listener) = pod();
+        let (_dir, flags, listener) = pod();
         drop(listener);
-        fs::remove_file(socket(&cfg)).unwrap();
-        assert!(!is_offered(&cfg));
-        assert!(receive_iommufd(&cfg).unwrap().is_none());
+        fs::remove_file(socket(&flags)).unwrap();
+        assert!(!is_offered(&flags));
+        assert!(receive_iommufd(&flags).unwrap().is_none());
     }
 
     #[test]
     fn the_descriptor_is_received_and_acknowledged() {
-        let (dir, cfg, listener) = pod();
-        assert!(is_offered(&cfg));
+        let (dir, flags, listener) = pod();
+        assert!(is_offered(&flags));
         let file = File::create(dir.path().join("iommu")).unwrap();
         let inode = file.metadata().unwrap().ino();
         let plugin = serve(listener, Some(file));
-        let received = File::from(receive_iommufd(&cfg).unwrap().unwrap());
+        let received = File::from(receive_iommufd(&flags).unwrap().unwrap());
         assert_eq!(received.metadata().unwrap().ino(), inode);
         assert_eq!(plugin.join().unwrap(), [0]);
     }
 
     #[test]
     fn a_plugin_that_sends_no_descriptor_is_an_error() {
-        let (_dir, cfg, listener) = pod();
+        let (_dir, flags, listener) = pod();
         let plugin = serve(listener, None);
-        let error = os::logging::chain(&receive_iommufd(&cfg).unwrap_err());
+        let error = os::logging::chain(&receive_iommufd(&flags).unwrap_err());
         assert!(error.ends_with("no descriptor was sent"), "{error}");
         plugin.join().unwrap();
     }
 
     #[test]
     fn a_plugin_that_has_served_already_is_an_error() {
-        let (_dir, cfg, listener) = pod();
+        let (_dir, flags, listener) = pod();
         drop(listener);
-        let error = os::logging::chain(&receive_iommufd(&cfg).unwrap_err());
+        let error = os::logging::chain(&receive_iommufd(&flags).unwrap_err());
         assert!(error.starts_with("cannot connect to"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use api::vmi::Vmi;
 
 /// Checks that kernel and initrd are there (`kernelPath`, `initrdPath`). With image volumes, links
 /// them to where the domain expects them.
-pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
+pub(super) fn prepare(flags: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let boot = vmi
         .spec
         .domain
@@ -21,9 +21,9 @@ pub(super) fn prepare(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
         .into_iter()
         .filter(|path| !path.is_empty())
     {
-        let found = container_disk::boot_artifact(cfg, container, artifact)?;
-        if cfg.image_volume {
-            let dir = Dir::of_pod_made(&cfg.root, &cfg.kernel_boot_dir())?;
+        let found = container_disk::boot_artifact(flags, container, artifact)?;
+        if flags.image_volume {
+            let dir = Dir::of_pod_made(&flags.root, &flags.kernel_boot_dir())?;
             staged::link(&dir, pod_paths::file_name(artifact), &found.real_path()?)?;
         }
     }

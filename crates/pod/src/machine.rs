@@ -31,14 +31,14 @@ impl Machine {
     }
 
     /// The hypervisor's device is there and the launcher may use it.
-    pub fn hypervisor_device_available(&self, cfg: &LauncherFlags) -> bool {
-        let device = if cfg.hypervisor == "hyperv-direct" {
+    pub fn hypervisor_device_available(&self, flags: &LauncherFlags) -> bool {
+        let device = if flags.hypervisor == "hyperv-direct" {
             "/dev/mshv"
         } else {
             "/dev/kvm"
         };
         let usable = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-        !cfg.force_emulation && rustix::fs::access(self.path(device), usable).is_ok()
+        !flags.force_emulation && rustix::fs::access(self.path(device), usable).is_ok()
     }
 
     /// The emulators that a conversion may name and that are not installed.

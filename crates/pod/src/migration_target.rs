@@ -21,16 +21,16 @@ use domain::disks::Disk;
 /// # Errors
 /// Those of [`collect_context`](super::collect_context), or the VMI has several vGPUs.
 pub fn collect_migration_target(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     options: &VirtualMachineOptions,
 ) -> Result<Context, PodError> {
     let machine = Machine::this();
     let known = ContainerDisks::default();
-    let mut ctx = collect::collect_without_host_devices(&machine, cfg, vmi, options, &known)?;
+    let mut ctx = collect::collect_without_host_devices(&machine, flags, vmi, options, &known)?;
     let cluster = options.cluster_config.unwrap_or_default();
     if cluster.vgpu_live_migration_enabled {
-        host_devices::collect_migratable_gpu(&cfg.root, &machine, vmi, &mut ctx)?;
+        host_devices::collect_migratable_gpu(&flags.root, &machine, vmi, &mut ctx)?;
     }
     Ok(ctx)
 }
@@ -41,7 +41,7 @@ pub fn collect_migration_target(
 ///
 /// # Errors
 /// It cannot be made.
-pub fn track_migrated(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+pub fn track_migrated(flags: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let state = vmi.status.migration_state.as_ref();
     let is_new = state.is_some_and(|state| {
         let source = &state.source_persistent_state_pvc_name;
@@ -49,7 +49,7 @@ pub fn track_migrated(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(),
         !source.is_empty() && !target.is_empty() && source != target
     });
     if is_new {
-        tracking::make_anew(cfg, disk)
+        tracking::make_anew(flags, disk)
     } else {
         Ok(())
     }
@@ -59,13 +59,13 @@ pub fn track_migrated(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(),
 ///
 /// # Errors
 /// It cannot be made.
-pub fn migration_socket_dir(cfg: &LauncherFlags) -> Result<(), PodError> {
+pub fn migration_socket_dir(flags: &LauncherFlags) -> Result<(), PodError> {
     let path = format!(
         "{}/{MIGRATION_SOCKET_DIR}",
-        cfg.share_dir.trim_end_matches('/')
+        flags.share_dir.trim_end_matches('/')
     );
-    Dir::make(&cfg.root, &path, 0o755)?;
-    let dir = Dir::of_pod(&cfg.root, &path)?;
+    Dir::make(&flags.root, &path, 0o755)?;
+    let dir = Dir::of_pod(&flags.root, &path)?;
     give_to_qemu(&dir, dir.path())
 }
 
@@ -74,7 +74,7 @@ pub fn migration_socket_dir(cfg: &LauncherFlags) -> Result<(), PodError> {
 ///
 /// # Errors
 /// Some are missing, or cannot be opened; virt-handler tries again.
-pub fn check_hotplugged_volumes(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
+pub fn check_hotplugged_volumes(flags: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
     let claims = vmi.spec.volumes.iter().map(|volume| {
         let claim = volume.persistent_volume_claim.as_ref();
         let data_volume = volume.data_volume.as_ref();
@@ -85,7 +85,7 @@ pub fn check_hotplugged_volumes(cfg: &LauncherFlags, vmi: &Vmi) -> Result<(), Po
     if expected == 0 {
         return Ok(());
     }
-    let Some(dir) = optional(Dir::of_pod(&cfg.root, cfg.hotplug_dir()))? else {
+    let Some(dir) = optional(Dir::of_pod(&flags.root, flags.hotplug_dir()))? else {
         return Ok(());
     };
     let names = dir.entries()?;

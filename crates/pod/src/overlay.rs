@@ -17,32 +17,32 @@ const MIB: u64 = 1 << 20;
 /// Makes the overlay of the container disk that is `spec.volumes[index]`. With image volumes, also
 /// makes a link to the image in the place where it would be without them.
 pub(super) fn container_disk(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     index: usize,
     volume: &str,
     source: &ContainerDiskSource,
 ) -> Result<(), PodError> {
-    let found = container_disk::image(cfg, index, source)?;
+    let found = container_disk::image(flags, index, source)?;
     let info = image::inspect(&found)?;
     image::must_stand_alone(found.path(), &info)?;
-    qemu_img::check(cfg, &found, &info)?;
+    qemu_img::check(flags, &found, &info)?;
     let name = pod_paths::container_disk(index);
-    if cfg.image_volume {
-        let dir = Dir::of_pod_made(&cfg.root, cfg.container_disk_dir())?;
+    if flags.image_volume {
+        let dir = Dir::of_pod_made(&flags.root, flags.container_disk_dir())?;
         super::staged::link(&dir, &name, &found.real_path()?)?;
     }
-    let Some(missing) = Missing::overlay(cfg, volume)? else {
+    let Some(missing) = Missing::overlay(flags, volume)? else {
         return Ok(());
     };
-    let backing = cfg.root.path(&cfg.container_disk_dir).join(name);
+    let backing = flags.root.path(&flags.container_disk_dir).join(name);
     missing.make(|path| qemu_img::create_overlay(path, &backing, &info.format, info.virtual_size))
 }
 
 /// Makes the overlay of an ephemeral volume. The image below is always taken as raw, so nothing in
 /// it is interpreted.
-pub(super) fn ephemeral(cfg: &LauncherFlags, volume: &str) -> Result<(), PodError> {
-    let found = volumes::claim(cfg, volume)?;
-    let Some(missing) = Missing::overlay(cfg, volume)? else {
+pub(super) fn ephemeral(flags: &LauncherFlags, volume: &str) -> Result<(), PodError> {
+    let found = volumes::claim(flags, volume)?;
+    let Some(missing) = Missing::overlay(flags, volume)? else {
         return Ok(());
     };
     let size = image::size(&found, &found.read()?)?.next_multiple_of(512);
@@ -50,14 +50,14 @@ pub(super) fn ephemeral(cfg: &LauncherFlags, volume: &str) -> Result<(), PodErro
 }
 
 pub(super) fn empty(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     volume: &str,
     source: &EmptyDiskSource,
 ) -> Result<(), PodError> {
     let size = disk_size("emptyDisk.capacity", &source.capacity)?;
-    let dir = Dir::of_pod_made(&cfg.root, pod_paths::EMPTY_DISK_DIR)?;
+    let dir = Dir::of_pod_made(&flags.root, pod_paths::EMPTY_DISK_DIR)?;
     let name = format!("{volume}.qcow2");
-    if let Some((kept, info)) = kept(cfg, &dir, &name)? {
+    if let Some((kept, info)) = kept(flags, &dir, &name)? {
         return image::must_stand_alone(kept.path(), &info);
     }
     let missing = Missing { dir, name };
@@ -85,10 +85,10 @@ struct Missing {
 
 impl Missing {
     /// `None`: the overlay is there and stays.
-    fn overlay(cfg: &LauncherFlags, volume: &str) -> Result<Option<Self>, PodError> {
-        let dir = Dir::of_pod_made(&cfg.root, &format!("{}/{volume}", cfg.overlay_dir()))?;
+    fn overlay(flags: &LauncherFlags, volume: &str) -> Result<Option<Self>, PodError> {
+        let dir = Dir::of_pod_made(&flags.root, &format!("{}/{volume}", flags.overlay_dir()))?;
         let name = pod_paths::OVERLAY_IMAGE.to_owned();
-        let is_kept = kept(cfg, &dir, &name)?.is_some();
+        let is_kept = kept(flags, &dir, &name)?.is_some();
         Ok((!is_kept).then_some(Self { dir, name }))
     }
 
@@ -106,14 +106,16 @@ impl Missing {
 /// A file without a header, left by a launcher that wrote in place, has no data either and is made
 /// again.
 // D-disk-11 (docs/differences.md).
-fn kept(cfg: &LauncherFlags, dir: &Dir, name: &str) -> Result<Option<(Found, DiskInfo)>, PodError> {
-    let Some(found) = optional(dir.find(name))? else {
-        return Ok(None);
+fn kept(
+    flags: &LauncherFlags,
+    dir: &Dir,
+    name: &str,
+) -> Result<Option<(Found, DiskInfo)>, PodError> {
+    let found = match optional(dir.find(name))? {
+        Some(found) if image::is_qcow2(&found)? => found,
+        _ => return Ok(None),
     };
-    if !image::is_qcow2(&found)? {
-        return Ok(None);
-    }
     let info = image::inspect(&found)?;
-    qemu_img::check(cfg, &found, &info)?;
+    qemu_img::check(flags, &found, &info)?;
     Ok(Some((found, info)))
 }

@@ -18,17 +18,17 @@ use convert::Context;
 /// # Errors
 /// The first volume that cannot be prepared, and why.
 pub fn prepare(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     cloud_init: Option<&CloudInitData>,
 ) -> Result<(), PodError> {
-    let iso = |volume: &ConfigVolume<'_>, _: &Volume| volume.make(cfg);
-    prepare_volumes(cfg, vmi, ctx, &iso)?;
+    let iso = |volume: &ConfigVolume<'_>, _: &Volume| volume.make(flags);
+    prepare_volumes(flags, vmi, ctx, &iso)?;
     if let Some(data) = cloud_init {
-        write_cloud_init(cfg, vmi, data)?;
+        write_cloud_init(flags, vmi, data)?;
     }
-    growth::grow_offline(cfg, vmi);
+    growth::grow_offline(flags, vmi);
     Ok(())
 }
 
@@ -39,18 +39,18 @@ pub fn prepare(
 /// Those of [`prepare`], or the VMI's status does not say how large an image is.
 // D-mig-27 (docs/differences.md).
 pub fn prepare_migration_target(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     cloud_init: Option<&CloudInitData>,
 ) -> Result<(), PodError> {
     let iso = |volume: &ConfigVolume<'_>, named: &Volume| {
-        volume.make_empty(cfg, image_size(vmi, &named.name)?)
+        volume.make_empty(flags, image_size(vmi, &named.name)?)
     };
-    prepare_volumes(cfg, vmi, ctx, &iso)?;
+    prepare_volumes(flags, vmi, ctx, &iso)?;
     if let Some(data) = cloud_init {
         let size = image_size(vmi, &data.volume_name)?;
-        write_empty_cloud_init(cfg, vmi, data.data_source, size)
+        write_empty_cloud_init(flags, vmi, data.data_source, size)
             .map_err(PodError::of(&data.volume_name))?;
     }
     Ok(())
@@ -59,22 +59,22 @@ pub fn prepare_migration_target(
 type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + 'f;
 
 fn prepare_volumes(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     iso: &MakeIso<'_>,
 ) -> Result<(), PodError> {
-    kernel_boot::prepare(cfg, vmi)?;
-    ignition::prepare(cfg, vmi)?;
+    kernel_boot::prepare(flags, vmi)?;
+    ignition::prepare(flags, vmi)?;
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
         super::safe_path::checked_name("volume", &volume.name)?;
-        prepare_volume(cfg, vmi, ctx, index, volume, iso).map_err(PodError::of(&volume.name))?;
+        prepare_volume(flags, vmi, ctx, index, volume, iso).map_err(PodError::of(&volume.name))?;
     }
     Ok(())
 }
 
 fn prepare_volume(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     ctx: &Context,
     index: usize,
@@ -91,24 +91,24 @@ fn prepare_volume(
         .any(|disk| disk.name == name);
     let is_hotplug = ctx.hotplug_volumes.contains_key(name);
     if let Some(source) = &volume.container_disk {
-        overlay::container_disk(cfg, index, name, source)
+        overlay::container_disk(flags, index, name, source)
     } else if volume.ephemeral.is_some() {
-        overlay::ephemeral(cfg, name)
+        overlay::ephemeral(flags, name)
     } else if let Some(source) = &volume.empty_disk {
-        overlay::empty(cfg, name, source)
+        overlay::empty(flags, name, source)
     } else if let Some(disk) = volume
         .host_disk
         .as_ref()
         .filter(|_| has_disk && !is_hotplug)
     {
-        host_disk::prepare(cfg, name, disk)
+        host_disk::ensure(flags, name, disk)
     } else if (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some())
         && has_disk
         && !is_hotplug
     {
-        volumes::claim(cfg, name).map(drop)
+        volumes::claim(flags, name).map(drop)
     } else if volume.downward_metrics.is_some() {
-        downward_metrics::prepare(cfg)
+        downward_metrics::prepare(flags)
     } else if let Some(config) =
         ConfigVolume::iso_files(volume).filter(|config| has_disk || !config.needs_a_disk())
     {

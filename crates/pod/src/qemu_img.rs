@@ -37,11 +37,11 @@ struct Info {
 /// # Errors
 /// QEMU cannot read the image, or reads something else in it than we did.
 pub(super) fn check(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     found: &Found,
     inspected: &DiskInfo,
 ) -> Result<(), PodError> {
-    let info = info(cfg, found, &inspected.format)?;
+    let info = info(flags, found, &inspected.format)?;
     let same = info.format == inspected.format
         && info.virtual_size == inspected.virtual_size
         && info.backing_file == inspected.backing_file;
@@ -59,8 +59,8 @@ pub(super) fn check(
 ///
 /// # Errors
 /// QEMU cannot read the overlay, or it has a backing file.
-pub(super) fn check_tracking(cfg: &LauncherFlags, found: &Found) -> Result<(), PodError> {
-    let info = info(cfg, found, "qcow2")?;
+pub(super) fn check_tracking(flags: &LauncherFlags, found: &Found) -> Result<(), PodError> {
+    let info = info(flags, found, "qcow2")?;
     if !info.backing_file.is_empty() {
         let reason = format!(
             "it has the backing file {:?}, and an overlay that tracks changes has none",
@@ -75,9 +75,9 @@ pub(super) fn check_tracking(cfg: &LauncherFlags, found: &Found) -> Result<(), P
 /// (`--disk-memory-limit`). `qemu-img` gets the open file and never a name, which could mean
 /// another file by now, or a protocol (`json:`, `nbd:`). It also gets the format, so that it does
 /// not probe.
-fn info(cfg: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodError> {
+fn info(flags: &LauncherFlags, found: &Found, format: &str) -> Result<Info, PodError> {
     let limits = Limits {
-        memory: cfg.disk_memory_limit,
+        memory: flags.disk_memory_limit,
         cpu: 10,
         wall: Duration::from_secs(30),
     };

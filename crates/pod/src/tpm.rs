@@ -16,13 +16,13 @@ const MAX_DEPTH: usize = 3;
 ///
 /// # Errors
 /// When a file cannot be read or written out.
-pub fn sync_tpm_state(config: &LauncherFlags) -> Result<(), PodError> {
-    let dir = if config.run_as_nonroot {
+pub fn sync_tpm_state(flags: &LauncherFlags) -> Result<(), PodError> {
+    let dir = if flags.run_as_nonroot {
         SESSION_SWTPM_DIR
     } else {
         SYSTEM_SWTPM_DIR
     };
-    let dir = config.root.path(dir);
+    let dir = flags.root.path(dir);
     match sync_dir(&dir, MAX_DEPTH) {
         // No TPM has been started.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -52,14 +52,14 @@ mod tests {
     #[test]
     fn state_of_a_tpm_is_written_out() {
         let root = tempfile::tempdir().unwrap();
-        let config = LauncherFlags {
+        let flags = LauncherFlags {
             root: Root::new(root.path()),
             ..LauncherFlags::default()
         };
-        sync_tpm_state(&config).unwrap();
+        sync_tpm_state(&flags).unwrap();
         let dir = root.path().join("var/lib/libvirt/swtpm/uuid/tpm2");
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("tpm2-00.permall"), "state").unwrap();
-        sync_tpm_state(&config).unwrap();
+        sync_tpm_state(&flags).unwrap();
     }
 }

@@ -38,14 +38,14 @@ fn state(vmi: &Vmi) -> &str {
 /// # Errors
 /// The overlay cannot be made; QEMU cannot use the one that is there; or it is missing although
 /// tracking has begun earlier, and the bitmaps of a new one would not know what has changed.
-pub fn track(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
+pub fn track(flags: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
-    let dir = Dir::of_pod_made(&cfg.root, cbt_dir(cfg.run_as_nonroot))?;
+    let dir = Dir::of_pod_made(&flags.root, cbt_dir(flags.run_as_nonroot))?;
     let volume = disk.alias.as_ref().map_or(name, |alias| &alias.name);
     if let Some(found) = optional(dir.find(name))? {
-        return qemu_img::check_tracking(cfg, &found).map_err(PodError::of(volume));
+        return qemu_img::check_tracking(flags, &found).map_err(PodError::of(volume));
     }
     if !begins(vmi, volume) {
         let reason = format!(
@@ -57,7 +57,7 @@ pub fn track(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError
             reason,
         });
     }
-    make(cfg, &dir, name, disk).map_err(PodError::of(volume))
+    make(flags, &dir, name, disk).map_err(PodError::of(volume))
 }
 
 /// Makes the overlay of a converted disk that has one, whatever is in its place. The source brings
@@ -65,13 +65,13 @@ pub fn track(cfg: &LauncherFlags, vmi: &Vmi, disk: &Disk) -> Result<(), PodError
 ///
 /// # Errors
 /// It cannot be made.
-pub(super) fn make_anew(cfg: &LauncherFlags, disk: &Disk) -> Result<(), PodError> {
+pub(super) fn make_anew(flags: &LauncherFlags, disk: &Disk) -> Result<(), PodError> {
     let Some(name) = overlay_name(disk) else {
         return Ok(());
     };
-    let dir = Dir::of_pod_made(&cfg.root, cbt_dir(cfg.run_as_nonroot))?;
+    let dir = Dir::of_pod_made(&flags.root, cbt_dir(flags.run_as_nonroot))?;
     let volume = disk.alias.as_ref().map_or(name, |alias| &alias.name);
-    make(cfg, &dir, name, disk).map_err(PodError::of(volume))
+    make(flags, &dir, name, disk).map_err(PodError::of(volume))
 }
 
 /// Removes the overlays of volumes that are gone from the VMI and from the running domain's disks:
@@ -81,11 +81,11 @@ pub(super) fn make_anew(cfg: &LauncherFlags, disk: &Disk) -> Result<(), PodError
 /// # Errors
 /// One cannot be removed.
 // D-disk-23 (docs/differences.md).
-pub fn untrack_unplugged(cfg: &LauncherFlags, vmi: &Vmi, live: &[Disk]) -> Result<(), PodError> {
+pub fn untrack_unplugged(flags: &LauncherFlags, vmi: &Vmi, live: &[Disk]) -> Result<(), PodError> {
     if !is_on(vmi) {
         return Ok(());
     }
-    let Some(dir) = optional(Dir::of_pod(&cfg.root, cbt_dir(cfg.run_as_nonroot)))? else {
+    let Some(dir) = optional(Dir::of_pod(&flags.root, cbt_dir(flags.run_as_nonroot)))? else {
         return Ok(());
     };
     for name in dir.entries()? {
@@ -127,8 +127,8 @@ fn begins(vmi: &Vmi, volume: &str) -> bool {
 }
 
 // D-disk-8 (docs/differences.md).
-fn make(cfg: &LauncherFlags, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
-    let data = find(cfg, disk.source.backend_path().unwrap_or_default())?;
+fn make(flags: &LauncherFlags, dir: &Dir, name: &str, disk: &Disk) -> Result<(), PodError> {
+    let data = find(flags, disk.source.backend_path().unwrap_or_default())?;
     let size = image::size(&data, &data.read()?)?.next_multiple_of(512);
     let (overlay, stand_in) = (
         Staged::new(dir, name)?,

@@ -16,7 +16,7 @@ pub type ContainerDisks = BTreeMap<String, DiskInfo>;
 
 /// Fills in the context's facts about volumes.
 pub(super) fn collect(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     known: &ContainerDisks,
     ctx: &mut Context,
@@ -34,30 +34,30 @@ pub(super) fn collect(
         let is_hotplug = ctx.hotplug_volumes.contains_key(&volume.name);
         if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
             ctx.is_block_pvc
-                .insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
+                .insert(volume.name.clone(), is_block(flags, volume, is_hotplug));
         } else if volume.data_volume.is_some() {
             ctx.is_block_dv
-                .insert(volume.name.clone(), is_block(cfg, volume, is_hotplug));
+                .insert(volume.name.clone(), is_block(flags, volume, is_hotplug));
         } else if let Some(source) = &volume.container_disk {
             let info = match known.get(&volume.name) {
                 Some(info) => info.clone(),
                 None => {
-                    container_disk_info(cfg, index, source).map_err(PodError::of(&volume.name))?
+                    container_disk_info(flags, index, source).map_err(PodError::of(&volume.name))?
                 }
             };
             ctx.disks_info.insert(volume.name.clone(), info);
         }
     }
-    ctx.apply_cbt = changed_block_tracking(cfg, &ctx.paths(), vmi);
+    ctx.apply_cbt = changed_block_tracking(flags, &ctx.paths(), vmi);
     Ok(())
 }
 
 fn container_disk_info(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     index: usize,
     source: &api::vmi::volumes::ContainerDiskSource,
 ) -> Result<DiskInfo, PodError> {
-    let found = container_disk::image(cfg, index, source)?;
+    let found = container_disk::image(flags, index, source)?;
     let info = image::inspect(&found)?;
     image::must_stand_alone(found.path(), &info)?;
     Ok(info)
@@ -65,32 +65,32 @@ fn container_disk_info(
 
 /// Whether the claim's device is there. Anything else counts as a file, even if nothing is there: a
 /// missing file is an error when it is needed, before a start.
-fn is_block(cfg: &LauncherFlags, volume: &Volume, is_hotplug: bool) -> bool {
+fn is_block(flags: &LauncherFlags, volume: &Volume, is_hotplug: bool) -> bool {
     let found = if is_hotplug {
-        hotplugged_device(cfg, &volume.name)
+        hotplugged_device(flags, &volume.name)
     } else {
-        device(cfg, &volume.name)
+        device(flags, &volume.name)
     };
     found.is_ok_and(|found| found.is_block())
 }
 
 /// `/dev/<volume>`.
-pub(super) fn device(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
-    Dir::of_pod(&cfg.root, pod_paths::DEVICE_DIR)?.find(volume)
+pub(super) fn device(flags: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
+    Dir::of_pod(&flags.root, pod_paths::DEVICE_DIR)?.find(volume)
 }
 
 /// `<hotplug-disk-dir>/<volume>`.
-pub(super) fn hotplugged_device(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
-    Dir::of_pod(&cfg.root, cfg.hotplug_dir())?.find(volume)
+pub(super) fn hotplugged_device(flags: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
+    Dir::of_pod(&flags.root, flags.hotplug_dir())?.find(volume)
 }
 
 /// A file of a volume with a file system, `vmi-disks/<volume>/<file>`; `None` if it is not there.
 pub(super) fn file(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     volume: &str,
     file: &str,
 ) -> Result<Option<Found>, PodError> {
-    let Some(claims) = optional(Dir::of_pod(&cfg.root, pod_paths::CLAIM_DIR))? else {
+    let Some(claims) = optional(Dir::of_pod(&flags.root, pod_paths::CLAIM_DIR))? else {
         return Ok(None);
     };
     let Some(dir) = optional(claims.sub(volume))? else {
@@ -100,8 +100,8 @@ pub(super) fn file(
 }
 
 /// A claim that a disk of the domain uses must be there, as a device or as a file.
-pub(super) fn claim(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
-    match optional(device(cfg, volume)) {
+pub(super) fn claim(flags: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
+    match optional(device(flags, volume)) {
         Ok(Some(found)) if found.is_block() => return Ok(found),
         Ok(Some(found)) => {
             let reason = "it is a file, and only a block device may be there; is the claim's volumeMode Block?";
@@ -110,19 +110,19 @@ pub(super) fn claim(cfg: &LauncherFlags, volume: &str) -> Result<Found, PodError
         Ok(None) => {}
         Err(e) => return Err(e),
     }
-    file(cfg, volume, pod_paths::CLAIM_IMAGE)?.ok_or_else(|| PodError::Absent {
+    file(flags, volume, pod_paths::CLAIM_IMAGE)?.ok_or_else(|| PodError::Absent {
         disk: volume.to_owned(),
         reason: format!(
             "volume {volume:?} is a claim, but neither {} nor {} exists; is the claim attached to this pod?",
-            cfg.root.path(PodPaths::default().claim_device(volume)).display(),
-            cfg.root.path(PodPaths::default().claim_image(volume)).display(),
+            flags.root.path(PodPaths::default().claim_device(volume)).display(),
+            flags.root.path(PodPaths::default().claim_image(volume)).display(),
         ),
     })
 }
 
 /// Where the overlays of tracked volumes are, if the status says that tracking is on.
 fn changed_block_tracking(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     paths: &PodPaths<'_>,
     vmi: &Vmi,
 ) -> BTreeMap<String, String> {
@@ -134,7 +134,7 @@ fn changed_block_tracking(
             || volume.data_volume.is_some()
             || volume.host_disk.is_some()
     };
-    let overlay = |volume: &Volume| paths.cbt_overlay(cfg.run_as_nonroot, &volume.name);
+    let overlay = |volume: &Volume| paths.cbt_overlay(flags.run_as_nonroot, &volume.name);
     vmi.spec
         .volumes
         .iter()

@@ -83,7 +83,7 @@ impl GuestAgent {
         let poller = Poller {
             libvirt: libvirt.clone(),
             known: known.clone(),
-            config: config.flags.clone(),
+            flags: config.flags.clone(),
             connects: connects.subscribe(),
         };
         tokio::spawn(poller.run());

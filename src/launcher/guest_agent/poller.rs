@@ -42,7 +42,7 @@ const SYSTEM: [GuestInfoKind; 5] = [
 pub(super) struct Poller {
     pub libvirt: Arc<LibvirtDomain>,
     pub known: Arc<Knowledge>,
-    pub config: pod::LauncherFlags,
+    pub flags: pod::LauncherFlags,
     /// Number of times an agent has connected.
     pub connects: watch::Receiver<u64>,
 }
@@ -73,7 +73,7 @@ impl Poller {
             let mut session = Session {
                 libvirt: &self.libvirt,
                 known: &self.known,
-                schedule: Schedule::begin(&self.config, Instant::now()),
+                schedule: Schedule::begin(&self.flags, Instant::now()),
                 missing: Vec::new(),
             };
             loop {

@@ -81,13 +81,13 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// All polls are due now. Flags such as `--qemu-agent-sys-interval` have their intervals.
-    pub fn begin(config: &LauncherFlags, now: Instant) -> Self {
+    pub fn begin(flags: &LauncherFlags, now: Instant) -> Self {
         let entries = [
-            (Poll::System, config.qemu_agent_sys_interval),
-            (Poll::Agent, config.qemu_agent_version_interval),
-            (Poll::FreezeStatus, config.qemu_fsfreeze_status_interval),
-            (Poll::Filesystems, config.qemu_agent_file_interval),
-            (Poll::Users, config.qemu_agent_user_interval),
+            (Poll::System, flags.qemu_agent_sys_interval),
+            (Poll::Agent, flags.qemu_agent_version_interval),
+            (Poll::FreezeStatus, flags.qemu_fsfreeze_status_interval),
+            (Poll::Filesystems, flags.qemu_agent_file_interval),
+            (Poll::Users, flags.qemu_agent_user_interval),
         ];
         let entry = |(poll, interval): (Poll, Duration)| {
             // A flag of zero would poll without a pause.
@@ -309,12 +309,12 @@ mod tests {
 
     #[test]
     fn an_interval_of_zero_does_not_spin() {
-        let config = LauncherFlags {
+        let flags = LauncherFlags {
             qemu_agent_user_interval: Duration::ZERO,
             ..LauncherFlags::default()
         };
         let begin = Instant::now();
-        let mut schedule = Schedule::begin(&config, begin);
+        let mut schedule = Schedule::begin(&flags, begin);
         schedule.take_due(begin, THAWED, true);
         assert_eq!(schedule.next(), after(begin, Duration::from_secs(1)));
     }

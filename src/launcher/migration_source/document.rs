@@ -38,7 +38,7 @@ const ZSTD: &str = "zstd";
 /// libvirt's error, or the XML for the target cannot be made.
 pub(super) fn migration(
     domain: &libvirt::Domain,
-    config: &pod::LauncherFlags,
+    flags: &pod::LauncherFlags,
     vmi: &Vmi,
     options: &MigrationOptions,
 ) -> Result<Migration, LauncherError> {
@@ -46,22 +46,19 @@ pub(super) fn migration(
     let targets = disks_to_copy(&live, vmi);
     let disks = (!targets.is_empty()).then(|| DiskCopy {
         targets,
-        uri: format!("unix://{}", socket(config, vmi, Some(MIGRATION_DISKS_PORT))),
+        uri: format!("unix://{}", socket(flags, vmi, Some(MIGRATION_DISKS_PORT))),
     });
     let is_root = rustix::process::geteuid().is_root();
-    let driver = if config.run_as_nonroot || !is_root {
+    let driver = if flags.run_as_nonroot || !is_root {
         "session"
     } else {
         "system"
     };
     Ok(Migration {
-        destination: format!("qemu+unix:///{driver}?socket={}", socket(config, vmi, None)),
-        uri: format!(
-            "unix://{}",
-            socket(config, vmi, Some(MIGRATION_MEMORY_PORT))
-        ),
+        destination: format!("qemu+unix:///{driver}?socket={}", socket(flags, vmi, None)),
+        uri: format!("unix://{}", socket(flags, vmi, Some(MIGRATION_MEMORY_PORT))),
         name: name_on_target(vmi),
-        xml: xml(domain, config, vmi, &live, options)?,
+        xml: xml(domain, flags, vmi, &live, options)?,
         bandwidth_mib: bandwidth(&options.bandwidth)?,
         parallel_connections: options.parallel_migration_threads,
         compression: compression(options.compression.as_deref()),
@@ -77,22 +74,22 @@ pub(super) fn migration(
 /// The domain's XML on the target, below another root (`TargetRoot`, `TargetPorts`) if asked for.
 fn xml(
     domain: &libvirt::Domain,
-    config: &pod::LauncherFlags,
+    flags: &pod::LauncherFlags,
     vmi: &Vmi,
     live: &DomainSpec,
     options: &MigrationOptions,
 ) -> Result<String, LauncherError> {
-    let rewrite = if config.libvirt_hook_server_and_client {
+    let rewrite = if flags.libvirt_hook_server_and_client {
         TargetRewrite::ByTargetHook
     } else {
         TargetRewrite::BySource
     };
     let sizes = moved_sizes(domain, vmi, live)?;
     let migratable = domain.xml(XmlKind::Migratable)?;
-    let prefix = config.root.prefix();
+    let prefix = flags.root.prefix();
     let paths = PodPaths {
         root: &prefix,
-        hotplug_disk_dir: &config.hotplug_disk_dir,
+        hotplug_disk_dir: &flags.hotplug_disk_dir,
         ..PodPaths::default()
     };
     let xml = migration_xml(&migratable, vmi, &sizes, rewrite, &paths);
@@ -125,13 +122,13 @@ fn moved_sizes(
 
 /// The socket of virt-handler's migration proxy that leads to the target's libvirt or to its QEMU.
 /// The proxy does TLS (`disableTLS`), so there is no `VIR_MIGRATE_TLS`.
-fn socket(config: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
+fn socket(flags: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
     let uid = &vmi.metadata.uid;
     let name = match port {
         Some(port) => format!("{uid}-{port}-source.sock"),
         None => format!("{uid}-source.sock"),
     };
-    let path = config.shared(MIGRATION_SOCKET_DIR).join(name);
+    let path = flags.shared(MIGRATION_SOCKET_DIR).join(name);
     path.to_string_lossy().into_owned()
 }
 

@@ -46,7 +46,7 @@ pub struct MigrationSource {
     libvirt: Arc<LibvirtDomain>,
     vm: Arc<Vm>,
     preparation: Arc<Preparation>,
-    pod: pod::LauncherFlags,
+    flags: pod::LauncherFlags,
     events: broadcast::Sender<Event>,
     /// The record of the last migration.
     pub record: Arc<MigrationRecord>,
@@ -57,14 +57,14 @@ impl MigrationSource {
         libvirt: Arc<LibvirtDomain>,
         vm: Arc<Vm>,
         preparation: Arc<Preparation>,
-        pod: pod::LauncherFlags,
+        flags: pod::LauncherFlags,
         events: broadcast::Sender<Event>,
     ) -> Arc<Self> {
         Arc::new(Self {
             libvirt,
             vm,
             preparation,
-            pod,
+            flags,
             events,
             record: Arc::default(),
         })
@@ -173,7 +173,7 @@ impl MigrationSource {
             allow_post_copy: migration.post_copy,
             ..options.clone()
         };
-        let dir = self.pod.root.path(&self.pod.ephemeral_disk_dir);
+        let dir = self.flags.root.path(&self.flags.ephemeral_disk_dir);
         let what = "measuring the pod's disks";
         let files = blocking(what, move || Ok(size_of_files(&dir))).await?;
         let rules = Rules::new(options, vmi, data_size_gigabytes(vmi, files)?);
@@ -227,9 +227,9 @@ impl MigrationSource {
             tracing::debug!(reason = %os::logging::chain(&error), "The domain's XML does not have the migration's metadata");
         }
         sriov::detach(&domain, turn.clone(), events).await?;
-        let (config, vmi, options) = (self.pod.clone(), vmi.clone(), options.clone());
+        let (flags, vmi, options) = (self.flags.clone(), vmi.clone(), options.clone());
         blocking(what, move || {
-            let migration = document::migration(&domain, &config, &vmi, &options)?;
+            let migration = document::migration(&domain, &flags, &vmi, &options)?;
             Ok((domain, migration))
         })
         .await

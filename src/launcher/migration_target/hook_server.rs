@@ -57,7 +57,7 @@ impl HookServer {
     /// [`HookServerError::Listen`].
     pub fn serve(
         &self,
-        config: &pod::LauncherFlags,
+        flags: &pod::LauncherFlags,
         vmi: Arc<Vmi>,
         context: Context,
     ) -> Result<(), HookServerError> {
@@ -65,8 +65,8 @@ impl HookServer {
             vmi,
             context,
             rewrites: Rewrites {
-                upgrade_ordinal_interfaces: config.upgrade_ordinal_ifaces,
-                vgpu: config.vgpu_dedicated_hook,
+                upgrade_ordinal_interfaces: flags.upgrade_ordinal_ifaces,
+                vgpu: flags.vgpu_dedicated_hook,
             },
         };
         let mut served = lock(&self.0);
@@ -74,7 +74,7 @@ impl HookServer {
             *lock(served) = target;
             return Ok(());
         }
-        let path = config.root.path(MIGRATION_HOOK_SOCKET);
+        let path = flags.root.path(MIGRATION_HOOK_SOCKET);
         let listener = listen(&path).map_err(|source| HookServerError::Listen {
             path: path.clone(),
             source,
@@ -210,12 +210,12 @@ mod tests {
         }
 
         fn serve(&self, target_namespace: &str) {
-            let config = pod::LauncherFlags {
+            let flags = pod::LauncherFlags {
                 root: pod::Root::new(self.dir.path()),
                 ..pod::LauncherFlags::default()
             };
             self.server
-                .serve(&config, vmi(target_namespace), Context::default())
+                .serve(&flags, vmi(target_namespace), Context::default())
                 .unwrap();
         }
 

@@ -32,8 +32,8 @@ impl TcpProxies {
     ///
     /// # Errors
     /// [`ProxyError::Listen`].
-    pub fn serve(&self, config: &pod::LauncherFlags, vmi: &Vmi) -> Result<(), ProxyError> {
-        let dir = config.shared(MIGRATION_SOCKET_DIR);
+    pub fn serve(&self, flags: &pod::LauncherFlags, vmi: &Vmi) -> Result<(), ProxyError> {
+        let dir = flags.shared(MIGRATION_SOCKET_DIR);
         let ports: &[u16] = if vmi.is_block_migration() {
             &[MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT]
         } else {
@@ -146,7 +146,7 @@ mod tests {
         let sockets = dir.path().join("var/run/kubevirt/migrationproxy");
         std::fs::create_dir_all(&sockets).unwrap();
         std::fs::write(sockets.join("u-1-49152-source.sock"), "").unwrap();
-        let config = pod::LauncherFlags {
+        let flags = pod::LauncherFlags {
             root: pod::Root::new(dir.path()),
             ..pod::LauncherFlags::default()
         };
@@ -165,10 +165,10 @@ mod tests {
             names
         };
         let proxies = TcpProxies::default();
-        proxies.serve(&config, &vmi("LiveMigration")).unwrap();
+        proxies.serve(&flags, &vmi("LiveMigration")).unwrap();
         assert_eq!(names(), ["u-1-49152-source.sock"]);
-        proxies.serve(&config, &vmi("BlockMigration")).unwrap();
-        proxies.serve(&config, &vmi("BlockMigration")).unwrap();
+        proxies.serve(&flags, &vmi("BlockMigration")).unwrap();
+        proxies.serve(&flags, &vmi("BlockMigration")).unwrap();
         assert_eq!(names(), ["u-1-49152-source.sock", "u-1-49153-source.sock"]);
     }
 

@@ -58,21 +58,21 @@ fn layout(source: DataSource) -> &'static Layout {
 /// # Errors
 /// There are no data, or the image cannot be made.
 pub fn write_cloud_init(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     data: &CloudInitData,
 ) -> Result<PathBuf, PodError> {
-    write(cfg, vmi, data).map_err(PodError::of(&data.volume_name))
+    write(flags, vmi, data).map_err(PodError::of(&data.volume_name))
 }
 
-fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<PathBuf, PodError> {
+fn write(flags: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<PathBuf, PodError> {
     if data.user_data.is_empty() && data.network_data.is_empty() {
         return Err(unusable!(
             "UserData or NetworkData is required for cloud-init data source"
         ));
     }
     let layout = layout(data.data_source);
-    let dir = domain_dir(cfg, vmi)?;
+    let dir = domain_dir(flags, vmi)?;
     let tree = Scratch::new(&dir)?;
     tree.fill(layout, data, &metadata(vmi, data)?)?;
     iso::make(&dir, layout.image, layout.label, &Tree::Directory(&tree.0))?;
@@ -85,16 +85,17 @@ fn write(cfg: &LauncherFlags, vmi: &Vmi, data: &CloudInitData) -> Result<PathBuf
 /// # Errors
 /// It cannot be written.
 pub fn write_empty_cloud_init(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     source: DataSource,
     size: u64,
 ) -> Result<(), PodError> {
-    staged::write_zeros(&domain_dir(cfg, vmi)?, layout(source).image, size, 0o600)
+    staged::write_zeros(&domain_dir(flags, vmi)?, layout(source).image, size, 0o600)
 }
 
-fn domain_dir(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Dir, PodError> {
-    Dir::of_pod_made(&cfg.root, &vmi_dir(&cfg.cloud_init_dir(), &vmi.metadata)?)
+fn domain_dir(flags: &LauncherFlags, vmi: &Vmi) -> Result<Dir, PodError> {
+    let dir = vmi_dir(&flags.cloud_init_dir(), &vmi.metadata)?;
+    Dir::of_pod_made(&flags.root, &dir)
 }
 
 fn metadata(vmi: &Vmi, data: &CloudInitData) -> Result<Vec<u8>, PodError> {

@@ -24,7 +24,7 @@ const LONGEST_HOST_NAME: usize = 63;
 ///
 /// # Errors
 /// A secret that the VMI refers to is not there, Base64 is not valid, or there is no data at all.
-pub fn cloud_init(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Option<CloudInitData>, PodError> {
+pub fn cloud_init(flags: &LauncherFlags, vmi: &Vmi) -> Result<Option<CloudInitData>, PodError> {
     let sources = vmi
         .spec
         .volumes
@@ -33,7 +33,7 @@ pub fn cloud_init(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Option<CloudInitData
     let Some((volume, source)) = sources else {
         return Ok(None);
     };
-    read(cfg, vmi, &volume.name, &source)
+    read(flags, vmi, &volume.name, &source)
         .map(Some)
         .map_err(PodError::of(&volume.name))
 }
@@ -98,14 +98,14 @@ impl<'v> Source<'v> {
 }
 
 fn read(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     volume: &str,
     source: &Source<'_>,
 ) -> Result<CloudInitData, PodError> {
-    let keys = ssh_keys(cfg, vmi, source.kind)?;
-    let user = given_data(cfg, volume, &source.user);
-    let network = given_data(cfg, volume, &source.network);
+    let keys = ssh_keys(flags, vmi, source.kind)?;
+    let user = given_data(flags, volume, &source.user);
+    let network = given_data(flags, volume, &source.network);
     // The user data or the network data are enough if the other's secret is not there.
     let (user_data, network_data) = match (user, network) {
         (Ok(user), Ok(network)) => (user, network),
@@ -206,10 +206,10 @@ fn host_name(vmi: &Vmi) -> &str {
         .unwrap_or(name)
 }
 
-fn given_data(cfg: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
+fn given_data(flags: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
     if let Some(secret) = given.secret {
         let has_other = !given.plain.is_empty() || !given.base64.is_empty();
-        match secret_data(cfg, volume, &secret.name, given) {
+        match secret_data(flags, volume, &secret.name, given) {
             Ok(data) if !data.is_empty() => return Ok(data),
             Err(e) if !has_other || !e.is_not_found() => return Err(e),
             Ok(_) | Err(_) => {}
@@ -226,13 +226,13 @@ fn given_data(cfg: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<Da
 
 /// The secret's key, mounted at `secret/<volume>/`.
 fn secret_data(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     volume: &str,
     secret: &str,
     given: &Given<'_>,
 ) -> Result<Data, PodError> {
     let place = format!("{}/{volume}", pod_paths::SECRET_DIR);
-    let dir = optional(Dir::of_pod(&cfg.root, &place))?;
+    let dir = optional(Dir::of_pod(&flags.root, &place))?;
     for key in given.keys {
         let Some(dir) = &dir else { break };
         match optional(dir.find_within(key)) {
@@ -252,14 +252,14 @@ fn secret_data(
     );
     Err(PodError::Io {
         action: "find the data of cloud-init in",
-        path: cfg.root.path(place),
+        path: flags.root.path(place),
         source: missing,
     })
 }
 
 /// SSH keys (`public-keys`) that are to be propagated the given way, numbered from 0.
 fn ssh_keys(
-    cfg: &LauncherFlags,
+    flags: &LauncherFlags,
     vmi: &Vmi,
     kind: DataSource,
 ) -> Result<BTreeMap<String, String>, PodError> {
@@ -283,7 +283,7 @@ fn ssh_keys(
         else {
             continue;
         };
-        for key in read_secret(cfg, secret)?.into_values() {
+        for key in read_secret(flags, secret)?.into_values() {
             if !key.is_empty() {
                 keys.insert(keys.len().to_string(), key);
             }

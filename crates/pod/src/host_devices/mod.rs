@@ -31,8 +31,8 @@ pub(super) fn collect(
 ///
 /// # Errors
 /// The pod's `network-info` lacks a device, or cannot be read.
-pub fn hotplug_devices(cfg: &LauncherFlags, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
-    sriov::on_multus(&cfg.root, vmi)
+pub fn hotplug_devices(flags: &LauncherFlags, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, PodError> {
+    sriov::on_multus(&flags.root, vmi)
 }
 
 /// Puts the vGPU of a domain that arrives into the context, from which libvirt's hook takes it.

@@ -102,18 +102,18 @@ fn a_hotplugged_device_is_ready_as_soon_as_it_is_there() {
         path.display()
     );
     let domain = DomainSpec::from_xml(&xml).unwrap();
-    assert!(!disk_ready(&pod.cfg, &domain.devices.disks[0]));
+    assert!(!disk_ready(&pod.flags, &domain.devices.disks[0]));
     let Some(_device) = Device::at(&pod, "var/run/kubevirt/hotplug-disks/data") else {
         return;
     };
-    assert!(disk_ready(&pod.cfg, &domain.devices.disks[0]));
+    assert!(disk_ready(&pod.flags, &domain.devices.disks[0]));
     assert!(
-        disk_modes(&pod.cfg, &domain)
+        disk_modes(&pod.flags, &domain)
             .direct_io_exceptions
             .is_empty()
     );
     assert_eq!(
-        max_size(&pod.cfg, &domain.devices.disks[0]).unwrap(),
+        max_size(&pod.flags, &domain.devices.disks[0]).unwrap(),
         Some(SIZE)
     );
     let vmi = with_volume(r#"{"name":"data","dataVolume":{"name":"d"}}"#).replace(

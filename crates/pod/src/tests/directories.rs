@@ -24,7 +24,7 @@ fn a_launcher_that_is_not_root_leaves_roots_directories_alone() {
 fn directories_have_the_modes_that_others_rely_on() {
     let pod = Pod::new();
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    directories(&pod.cfg, "uid-1").unwrap();
+    directories(&pod.flags, "uid-1").unwrap();
     for (path, mode, is_qemus) in [
         ("var/run/kubevirt-private/uid-1", 0o755, true),
         ("var/run/kubevirt-private/config-map-disks", 0o750, true),
@@ -56,10 +56,10 @@ fn directories_have_the_modes_that_others_rely_on() {
         assert_eq!((metadata.uid(), metadata.gid()), (107, 107));
     }
     fs::write(&log, "boot").unwrap();
-    directories(&pod.cfg, "uid-1").unwrap();
+    directories(&pod.flags, "uid-1").unwrap();
     assert_eq!(fs::read_to_string(&log).unwrap(), "boot");
     assert!(
-        directories(&pod.cfg, "../etc")
+        directories(&pod.flags, "../etc")
             .unwrap_err()
             .to_string()
             .contains("cannot be a file name")
@@ -73,11 +73,11 @@ fn cve_2026_7374_a_link_instead_of_the_consoles_log() {
         let other = pod.write("elsewhere", b"theirs");
         let log = "var/run/kubevirt-private/uid-2/virt-serial0-log";
         pod.link(target, log);
-        assert!(directories(&pod.cfg, "uid-2").is_err());
+        assert!(directories(&pod.flags, "uid-2").is_err());
         assert_eq!(fs::read(other).unwrap(), b"theirs");
         // Nor is one made where the link leads.
         fs::remove_file(pod.path("elsewhere")).unwrap();
-        assert!(directories(&pod.cfg, "uid-2").is_err());
+        assert!(directories(&pod.flags, "uid-2").is_err());
         assert!(!pod.path("elsewhere").exists());
     }
 }
@@ -85,7 +85,7 @@ fn cve_2026_7374_a_link_instead_of_the_consoles_log() {
 #[test]
 fn the_directory_of_hotplugged_volumes_reaches_conversion_and_plan() {
     let mut pod = Pod::new();
-    pod.cfg.hotplug_disk_dir = "/hotplugged/".to_owned();
+    pod.flags.hotplug_disk_dir = "/hotplugged/".to_owned();
     let image = pod.write("/hotplugged/data.img", &[0; 512]);
     let vmi: Vmi = serde_json::from_str(
         r#"{"metadata":{"name":"web","namespace":"shop"},
@@ -94,7 +94,7 @@ fn the_directory_of_hotplugged_volumes_reaches_conversion_and_plan() {
             "status":{"volumeStatus":[{"name":"data","phase":"Ready","hotplugVolume":{}}]}}"#,
     )
     .unwrap();
-    pod.cfg.allow_emulation = true;
+    pod.flags.allow_emulation = true;
     let ctx = pod.collect(&vmi).unwrap();
     let wanted = convert::domain(&vmi, &ctx).unwrap();
     assert_eq!(wanted.devices.disks[0].source.file, image.to_str().unwrap());

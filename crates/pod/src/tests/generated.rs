@@ -100,9 +100,9 @@ fn a_sidecar_may_change_the_data_source() {
     .unwrap();
     let data = CloudInitData {
         data_source: DataSource::ConfigDrive,
-        ..cloud_init(&pod.cfg, &vmi).unwrap().unwrap()
+        ..cloud_init(&pod.flags, &vmi).unwrap().unwrap()
     };
-    write_cloud_init(&pod.cfg, &vmi, &data).unwrap();
+    write_cloud_init(&pod.flags, &vmi, &data).unwrap();
     let (_, files) = cloud_init_iso(&pod, "configdrive");
     assert!(
         text(&files, "/openstack/latest/meta_data.json").contains(r#""instance_id":"web.shop""#)
@@ -112,7 +112,7 @@ fn a_sidecar_may_change_the_data_source() {
         ..data
     };
     assert!(
-        os::logging::chain(&write_cloud_init(&pod.cfg, &vmi, &nothing).unwrap_err())
+        os::logging::chain(&write_cloud_init(&pod.flags, &vmi, &nothing).unwrap_err())
             .contains("UserData or NetworkData is required")
     );
 }
@@ -124,13 +124,13 @@ fn device_metadata_is_on_the_config_drive() {
         r#"{"name":"ci","cloudInitConfigDrive":{"userData":"x"}}"#,
     ))
     .unwrap();
-    let mut data = cloud_init(&pod.cfg, &vmi).unwrap().unwrap();
+    let mut data = cloud_init(&pod.flags, &vmi).unwrap().unwrap();
     data.devices_data = Some(vec![DeviceData {
         r#type: "nic".into(),
         tags: vec!["t".into()],
         ..DeviceData::default()
     }]);
-    write_cloud_init(&pod.cfg, &vmi, &data).unwrap();
+    write_cloud_init(&pod.flags, &vmi, &data).unwrap();
     let (_, files) = cloud_init_iso(&pod, "configdrive");
     assert!(
         text(&files, "/openstack/latest/meta_data.json")
@@ -288,8 +288,8 @@ fn on_a_migration_target_iso_images_are_empty_and_as_large_as_the_source() {
     };
     let with_sizes =
         vmi(r#"{"volumeStatus":[{"name":"v","size":4096},{"name":"ci","size":2048}]}"#);
-    let data = cloud_init(&pod.cfg, &with_sizes).unwrap();
-    prepare_migration_target(&pod.cfg, &with_sizes, &Context::default(), data.as_ref()).unwrap();
+    let data = cloud_init(&pod.flags, &with_sizes).unwrap();
+    prepare_migration_target(&pod.flags, &with_sizes, &Context::default(), data.as_ref()).unwrap();
     for (path, size) in [
         ("var/run/kubevirt-private/config-map-disks/v.iso", 4096),
         (
@@ -300,7 +300,7 @@ fn on_a_migration_target_iso_images_are_empty_and_as_large_as_the_source() {
         assert_eq!(fs::read(pod.path(path)).unwrap(), vec![0; size], "{path}");
     }
     let error = os::logging::chain(
-        &prepare_migration_target(&pod.cfg, &vmi("{}"), &Context::default(), None).unwrap_err(),
+        &prepare_migration_target(&pod.flags, &vmi("{}"), &Context::default(), None).unwrap_err(),
     );
     assert!(
         error.contains("failed to find the status of volume v"),

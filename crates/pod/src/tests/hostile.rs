@@ -66,7 +66,7 @@ fn a_claims_image_may_be_outside_the_users_own_root() {
         &format!("{DATA_DIR}/disk.img"),
     );
     assert!(refusal(&pod, CLAIM).contains("is reached through a symbolic link"));
-    pod.cfg.root = Root::of_user(pod.dir.path());
+    pod.flags.root = Root::of_user(pod.dir.path());
     pod.prepare(&with_volume(CLAIM)).unwrap();
 }
 
@@ -96,7 +96,7 @@ fn what_is_no_data_is_never_opened() {
 #[test]
 fn cve_2022_1798_a_container_disks_path_that_leads_out() {
     let mut pod = pod();
-    pod.cfg.image_volume = true;
+    pod.flags.image_volume = true;
     let mount = "var/run/kubevirt-image-volume/disk_0";
     pod.write(&format!("{mount}/disk/ok.raw"), &[0; 512]);
     pod.link("/etc/shadow", &format!("{mount}/absolute"));
@@ -133,7 +133,7 @@ fn cve_2022_1798_a_container_disks_path_that_leads_out() {
 #[test]
 fn a_link_instead_of_the_only_image_of_an_image_volume() {
     let mut pod = pod();
-    pod.cfg.image_volume = true;
+    pod.flags.image_volume = true;
     pod.link(
         "/etc/shadow",
         "var/run/kubevirt-image-volume/disk_0/disk/image.raw",
@@ -273,11 +273,11 @@ fn links_of_the_pod_itself_are_followed_below_the_root() {
         fs::create_dir_all(dir.path().join("var")).unwrap();
         fs::create_dir_all(dir.path().join("run")).unwrap();
         std::os::unix::fs::symlink(target, dir.path().join("var/run")).unwrap();
-        let cfg = LauncherFlags {
+        let flags = LauncherFlags {
             root: Root::new(dir.path()),
             ..LauncherFlags::default()
         };
-        directories(&cfg, "uid-1").unwrap();
+        directories(&flags, "uid-1").unwrap();
         assert!(
             dir.path().join("run/kubevirt-private/uid-1").is_dir(),
             "{target}"

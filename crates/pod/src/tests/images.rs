@@ -29,7 +29,7 @@ fn an_image_volume_is_linked_to_where_the_domain_expects_it() {
     let Some(mut pod) = Pod::with(QEMU) else {
         return;
     };
-    pod.cfg.image_volume = true;
+    pod.flags.image_volume = true;
     let image = pod.write(
         "var/run/kubevirt-image-volume/disk_0/disk/x.raw",
         &[7; 4096],
@@ -70,7 +70,7 @@ fn an_image_that_takes_too_much_memory_to_inspect_is_refused() {
     let Some(mut pod) = Pod::with(QEMU) else {
         return;
     };
-    pod.cfg.disk_memory_limit = 8 << 20;
+    pod.flags.disk_memory_limit = 8 << 20;
     pod.container_disk();
     assert!(
         pod.refusal(&with_volume(CONTAINER_DISK))
@@ -168,7 +168,7 @@ fn a_claim_that_is_not_attached_is_named() {
 #[test]
 fn kernel_boot_artifacts_are_linked() {
     let mut pod = Pod::new();
-    pod.cfg.image_volume = true;
+    pod.flags.image_volume = true;
     let vmi = r#"{"spec":{"domain":{"firmware":{"kernelBoot":{"container":{"image":"i","kernelPath":"/boot/vmlinuz","initrdPath":"/boot/initrd"}}}}}}"#;
     let kernel = pod.write("var/run/kubevirt-kernel-boot/boot/vmlinuz", b"kernel");
     let error = pod.refusal(vmi);
@@ -228,7 +228,7 @@ fn a_running_disk_may_grow_to_the_size_of_its_claim_and_file_system() {
             image.display()
         );
         max_size(
-            &pod.cfg,
+            &pod.flags,
             &DomainSpec::from_xml(&xml).unwrap().devices.disks[0],
         )
         .unwrap()

@@ -26,7 +26,7 @@ const QEMU: &[&str] = &["qemu-img"];
 /// A pod in a temporary directory.
 struct Pod {
     dir: tempfile::TempDir,
-    cfg: LauncherFlags,
+    flags: LauncherFlags,
 }
 
 impl Pod {
@@ -43,12 +43,12 @@ impl Pod {
 
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let cfg = LauncherFlags {
+        let flags = LauncherFlags {
             root: Root::new(dir.path()),
             ..LauncherFlags::default()
         };
-        directories(&cfg, "uid-1").unwrap();
-        Self { dir, cfg }
+        directories(&flags, "uid-1").unwrap();
+        Self { dir, flags }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -77,7 +77,7 @@ impl Pod {
             VirtualMachineOptions::default(),
             super::ContainerDisks::default(),
         );
-        super::collect::collect_on(&machine, &self.cfg, vmi, &options, &known)
+        super::collect::collect_on(&machine, &self.flags, vmi, &options, &known)
             .map_err(|error| os::logging::chain(&error))
     }
 
@@ -85,8 +85,8 @@ impl Pod {
     fn prepare(&self, vmi: &str) -> Result<(), String> {
         let vmi: Vmi = serde_json::from_str(vmi).unwrap();
         let ctx = self.collect(&vmi)?;
-        let data = cloud_init(&self.cfg, &vmi).map_err(|error| os::logging::chain(&error))?;
-        prepare(&self.cfg, &vmi, &ctx, data.as_ref()).map_err(|error| os::logging::chain(&error))
+        let data = cloud_init(&self.flags, &vmi).map_err(|error| os::logging::chain(&error))?;
+        prepare(&self.flags, &vmi, &ctx, data.as_ref()).map_err(|error| os::logging::chain(&error))
     }
 
     /// Why a start is refused.

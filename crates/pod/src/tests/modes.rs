@@ -29,7 +29,7 @@ fn an_image_that_does_not_exist_yet_is_judged_by_its_directory_and_not_made() {
     fs::create_dir_all(pod.path(path).parent().unwrap()).unwrap();
     let before = pod.files();
     let there = disk_modes(
-        &pod.cfg,
+        &pod.flags,
         &domain(&pod, &[&file("var/run/libvirt/empty-disks/new.qcow2")]),
     );
     assert_eq!(pod.files(), before);
@@ -37,7 +37,7 @@ fn an_image_that_does_not_exist_yet_is_judged_by_its_directory_and_not_made() {
     // Whatever the file system below the temporary directory can do: both ways say the same.
     assert_eq!(
         there.direct_io_exceptions,
-        disk_modes(&pod.cfg, &domain(&pod, &[&file(path)])).direct_io_exceptions
+        disk_modes(&pod.flags, &domain(&pod, &[&file(path)])).direct_io_exceptions
     );
 }
 
@@ -48,7 +48,7 @@ fn what_cannot_be_opened_has_no_direct_io() {
     let missing_device =
         r#"<disk type="block"><source dev="ROOT/dev/none"/><target dev="vda"/></disk>"#;
     let modes = disk_modes(
-        &pod.cfg,
+        &pod.flags,
         &domain(
             &pod,
             &[
@@ -72,7 +72,7 @@ fn what_cannot_be_opened_has_no_direct_io() {
 fn an_empty_drive_is_passed_over() {
     let pod = Pod::new();
     let modes = disk_modes(
-        &pod.cfg,
+        &pod.flags,
         &domain(
             &pod,
             &[r#"<disk type="block" device="cdrom"><source/><target dev="sda"/></disk>"#],
@@ -93,7 +93,7 @@ fn a_full_image_is_preallocated_and_a_sparse_one_is_not() {
         .set_len(1 << 20)
         .unwrap();
     let modes = disk_modes(
-        &pod.cfg,
+        &pod.flags,
         &domain(
             &pod,
             &[&file("full.img"), &file("sparse.img"), &file("none.img")],
@@ -111,7 +111,7 @@ fn what_a_guest_writes_into_its_raw_disk_does_not_decide_whether_it_is_prealloca
         let mut full = head.to_vec();
         full.resize(1 << 16, 1);
         let full = pod.write("full.img", &full);
-        let modes = disk_modes(&pod.cfg, &domain(&pod, &[&raw("full.img")]));
+        let modes = disk_modes(&pod.flags, &domain(&pod, &[&raw("full.img")]));
         assert_eq!(modes.preallocated, [full.to_str().unwrap()], "{head:?}");
     }
 }
@@ -121,7 +121,7 @@ fn a_cloud_init_image_is_never_found_preallocated() {
     let pod = Pod::new();
     let path = "var/run/kubevirt-ephemeral-disks/cloud-init-data/ns1/vm1/noCloud.iso";
     pod.write(path, &[1; 1 << 16]);
-    let modes = disk_modes(&pod.cfg, &domain(&pod, &[&file(path)]));
+    let modes = disk_modes(&pod.flags, &domain(&pod, &[&file(path)]));
     assert!(modes.preallocated.is_empty());
 }
 
@@ -130,7 +130,7 @@ fn the_backing_file_counts_as_well() {
     let pod = Pod::new();
     pod.write("overlay.qcow2", &[0; 512]);
     let xml = r#"<disk type="file"><source file="ROOT/overlay.qcow2"/><backingStore type="file"><source file="ROOT/gone/base.img"/></backingStore><target dev="vda"/></disk>"#;
-    let modes = disk_modes(&pod.cfg, &domain(&pod, &[xml]));
+    let modes = disk_modes(&pod.flags, &domain(&pod, &[xml]));
     assert!(
         modes
             .direct_io_exceptions
@@ -144,14 +144,14 @@ fn a_hotplugged_disk_is_ready_when_its_image_is_mounted() {
     let pod = Pod::new();
     let path = "var/run/kubevirt/hotplug-disks/data.img";
     let xml = file(path);
-    assert!(!disk_ready(&pod.cfg, &disk(&pod, &xml)), "nothing there");
+    assert!(!disk_ready(&pod.flags, &disk(&pod, &xml)), "nothing there");
     pod.write(path, b"");
     assert!(
-        !disk_ready(&pod.cfg, &disk(&pod, &xml)),
+        !disk_ready(&pod.flags, &disk(&pod, &xml)),
         "only the place to mount it on"
     );
     pod.write(path, &[0; 512]);
-    assert!(disk_ready(&pod.cfg, &disk(&pod, &xml)));
+    assert!(disk_ready(&pod.flags, &disk(&pod, &xml)));
 }
 
 #[test]
@@ -160,17 +160,17 @@ fn what_must_not_be_opened_is_never_ready() {
     pod.write("etc/shadow", b"secret");
     pod.link("/etc/shadow", "var/run/kubevirt/hotplug-disks/data.img");
     assert!(!disk_ready(
-        &pod.cfg,
+        &pod.flags,
         &disk(&pod, &file("var/run/kubevirt/hotplug-disks/data.img"))
     ));
     fs::create_dir_all(pod.path("var/run/kubevirt/hotplug-disks/dir.img")).unwrap();
     assert!(!disk_ready(
-        &pod.cfg,
+        &pod.flags,
         &disk(&pod, &file("var/run/kubevirt/hotplug-disks/dir.img"))
     ));
     assert!(
         !disk_ready(
-            &pod.cfg,
+            &pod.flags,
             &disk(
                 &pod,
                 r#"<disk><source file="/etc/hostname"/><target dev="vda"/></disk>"#
@@ -185,7 +185,7 @@ fn an_overlay_that_keeps_track_of_changes_has_its_data_elsewhere() {
     let pod = Pod::new();
     let xml = r#"<disk type="file"><source file="ROOT/overlay.qcow2"><dataStore type="file"><source file="ROOT/data.img"/></dataStore></source><target dev="vda"/></disk>"#;
     pod.write("overlay.qcow2", &[0; 512]);
-    assert!(!disk_ready(&pod.cfg, &disk(&pod, xml)));
+    assert!(!disk_ready(&pod.flags, &disk(&pod, xml)));
     pod.write("data.img", &[0; 512]);
-    assert!(disk_ready(&pod.cfg, &disk(&pod, xml)));
+    assert!(disk_ready(&pod.flags, &disk(&pod, xml)));
 }

@@ -34,7 +34,7 @@ fn an_overlay_maps_to_its_volume_and_leaves_it_alone() {
     };
     let content = b"data".repeat(300_000);
     let data = pod.write(DATA, &content);
-    track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
+    track(&pod.flags, &vmi("Initializing", ""), &disk(&pod)).unwrap();
     assert!(
         fs::read(&data).unwrap() == content,
         "the volume's data have changed"
@@ -80,7 +80,7 @@ fn one_that_is_there_keeps_its_bitmaps() {
         overlay.display()
     ));
     for state in ["Initializing", "Enabled"] {
-        track(&pod.cfg, &vmi(state, ""), &disk(&pod)).unwrap();
+        track(&pod.flags, &vmi(state, ""), &disk(&pod)).unwrap();
         assert_eq!(
             info(&overlay)["format-specific"]["data"]["bitmaps"][0]["name"],
             "checkpoint"
@@ -95,11 +95,11 @@ fn one_that_is_there_is_checked() {
         return;
     };
     pod.write(DATA, &[1; 4096]);
-    track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap();
+    track(&pod.flags, &vmi("Initializing", ""), &disk(&pod)).unwrap();
     let overlay = pod.path(OVERLAY);
     let good = fs::read(&overlay).unwrap();
     let refusal = || {
-        let error = track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod)).unwrap_err();
+        let error = track(&pod.flags, &vmi("Enabled", ""), &disk(&pod)).unwrap_err();
         os::logging::chain(&error)
     };
     // l1_size: 16 GiB of table.
@@ -127,13 +127,13 @@ fn an_overlay_goes_with_its_volume_once_the_guest_has_released_it() {
     let without = vmi("Enabled", "");
     let mut with = vmi("Enabled", "");
     with.spec.volumes = serde_json::from_str(r#"[{"name":"data"}]"#).unwrap();
-    untrack_unplugged(&pod.cfg, &with, &[]).unwrap();
-    untrack_unplugged(&pod.cfg, &without, &[disk(&pod)]).unwrap();
-    untrack_unplugged(&pod.cfg, &vmi("Disabled", ""), &[]).unwrap();
+    untrack_unplugged(&pod.flags, &with, &[]).unwrap();
+    untrack_unplugged(&pod.flags, &without, &[disk(&pod)]).unwrap();
+    untrack_unplugged(&pod.flags, &vmi("Disabled", ""), &[]).unwrap();
     assert!(overlay.exists());
-    untrack_unplugged(&pod.cfg, &without, &[]).unwrap();
+    untrack_unplugged(&pod.flags, &without, &[]).unwrap();
     assert!(!overlay.exists());
-    untrack_unplugged(&pod.cfg, &without, &[]).unwrap();
+    untrack_unplugged(&pod.flags, &without, &[]).unwrap();
     assert!(pod.path(DATA).exists() && other.exists());
 }
 
@@ -144,7 +144,8 @@ fn tracking_that_has_begun_does_not_begin_again() {
         return;
     };
     pod.write(DATA, &[1; 4096]);
-    let error = os::logging::chain(&track(&pod.cfg, &vmi("Enabled", ""), &disk(&pod)).unwrap_err());
+    let error =
+        os::logging::chain(&track(&pod.flags, &vmi("Enabled", ""), &disk(&pod)).unwrap_err());
     assert!(
         error.starts_with("disk \"data\": ") && error.contains("data.qcow2, which tracks"),
         "{error}"
@@ -155,9 +156,9 @@ fn tracking_that_has_begun_does_not_begin_again() {
             &format!(r#"{{"name":"data","phase":"{phase}","hotplugVolume":{{}}}}"#),
         )
     };
-    track(&pod.cfg, &hotplugged("Ready"), &disk(&pod)).unwrap_err();
+    track(&pod.flags, &hotplugged("Ready"), &disk(&pod)).unwrap_err();
     assert!(!pod.path(OVERLAY).exists());
-    track(&pod.cfg, &hotplugged("MountedToPod"), &disk(&pod)).unwrap();
+    track(&pod.flags, &hotplugged("MountedToPod"), &disk(&pod)).unwrap();
     assert!(pod.path(OVERLAY).exists());
 }
 
@@ -167,9 +168,9 @@ fn a_volume_that_is_not_there_leaves_no_overlay() {
         return;
     };
     let error =
-        os::logging::chain(&track(&pod.cfg, &vmi("Initializing", ""), &disk(&pod)).unwrap_err());
+        os::logging::chain(&track(&pod.flags, &vmi("Initializing", ""), &disk(&pod)).unwrap_err());
     assert!(error.contains("vmi-disks/data: No such file"), "{error}");
     assert!(!pod.path(OVERLAY).exists());
     // And a disk without an overlay wants none.
-    track(&pod.cfg, &vmi("Initializing", ""), &Disk::default()).unwrap();
+    track(&pod.flags, &vmi("Initializing", ""), &Disk::default()).unwrap();
 }
