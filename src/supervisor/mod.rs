@@ -38,7 +38,7 @@ mod start;
 mod start_error;
 mod stop;
 
-use std::io;
+use std::io::{self, PipeReader};
 use std::time::Duration;
 
 use tokio::net::unix::pipe;
@@ -77,7 +77,7 @@ fn run_to_end(flags: LauncherFlags) -> u8 {
     tracing::info!("Hypervisor set to {}", flags.hypervisor);
     match runtime() {
         Ok(runtime) => {
-            follow(libvirt_log, &runtime);
+            copy_libvirt_log(libvirt_log, &runtime);
             let result = runtime.block_on(async {
                 let result = start::run_pod(flags, environment).await;
                 orphans::kill_children().await;
@@ -113,9 +113,9 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 /// Copies the log that libvirt writes in this process to the launcher's.
-fn follow(libvirt_log: Result<Option<io::PipeReader>, libvirt::DivertError>, runtime: &Runtime) {
+fn copy_libvirt_log(log: Result<Option<PipeReader>, libvirt::DivertError>, runtime: &Runtime) {
     let _here = runtime.enter();
-    let lines = libvirt_log.and_then(|pipe| {
+    let lines = log.and_then(|pipe| {
         let receiver = pipe.map(|pipe| pipe::Receiver::from_owned_fd(pipe.into()));
         Ok(receiver.transpose()?)
     });

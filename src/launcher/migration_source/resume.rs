@@ -45,7 +45,7 @@ impl AdoptedMigration {
     // D-sup-16 (docs/differences.md).
     pub async fn run(self) {
         self.vm.wait_for_first_read().await;
-        let Some(job) = self.vm.follow(JobKind::MigrationOut) else {
+        let Some(job) = self.vm.take_adopted_job(JobKind::MigrationOut) else {
             return;
         };
         let uid = self

@@ -87,7 +87,7 @@ impl Transfer<'_> {
                 }
                 seen = finished(&mut sampling) => if let Some(seen) = seen {
                     samples += u32::from(!seen.is_iteration);
-                    self.follow(seen, samples).await;
+                    self.take_sample(seen, samples).await;
                 },
                 Some(aborted) = aborting.join_next() => self.set_abort_status(matches!(aborted, Ok(true))),
                 _ = metadata.changed() => {}
@@ -119,7 +119,7 @@ impl Transfer<'_> {
     }
 
     /// Passes a sample to the monitor and carries out its decisions.
-    async fn follow(&mut self, seen: Seen, samples: u32) {
+    async fn take_sample(&mut self, seen: Seen, samples: u32) {
         let stats = seen
             .stats
             .inspect_err(|error| tracing::info!(reason = %error, "failed to get domain job info"));

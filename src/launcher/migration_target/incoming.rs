@@ -37,7 +37,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
     if state.wait_for(comes).await.is_err() {
         return;
     }
-    let Some(job) = vm.follow(JobKind::MigrationIn) else {
+    let Some(job) = vm.take_adopted_job(JobKind::MigrationIn) else {
         return;
     };
     tracing::info!("The domain arrives from another node");

@@ -250,7 +250,7 @@ impl Syncs {
     ) -> Result<(), LauncherError> {
         let failures = self.apply.run(request, domain, resume).await?;
         self.vm
-            .change_metadata(|metadata| metadata.follow(&request.vmi));
+            .change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         self.started_vmi.get_or_init(|| request.vmi_json.clone());
         if failures.is_empty() {
             Ok(())
@@ -273,7 +273,7 @@ impl Syncs {
             return Err(Refusal::Migrating.into());
         }
         self.vm
-            .change_metadata(|metadata| metadata.follow(&request.vmi));
+            .change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         Ok(())
     }
 }

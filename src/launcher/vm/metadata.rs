@@ -84,11 +84,11 @@ impl Metadata {
     }
 
     /// Takes the VMI's grace period, which may have changed.
-    pub fn follow(&mut self, vmi: &Vmi) {
+    pub fn take_grace_period(&mut self, vmi: &Vmi) {
         self.grace().deletion_grace_period_seconds = grace_period(vmi);
     }
 
-    /// The grace period in seconds before and after [`follow`](Self::follow), if that changes it.
+    /// The grace period in seconds before and after [`Self::take_grace_period`], if it changes.
     pub fn changed_grace_period(&self, vmi: &Vmi) -> Option<(i64, i64)> {
         let before = self.0.grace_period.as_ref()?.deletion_grace_period_seconds;
         let after = grace_period(vmi);
@@ -312,12 +312,12 @@ mod tests {
         let mut vmi = Vmi::default();
         metadata.begin(&vmi);
         let known = metadata.clone();
-        metadata.follow(&vmi);
+        metadata.take_grace_period(&vmi);
         assert_eq!(metadata, known);
         assert_eq!(metadata.changed_grace_period(&vmi), None);
         vmi.spec.termination_grace_period_seconds = Some(0);
         assert_eq!(metadata.changed_grace_period(&vmi), Some((30, 0)));
-        metadata.follow(&vmi);
+        metadata.take_grace_period(&vmi);
         assert_eq!(grace(&metadata).deletion_grace_period_seconds, 0);
     }
 

@@ -258,7 +258,7 @@ impl Vm {
     }
 
     /// Returns a job that libvirt has shown, for the caller to follow to its end. Succeeds once.
-    pub fn follow(self: &Arc<Self>, kind: JobKind) -> Option<Job> {
+    pub fn take_adopted_job(self: &Arc<Self>, kind: JobKind) -> Option<Job> {
         self.with(|inner| {
             inner.unfollowed.take_if(|job| *job == kind)?;
             let (_, cancel) = inner.jobs.iter().find(|(running, _)| *running == kind)?;

@@ -268,7 +268,7 @@ impl World {
             self.arrival = self
                 .arrival
                 .take()
-                .or_else(|| vm.follow(JobKind::MigrationIn));
+                .or_else(|| vm.take_adopted_job(JobKind::MigrationIn));
         }
         if side == Target && self.arrival.is_some() {
             match arrival(snapshot.phase) {

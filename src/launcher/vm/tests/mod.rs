@@ -276,9 +276,9 @@ fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
         drop(vm.observe(observed));
         assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
         assert_eq!(vm.snapshot().jobs, [JobKind::MigrationOut]);
-        let job = vm.follow(JobKind::MigrationOut).unwrap();
+        let job = vm.take_adopted_job(JobKind::MigrationOut).unwrap();
         assert_eq!(vm.metadata().unfinished_migration().unwrap(), "m-1");
-        assert!(vm.follow(JobKind::MigrationOut).is_none());
+        assert!(vm.take_adopted_job(JobKind::MigrationOut).is_none());
         drop(vm.observe(seen(state)));
         assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
         drop(job);
@@ -291,15 +291,15 @@ fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
 fn a_migration_of_this_launcher_is_not_adopted() {
     let source = running();
     source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
-    assert!(source.follow(JobKind::MigrationOut).is_none());
+    assert!(source.take_adopted_job(JobKind::MigrationOut).is_none());
     let target = vm();
     target.expect_arrival(None, |metadata| {
         metadata.migration_in_began(&Vmi::default(), "m-1");
     });
     drop(target.observe(seen(DomainState::Paused(PausedReason::Migration))));
-    assert!(target.follow(JobKind::MigrationOut).is_none());
+    assert!(target.take_adopted_job(JobKind::MigrationOut).is_none());
     assert_eq!(target.snapshot().jobs, [JobKind::MigrationIn]);
-    drop(target.follow(JobKind::MigrationIn).unwrap());
+    drop(target.take_adopted_job(JobKind::MigrationIn).unwrap());
     assert_eq!(target.snapshot().jobs, []);
 }
 
