@@ -102,21 +102,16 @@ impl Process {
             seen: Vec::new(),
         };
         let deadline = os::time::deadline(limit);
-        let found = tokio::select! {
-            found = self.find(deadline) => found,
-            status = child.wait() => Err(exited(status)),
+        let sidecar = tokio::select! {
+            found = self.find(deadline) => found?,
+            status = child.wait() => return Err(exited(status)),
         };
-        match found {
-            Ok(sidecar) => {
-                self.running = Some(Running {
-                    child,
-                    group,
-                    sidecar: sidecar.clone(),
-                });
-                Ok(sidecar)
-            }
-            failed => failed,
-        }
+        self.running = Some(Running {
+            child,
+            group,
+            sidecar: sidecar.clone(),
+        });
+        Ok(sidecar)
     }
 
     async fn find(&self, deadline: Instant) -> Result<Sidecar, Failure> {
@@ -181,11 +176,8 @@ impl Process {
     /// [`Failure::StillRunning`].
     pub async fn terminate(&mut self, limit: Duration) -> Result<(), Failure> {
         // The program leads its group. It may have exited already.
-        if let Some(pid) = self
-            .running
-            .as_ref()
-            .and_then(|running| running.group.leader)
-        {
+        let running = self.running.as_ref();
+        if let Some(pid) = running.and_then(|running| running.group.leader) {
             let _ = kill_process(pid, Signal::TERM);
         }
         match self.ended(limit).await {
