@@ -279,3 +279,17 @@ async fn a_path_longer_than_a_socket_address_works() {
     pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     define(&collect(&pod, 1).await).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_socket_that_was_replaced_after_info_is_checked_alike() {
+    let pod = Pod::new();
+    let place = "hook-sidecar-0/s";
+    let first = pod.serve(place, Fake::appending("first"));
+    let sidecars = collect(&pod, 1).await;
+    first.stop();
+    std::fs::remove_file(pod.dir().join(place)).unwrap();
+    let other = XML.replace("ns_vm", "ns_other").into_bytes();
+    pod.serve(place, Fake::new(Behaviour::Answer(other)));
+    let (text, _) = call_error(define(&sidecars).await.unwrap_err());
+    assert!(text.contains("the domain's name was changed"), "{text}");
+}
