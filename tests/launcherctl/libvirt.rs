@@ -1,5 +1,7 @@
 //! What `check` refuses because this machine's libvirt does, without a rule of its own.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::{has, json, launcherctl, launcherctl_command, manifest, schema, stdout};
 
 /// What a manifest has more, the field below `spec.domain` that is refused, and libvirt's words.
@@ -157,7 +159,7 @@ fn where_libvirt_is_not_asked_that_is_said() {
     assert_eq!(
         stdout(&output),
         format!(
-            "{file}: ok (checked: fields, types and the conversion; a cluster's admission has more rules; libvirt was not asked: virsh is not installed)\n"
+            "{file}: ok (checked: fields, types and the conversion; QEMU and a cluster's admission have more rules; libvirt was not asked: virsh is not installed)\n"
         )
     );
     // There is no QEMU.
@@ -171,6 +173,37 @@ fn where_libvirt_is_not_asked_that_is_said() {
     let json = json(&format!("check {file} -o json"));
     schema::check("check", &json);
     assert!(json[0]["libvirtNotAsked"].is_null(), "{json}");
+}
+
+/// libvirt takes the directory in a URI, and `virsh` reads quotes.
+#[test]
+fn a_directory_with_any_name_is_no_reason_for_a_refusal() {
+    let (dir, file) = manifest(&Domain("").manifest());
+    for name in ["a b", "a#b", "a&b", "a'b", "ä"] {
+        let temporary = dir.path().join(name);
+        std::fs::create_dir(&temporary).unwrap();
+        let mut command = launcherctl_command(&format!("check {file}"));
+        let output = command.env("TMPDIR", &temporary).output().unwrap();
+        has(&stdout(&output), "the conversion and libvirt; ");
+    }
+}
+
+#[test]
+fn a_virsh_that_gives_no_answer_is_not_libvirt() {
+    let (dir, file) = manifest(&Disk("lun: {bus: sata}").manifest());
+    for (script, why) in [
+        ("exit 3", "virsh gave up"),
+        ("echo 'error: no driver' >&2; exit 1", "no driver"),
+    ] {
+        let path = dir.path().join("virsh");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = launcherctl_command(&format!("check {file}"));
+        let output = command.env("PATH", dir.path()).output().unwrap();
+        assert!(output.status.success(), "{}", stdout(&output));
+        has(&stdout(&output), "libvirt was not asked: ");
+        has(&stdout(&output), why);
+    }
 }
 
 /// The cache directory keeps what libvirt has asked QEMU.

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,10 +25,8 @@ const ERROR: &str = "error: ";
 /// What `virsh` says after each domain, and how it appears.
 const MARK: &str = "@next";
 const NEXT: &str = "error: @next";
-/// Errors that say nothing of the domain: this machine has no libvirt's driver, or no QEMU for the
-/// VM's architecture.
-const NOT_OF_DOMAIN: [&str; 6] = [
-    "failed to connect to the hypervisor",
+/// Errors that say nothing of the domain: this machine has no QEMU for the VM's architecture.
+const NOT_OF_DOMAIN: [&str; 5] = [
     "Cannot check QEMU binary",
     "could not find capabilities for",
     "no emulator",
@@ -57,8 +56,10 @@ impl Libvirt for OwnLibvirt {
             }
         };
         let mut parts: Vec<&str> = said.split(NEXT).collect();
-        if parts.len() > 1 {
-            parts.pop();
+        let rest = parts.pop().unwrap_or_default();
+        if parts.len() < xmls.len() {
+            let cause = rest.rsplit(ERROR).next().unwrap_or_default().trim();
+            return vec![LibvirtAnswer::NotAsked(format!("virsh gave up: {cause:?}"))];
         }
         parts.into_iter().map(answer).collect()
     }
@@ -78,7 +79,7 @@ fn answer(said: &str) -> LibvirtAnswer {
 
 /// Has `virsh` define the domains, one after the other, and say so on standard error between them.
 fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
-    let root = tempfile::tempdir()?;
+    let root = tempfile::tempdir_in(plain_temporary())?;
     let root = root.path();
     std::fs::create_dir(root.join("etc"))?;
     // QEMU is to run as this user. As the one that libvirt would choose it may not open /dev/kvm,
@@ -101,6 +102,16 @@ fn define(xmls: &[String]) -> io::Result<Result<Vec<u8>, CommandError>> {
     let [run, cache] = ["run", "cache"].map(|it| root.join(it).display().to_string());
     let environment = [("XDG_RUNTIME_DIR", &*run), ("XDG_CACHE_HOME", &*cache)];
     Ok(command::run("virsh", arguments, &environment, None, LIMITS))
+}
+
+/// TMPDIR; `/tmp` instead of one whose path means something else in a URI or to `virsh`.
+fn plain_temporary() -> PathBuf {
+    let directory = std::env::temp_dir();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+    match directory.as_os_str().as_bytes().iter().all(is_plain) {
+        true => directory,
+        false => "/tmp".into(),
+    }
 }
 
 /// Makes the directory in which libvirt's driver below `root` keeps QEMU's capabilities a link into

@@ -13,7 +13,7 @@ use crate::manifest::{Asked, Problem, Questions, Severity, problems};
 use crate::view::output::{Format, print};
 use os::logging::chain;
 
-const MORE_RULES: &str = "a cluster's admission has more rules";
+const MORE_RULES: &str = "QEMU and a cluster's admission have more rules";
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
