@@ -183,12 +183,17 @@ fn of_vm(
             let asked = libvirt.filter(|_| errors.is_empty());
             found.extend(errors.into_iter().map(in_vmi));
             let refusals = asked.map(|libvirt| libvirt.refusals(vmi));
-            found.extend(refusals.into_iter().flatten().map(|error| {
-                match depends_on_machine(&error.field) {
-                    true => in_vmi(error).into_note(),
-                    false => in_vmi(error),
-                }
-            }));
+            found.extend(
+                refusals.into_iter().flatten().map(|mut error| {
+                    match depends_on_machine(&error.field) {
+                        true => {
+                            error.message.push_str("; another machine's may take it");
+                            in_vmi(error).into_note()
+                        }
+                        false => in_vmi(error),
+                    }
+                }),
+            );
             // What follows from an error is no news.
             let errors = found.clone();
             let is_known =
