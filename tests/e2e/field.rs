@@ -259,7 +259,8 @@ async fn a_vm_without_a_serial_console_has_no_problem_with_it() {
     let file = field.file("noserial.yaml");
     let error = refused(&field.home, &["run", &file, "--until", "up"]).await;
     assert!(error.contains("the VMI has none"), "{error}");
-    field.starts("noserial.yaml", &[]).await;
+    let said = field.starts("noserial.yaml", &[]).await;
+    assert!(!said.contains("launcherctl console"), "{said}");
     // Of a blank console there would be a problem after 20 s.
     tokio::time::sleep(std::time::Duration::from_secs(22)).await;
     let status = done(&field.home, &["status"]).await;
