@@ -10,7 +10,8 @@ use crate::harness::{Event, Guest, Pod, Vmi};
 /// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads
 /// and writes the port, and reads again after an end of file: until libvirt connects there is
 /// nobody on the other side. The port has one user: a process that ends may have it open for a
-/// moment. No line starts a program: libvirt waits 5 s, and a busy machine's guest takes that long.
+/// moment. Only the endless answer starts programs: libvirt waits 5 s, which a few of them take in
+/// the guest of a busy machine.
 const AGENT: &str = r#"
 until command exec 3<>/dev/virtio-ports/org.qemu.guest_agent.0; do :; done
 while :; do while read -r line <&3; do

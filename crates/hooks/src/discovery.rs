@@ -37,7 +37,7 @@ const PROBE_RETRY_DELAY: (Duration, Duration) =
 const INFO_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Interval of reading the directory again, as not every file system reports changes by inotify.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after that, for a directory that changes all the time.
+/// Shortest time between two reads of the directory, which may change all the time.
 const SCAN_PAUSE: Duration = Duration::from_millis(10);
 /// Delay before the log first names the missing sidecars, and interval after that.
 const FIRST_REPORT: Duration = Duration::from_secs(5);
@@ -83,8 +83,8 @@ pub async fn collect(
     Ok(discovery.into_sidecars())
 }
 
-/// Returns at a change below the directory once the pause has ended, or after [`RESCAN_INTERVAL`];
-/// at once before the first pause.
+/// Waits until the directory is to be read again: at a change below it, but not before `pause_ends`,
+/// or after [`RESCAN_INTERVAL`]. `None` is the first read, which waits for nothing.
 async fn changed(watch: &DirWatch, pause_ends: Option<Instant>) {
     let Some(pause_ends) = pause_ends else { return };
     sleep_until(pause_ends).await;
