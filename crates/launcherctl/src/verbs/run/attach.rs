@@ -2,16 +2,13 @@
 
 use std::process::ExitCode;
 
-use serde_json::Value;
-
-use super::SERIAL_CONSOLE;
+use super::has_no_console;
 use crate::error::CtlError;
 use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
 use crate::host::control::{ControlClient, Phase, Request, Update};
 use crate::host::network::Network;
 use crate::host::vm_dir::VmDir;
-use crate::json::copy_at;
 use crate::verbs::screen::Screen;
 use os::signals::EndSignals;
 
@@ -145,8 +142,7 @@ impl<'a> Attachment<'a> {
         self.control.request(Request::Detach).await;
         self.terminal = None;
         let name = self.name;
-        let has_none = |vmi: &Value| copy_at(vmi, SERIAL_CONSOLE) == false;
-        let console = match self.dir.load_vmi().as_ref().is_ok_and(has_none) {
+        let console = match self.dir.load_vmi().as_ref().is_ok_and(has_no_console) {
             true => String::new(),
             false => format!("launcherctl console {name} shows its console, "),
         };

@@ -76,7 +76,7 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let mut manifest = read_manifest(&args.manifest)?;
     manifest.forget_status();
-    if args.start.until.is_some() && copy_at(manifest.value(), SERIAL_CONSOLE) == false {
+    if args.start.until.is_some() && has_no_console(manifest.value()) {
         fail!(
             "--until waits for text on the guest's serial console, and the VMI has none (spec.domain.devices.autoattachSerialConsole: false)"
         );
@@ -134,8 +134,12 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     result
 }
 
-const SERIAL_CONSOLE: &str = "/spec/domain/devices/autoattachSerialConsole";
 const PERSISTENT_EFI: &str = "/spec/domain/firmware/bootloader/efi/persistent";
+
+/// Whether the VMI asks for no serial console.
+fn has_no_console(vmi: &serde_json::Value) -> bool {
+    copy_at(vmi, "/spec/domain/devices/autoattachSerialConsole") == false
+}
 
 /// Places the VM's files, with the arguments of its supervisor.
 fn prepare(
