@@ -30,7 +30,7 @@ pub enum LibvirtHookError {
     },
 }
 
-/// Installs the client before the daemon looks for hooks. Unless `config` asks for it, the client
+/// Installs the client before the daemon looks for hooks. Unless `flags` ask for it, the client
 /// only replaces `KubeVirt`'s own script.
 ///
 /// # Errors

@@ -179,7 +179,7 @@ pub fn admit(standing: Standing, request: Request) -> Answer {
         phase if phase.is_visible() && standing.migrates && request == Request::CopyMetadata => {
             MOVE
         }
-        // The migration has ended, here or there.
+        // The migration has ended, and only libvirt knows whether the guest is still here.
         Phase::MigratingOut if !standing.migrates && matches!(leaves, MOVE | SAME) => LOOK,
         POSTCOPY_FAILED => torn,
         Phase::Unknown => unknown,
