@@ -60,8 +60,9 @@ guest: ## the small Linux that the tests boot, see docs/test-guest.md
 
 # What code of the product must not do, and tests may: they end by a panic, and wait for the
 # programs that they run.
-IN_TESTS := $(addprefix -A clippy::,indexing_slicing string_slice disallowed_methods arithmetic_side_effects \
-	cast_possible_truncation cast_possible_wrap cast_sign_loss too_many_lines)
+IN_TESTS := $(addprefix -A clippy::,unwrap_used expect_used panic indexing_slicing string_slice \
+	disallowed_methods arithmetic_side_effects cast_possible_truncation cast_possible_wrap \
+	cast_sign_loss too_many_lines)
 
 lint: ## formatting, clippy, dependencies and their known vulnerabilities (deny.toml)
 	@scripts/setup --lint

@@ -9,7 +9,6 @@
 //! their conversion reads much of sysfs and writes the distances between up to 34 NUMA cells.
 
 #![allow(unsafe_code, reason = "an allocator can only be counted by being one")]
-#![allow(clippy::expect_used, reason = "a bench ends this way")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;

@@ -226,7 +226,6 @@ fn checksum(path: &str) -> Result<String, SevError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn params(values: &[(&str, ParamValue)]) -> Vec<(String, ParamValue)> {

@@ -76,7 +76,6 @@ impl KnownPlugins {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use hooks::plugins::LauncherHookPoint;
 

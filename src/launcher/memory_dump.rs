@@ -130,7 +130,6 @@ fn remove_earlier_dumps(dir: &Path) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

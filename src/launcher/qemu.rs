@@ -77,7 +77,6 @@ impl Qemu {
 
 #[cfg(test)]
 pub(super) mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::Read;
     use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! Runs against a server of the test, byte by byte.
-#![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 

@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The notifier with a virt-handler of the test.
 
 use std::os::unix::net::UnixListener;

@@ -404,7 +404,6 @@ fn write(path: &Path, text: &str) -> Result<(), BackendError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pod::Root;
     use rustix::fs::{CWD, Mode as FileMode, mkfifoat};

@@ -147,7 +147,6 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[tokio::test]

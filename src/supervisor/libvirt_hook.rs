@@ -70,7 +70,6 @@ fn link(client: &Path, hook: &Path) -> Result<(), LibvirtHookError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

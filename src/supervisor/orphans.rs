@@ -195,7 +195,6 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 

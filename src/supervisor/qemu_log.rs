@@ -88,7 +88,6 @@ fn make_fifo(path: &Path) -> io::Result<pipe::Receiver> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
     use std::io::Write;

@@ -76,7 +76,6 @@ impl Vmi {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const YAML: &str =

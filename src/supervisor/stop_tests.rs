@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::Child;

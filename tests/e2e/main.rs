@@ -1,7 +1,6 @@
 //! End to end: the real `virt-launcher`, real libvirt and QEMU, and a guest that boots. The tests
 //! act as virt-handler on the pod's sockets and check four sides: the answers, the events, `virsh`,
 //! and the guest itself.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
 

@@ -5,8 +5,6 @@
 //! root. `IMAGE_TREE` names another tree than `target/image-tree`. One for another architecture has
 //! no programs of ours; it passes the tests in `config`, `files` and `packages`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod config;
 mod elf;
 #[path = "../executable/mod.rs"]

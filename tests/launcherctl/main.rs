@@ -1,8 +1,6 @@
 //! `launcherctl` without a launcher: what it says about manifests and sidecars, and with which exit
 //! status.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod answers;
 mod completion;
 #[path = "../executable/mod.rs"]

@@ -1,8 +1,6 @@
 //! The small tools as real processes, with real signals: `container-disk` and `virt-tail` as a pod
 //! runs them, and what `launcherctl` does without a launcher.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod container_disk;
 #[path = "../image/elf.rs"]
 mod elf;

@@ -71,7 +71,6 @@ pub struct BackupVolumeInfo {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// As virt-handler's Go encodes it.

@@ -133,7 +133,6 @@ fn path(open: &[Open]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::Value;
 
     use super::*;

@@ -1,7 +1,6 @@
 //! What the worst documents cost: each is decoded by a process of its own, whose memory nothing
 //! else has used before.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::env::{current_exe, var};
 use std::fs;

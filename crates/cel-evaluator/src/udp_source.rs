@@ -103,7 +103,6 @@ fn split_source(mut joined: Element) -> Vec<Node> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

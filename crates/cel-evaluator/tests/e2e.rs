@@ -1,5 +1,4 @@
 //! Runs plugins with the program `cel-evaluator`: order, conditions, failures, hostile expressions.
-#![allow(clippy::unwrap_used, reason = "a test ends this way")]
 
 use std::time::{Duration, Instant};
 

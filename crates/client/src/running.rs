@@ -58,7 +58,6 @@ pub fn check_runs(domain: Option<&Domain>) -> Result<(), NotRunning> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

@@ -95,7 +95,6 @@ fn tsc_frequency(vmi: &Vmi) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

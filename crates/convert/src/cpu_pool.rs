@@ -152,7 +152,6 @@ impl CpuPool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::context::{CellCpu, NumaCell};
     use super::*;
 

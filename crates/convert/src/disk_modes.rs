@@ -118,7 +118,6 @@ fn resolve_io(disk: &mut Disk, modes: &DiskModes) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use domain::disks::{BackingStore, DataStore, DiskDriver, DiskSource};
 

@@ -69,7 +69,6 @@ fn feature(wanted: Option<&features::FeatureState>) -> Option<FeatureState> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn features(json: &str) -> Features {

@@ -172,7 +172,6 @@ fn is_empty(element: &Element) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn missing(written: &str, kept: &str) -> (Vec<String>, Vec<String>) {

@@ -73,7 +73,6 @@ fn sev_policy(sev: &Sev) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn policy(json: &str) -> Option<String> {

@@ -150,7 +150,6 @@ fn single_cell(vmi: &Vmi, vcpus: u32) -> Result<Numa, ConvertError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn vmi(domain: &str) -> Vmi {

@@ -179,7 +179,6 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn shares(guest: &str, page: u64, cells: usize) -> Result<Vec<u64>, ConvertError> {

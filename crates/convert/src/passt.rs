@@ -54,7 +54,6 @@ pub(super) fn port_forward(iface: &Interface, istio: bool) -> Vec<InterfacePortF
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// `tcp 80 443; udp 53`, exclusions as `-15000`.

@@ -269,7 +269,6 @@ fn tune_features(vmi: &Vmi, cpu: &Cpu, domain: &mut DomainSpec) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn pins(threads: u64, vcpus: u32, cpus: &[u32]) -> Vec<String> {

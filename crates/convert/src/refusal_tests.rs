@@ -1,8 +1,6 @@
 //! What is refused, one case for each rule: the field that the refusal names, and a word of the
 //! reason. Devices and disks have theirs beside their code.
 
-#![allow(clippy::unwrap_used)]
-
 use serde_json::{Value, json};
 
 use super::{Context, domain};

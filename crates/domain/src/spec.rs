@@ -101,7 +101,6 @@ impl DomainSpec {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -96,7 +96,6 @@ impl From<bool> for OnOff {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use crate::DomainSpec;
     use crate::disks::DiskBus;
     use crate::xml::Go;

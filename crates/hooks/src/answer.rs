@@ -157,7 +157,6 @@ pub fn canonical_uuid(uuid: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const GIVEN: &str =

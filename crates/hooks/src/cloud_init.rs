@@ -360,7 +360,6 @@ fn text_of<'v>(data: &'v Value, name: &str) -> &'v str {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn before() -> Value {

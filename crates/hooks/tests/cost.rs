@@ -1,7 +1,6 @@
 //! Limits the memory for checking and comparing the worst answers, as a multiple of their size.
 //! Times are printed (`--nocapture`), not asserted.
 #![allow(unsafe_code, reason = "an allocator can only be counted by being one")]
-#![allow(clippy::unwrap_used, reason = "a test ends this way")]
 
 mod peak;
 mod worst;

@@ -252,7 +252,6 @@ impl ChangeableDomain {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn migration() -> Migration {

@@ -1,5 +1,4 @@
 //! Against libvirt's test driver, and the QEMU driver embedded in this process.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 use std::sync::mpsc;

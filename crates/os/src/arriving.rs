@@ -87,7 +87,6 @@ impl http_body::Body for Arriving {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use http_body::Body as _;
     use std::future::poll_fn;
 

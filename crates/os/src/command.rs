@@ -251,7 +251,6 @@ fn wait_for(child: &mut Child, deadline: Instant) -> io::Result<End> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const PLENTY: Limits = Limits {

@@ -46,7 +46,6 @@ pub async fn for_each(source: impl AsyncRead + Unpin, mut each: impl FnMut(&str)
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     async fn lines(text: &[u8]) -> Vec<String> {

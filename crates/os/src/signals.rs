@@ -139,7 +139,6 @@ impl EndSignals {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use rustix::process::{Signal as Number, getpid, kill_process};
 

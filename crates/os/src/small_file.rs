@@ -129,7 +129,6 @@ pub fn tail(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::fs::symlink;
 

@@ -43,7 +43,6 @@ pub fn wait_to_write(signals: &SignalQueue, out: BorrowedFd<'_>) -> io::Result<b
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::path::Path;
 

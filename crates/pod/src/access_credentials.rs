@@ -137,7 +137,6 @@ pub(super) fn read_secret(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Root;
 

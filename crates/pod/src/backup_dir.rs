@@ -68,7 +68,6 @@ impl BackupDir {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs;
 

@@ -200,7 +200,6 @@ fn cell(cell: &wire::Cell) -> NumaCell {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -220,7 +220,6 @@ fn qcow2(file: &File, head: &[u8]) -> Result<DiskInfo, Qcow2Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::Root;
     use super::super::safe_path::Dir;
     use super::*;

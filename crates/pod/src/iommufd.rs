@@ -77,7 +77,6 @@ fn receive(mut stream: &UnixStream) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fs::{self, File};
     use std::io::{IoSlice, Read};
     use std::os::fd::AsFd;

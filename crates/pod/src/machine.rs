@@ -97,7 +97,6 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {

@@ -103,7 +103,6 @@ fn link_of(machine: &Machine, ctx: &mut Context, path: &str) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use convert::context::{AddressSpec, HostDeviceSpec};
 

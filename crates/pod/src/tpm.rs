@@ -45,7 +45,6 @@ fn sync_dir(dir: &Path, depth: usize) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Root;
 

@@ -225,7 +225,6 @@ fn log(message: &str) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Command, String> {

@@ -145,7 +145,6 @@ fn mark_migrated(marker: &Path) -> Result<(), HookError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use tokio::net::UnixListener;
 

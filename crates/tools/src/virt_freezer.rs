@@ -206,7 +206,6 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, lexopt::Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Options, lexopt::Error> {

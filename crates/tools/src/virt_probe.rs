@@ -140,7 +140,6 @@ pub(crate) fn switch(parser: &mut Parser) -> Result<bool, lexopt::Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn parsed(words: &[&str]) -> Options {

@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used)]
 //! Accepted and refused input.
 
 use std::sync::mpsc::sync_channel;

@@ -1,5 +1,4 @@
 //! launcherctl's questions over a real socket.
-#![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
 

@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The services over a real socket, with a launcher on libvirt's test driver.
 
 mod calls;

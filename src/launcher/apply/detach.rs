@@ -152,7 +152,6 @@ pub(in crate::launcher) fn detach(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use libvirt::{Connection, MayChange};
 

@@ -56,7 +56,6 @@ fn is_recorded(vmi: &Vmi, target: &String) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LIVE: &str = r#"<domain><devices>

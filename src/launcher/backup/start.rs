@@ -228,7 +228,6 @@ fn known(last: Option<&BackupMetadata>, id: &BackupId) -> Result<Known, BackupEr
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn id(name: &str, started: &str) -> BackupId {

@@ -155,7 +155,6 @@ fn output(command: String, status: ExecStatus) -> Result<GuestOutput, LauncherEr
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn ended(answer: &str) -> Result<GuestOutput, LauncherError> {

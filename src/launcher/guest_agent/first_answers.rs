@@ -38,7 +38,6 @@ pub(super) async fn wait(vm: &Vm) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::launcher::vm::Observed;
     use domain::DomainSpec;

@@ -195,7 +195,6 @@ pub(super) fn size_of_files(dir: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

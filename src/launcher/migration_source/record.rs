@@ -192,7 +192,6 @@ impl MigrationRecord {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn began(record: &MigrationRecord, uid: &str) {

@@ -277,7 +277,6 @@ fn has_begun(last: Option<&MigrationMetadata>, uid: &str) -> Result<bool, Migrat
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
     use super::*;

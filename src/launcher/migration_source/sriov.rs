@@ -101,7 +101,6 @@ fn not_released(devices: Vec<String>) -> MigrationError {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use tokio::sync::broadcast;
     use tokio::time::{Instant, sleep};
 

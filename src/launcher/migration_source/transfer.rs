@@ -247,7 +247,6 @@ async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::launcher::libvirt_domain::MAX_READS;
     use libvirt::{Connection, start_event_loop};

@@ -141,7 +141,6 @@ fn with_link_down(interface: &Element) -> Element {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

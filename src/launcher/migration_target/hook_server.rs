@@ -181,7 +181,6 @@ fn is_whole(document: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
     use super::*;
 
     const XML: &str = "<domain type='kvm'><name>ns1_vm1</name><devices><disk type='file'><source file='/pods/ns1/disk.img'/></disk></devices></domain>\n";

@@ -104,7 +104,6 @@ async fn copy(from: UnixStream, to: SocketAddr) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;

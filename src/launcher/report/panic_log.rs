@@ -76,7 +76,6 @@ pub(super) fn describe(info: Option<GuestPanicInfo>) -> (String, GuestPanicInfo)
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -78,7 +78,6 @@ impl SyncQueue {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use api::vmi::Vmi;
     use hooks::plugins::Pipeline;

@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 //! The domain manager on libvirt's test driver, with a fake pod and a fake virt-handler.
 
 mod life;

@@ -217,7 +217,6 @@ pub fn admit_job(standing: Standing, running: &[JobKind], job: JobKind) -> Resul
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::phase::PauseReason;
     use super::*;
 

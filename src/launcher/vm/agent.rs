@@ -51,7 +51,6 @@ pub(super) fn hide(domain: &mut DomainSpec) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::tests::{RUNNING, seen, vm};
     use super::super::{Observed, Vm};
     use super::*;

@@ -82,7 +82,6 @@ impl Vmi {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::Vmi;
 
     // D-conv-7 (docs/differences.md).

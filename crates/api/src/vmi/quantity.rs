@@ -380,7 +380,6 @@ impl<'de> Deserialize<'de> for IntOrString {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     fn q(text: &str) -> Quantity {

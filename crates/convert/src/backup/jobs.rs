@@ -29,7 +29,6 @@ pub fn has_backup_jobs(answer: &str) -> Result<bool, serde_json::Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -189,7 +189,6 @@ fn given(what: &'static str, value: Option<String>) -> Result<String, BackupRequ
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use serde_json::{Value, json};
 

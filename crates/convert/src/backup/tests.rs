@@ -1,5 +1,4 @@
 //! Against the XML as it goes to libvirt.
-#![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::backup::{BackupId, Mode, Start, backup_plan};

@@ -119,7 +119,6 @@ fn identity(element: &Element) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn facts(disks: &[&str]) -> Facts {

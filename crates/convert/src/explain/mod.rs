@@ -187,7 +187,6 @@ fn rules(vmi: &Vmi, ctx: &Context) -> Result<BTreeMap<String, &'static str>, Exp
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
 

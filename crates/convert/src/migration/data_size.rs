@@ -47,7 +47,6 @@ fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
     use super::*;

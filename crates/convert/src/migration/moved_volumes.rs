@@ -121,7 +121,6 @@ fn path(vmi: &Vmi, volume: &str, kind: Kind, paths: &PodPaths<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

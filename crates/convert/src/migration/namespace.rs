@@ -31,7 +31,6 @@ fn move_file(source: &mut Element, from: &str, to: &str) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn moved(source: &str) -> String {

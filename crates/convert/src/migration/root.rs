@@ -69,7 +69,6 @@ fn move_paths(element: &mut Element, from: &str, to: &str) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -75,7 +75,6 @@ pub fn disks_to_copy(live: &DomainSpec, vmi: &Vmi) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

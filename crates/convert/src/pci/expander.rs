@@ -153,7 +153,6 @@ fn pci_address(bus: &str, slot: String) -> Address {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use domain::host_devices::HostDevice;
 

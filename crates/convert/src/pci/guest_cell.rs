@@ -122,7 +122,6 @@ fn by_memory(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Context;
 

@@ -183,7 +183,6 @@ fn components(path: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn host() -> Context {

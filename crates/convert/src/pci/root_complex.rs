@@ -48,7 +48,6 @@ pub(crate) fn root_complex(input: &Input<'_>, domain: &mut DomainSpec) -> Result
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Context;
     use api::vmi::Vmi;

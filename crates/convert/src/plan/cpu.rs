@@ -43,7 +43,6 @@ pub fn cpus(vmi: &Vmi, context: &Context, wanted: &DomainSpec) -> Result<Cpus, C
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

@@ -17,7 +17,6 @@ pub fn host_devices(live: &DomainSpec, wanted: &[HostDeviceSpec]) -> Vec<HostDev
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn domain(aliases: &[&str]) -> DomainSpec {

@@ -128,7 +128,6 @@ fn in_bytes(memory: &Memory) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

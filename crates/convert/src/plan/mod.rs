@@ -263,7 +263,6 @@ fn restart_json(it: &RestartField) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use api::pod_paths::HOTPLUG_DISK_DIR;
     use domain::DomainSpec;

@@ -59,7 +59,6 @@ fn resize(disk: &Disk, DiskSize { current, available }: DiskSize) -> Resize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const FILE: &str = r#"<disk type="file" device="disk"><source file="/a.img"/><target dev="vda" bus="virtio"/><alias name="ua-data"/></disk>"#;

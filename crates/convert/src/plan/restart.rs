@@ -378,7 +378,6 @@ fn put(value: &mut Value, path: &[PathPart], new: Option<Value>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

@@ -4,8 +4,6 @@
 //! `CASES=100000 SEED=7 cargo test -p virt-launcher-convert --test random` runs more, and others; a
 //! failure names the seed of its case.
 
-#![allow(clippy::panic, clippy::expect_used, reason = "a test ends this way")]
-
 mod value;
 mod words;
 

@@ -267,7 +267,6 @@ impl<'de, T: Deserialize<'de> + Default, const MAX: usize> Visitor<'de> for Elem
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

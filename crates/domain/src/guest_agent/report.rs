@@ -111,7 +111,6 @@ pub struct Os {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
     use super::super::Command;

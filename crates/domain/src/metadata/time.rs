@@ -76,7 +76,6 @@ impl Json for Time {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::xml::Go;
 

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use super::*;
 use crate::DomainSpec;
 use crate::alias::Alias;

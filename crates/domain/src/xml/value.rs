@@ -87,7 +87,6 @@ impl<T: Value> Value for Option<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

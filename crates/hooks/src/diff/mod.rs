@@ -228,7 +228,6 @@ fn shown(name: &str, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn lines(before: &str, after: &str) -> Vec<String> {

@@ -242,7 +242,6 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CtlError>>) -> Result<Ex
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
 
     #[test]

@@ -167,7 +167,6 @@ pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), CtlError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     use std::path::Path;

@@ -185,7 +185,6 @@ async fn read_from_client(mut client: OwnedReadHalf, input: mpsc::Sender<Vec<u8>
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     async fn read(stream: &mut UnixStream, length: usize) -> String {

@@ -45,7 +45,6 @@ pub fn start_of_stream(logged: &[u8], stream: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::log_follower::LogFollower;
     use super::*;
 

@@ -365,7 +365,6 @@ impl ControlClient {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn vm() -> VmDir {

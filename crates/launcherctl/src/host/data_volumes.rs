@@ -129,7 +129,6 @@ fn import(file: &Path, claim: &Path, size: Option<u64>) -> Result<(), CtlError> 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::manifest::Manifest;
 

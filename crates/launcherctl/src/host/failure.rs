@@ -108,7 +108,6 @@ pub fn remove_reason(dir: &VmDir) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
 

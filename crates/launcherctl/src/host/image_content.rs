@@ -80,7 +80,6 @@ pub fn check_content(image: &Path, accepts: Accepts) -> Result<(), CtlError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn refused(image: &Path, accepts: Accepts) -> String {

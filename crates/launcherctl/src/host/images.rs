@@ -271,7 +271,6 @@ pub fn link_image(image: &Path, link: &Path, is_of_run: bool) -> Result<(), CtlE
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn manifest() -> Manifest {

@@ -49,7 +49,6 @@ impl LogFollower {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::Write;
 

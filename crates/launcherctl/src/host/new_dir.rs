@@ -99,7 +99,6 @@ fn make_new(base: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> Result<Vm
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

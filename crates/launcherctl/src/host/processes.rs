@@ -118,7 +118,6 @@ fn names(argument: &str, root: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

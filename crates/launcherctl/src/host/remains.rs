@@ -61,7 +61,6 @@ fn remove_of_uid(dir: &VmDir) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

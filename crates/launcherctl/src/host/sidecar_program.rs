@@ -197,7 +197,6 @@ fn hook_programs(dir: &Path) -> Result<PathBuf, TextError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn words(text: &str) -> Result<SidecarProgram, CtlError> {

@@ -158,7 +158,6 @@ pub async fn stop(sidecars: Vec<Child>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
 

@@ -207,7 +207,6 @@ fn addresses(interfaces: &[InterfaceStatus]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
     use super::super::control::Control;

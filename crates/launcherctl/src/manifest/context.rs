@@ -117,7 +117,6 @@ fn sufficient_cpus(cpu: &Cpu) -> Vec<CellCpu> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::manifest;
 

@@ -226,7 +226,6 @@ pub fn random_uuid() -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn with_defaults(spec: Value) -> Value {

@@ -149,7 +149,6 @@ pub fn into_vmi(value: Value) -> Result<Value, FieldError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn name(text: &str) -> Result<String, String> {

@@ -68,7 +68,6 @@ fn check(kind: &str, node: &Node, path: &str, found: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::documents::VM;
     use super::*;
 

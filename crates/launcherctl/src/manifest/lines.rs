@@ -168,7 +168,6 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -172,7 +172,6 @@ fn typed(value: &Value) -> Result<Vmi, FieldError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use os::logging::chain;
 

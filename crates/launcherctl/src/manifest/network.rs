@@ -122,7 +122,6 @@ fn random_mac() -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn manifest(spec: &str) -> Manifest {

@@ -81,7 +81,6 @@ fn status_of(vmi: &mut Value, sent: &Value) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::defaults::of_admission;
     use super::*;
     use serde_json::json;

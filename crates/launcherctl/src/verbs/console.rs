@@ -147,7 +147,6 @@ async fn socket(dir: &VmDir, domain: &Domain, shared: &str) -> Result<PathBuf, T
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use tokio::net::UnixListener;
 

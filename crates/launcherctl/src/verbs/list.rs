@@ -50,7 +50,6 @@ fn text(rows: &[VmStatus]) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
 

@@ -60,7 +60,6 @@ fn page(status: &VmStatus) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::Value;
 

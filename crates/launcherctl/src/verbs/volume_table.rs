@@ -87,7 +87,6 @@ pub fn text(rows: &[Row]) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
     use serde_json::{Value, json};

@@ -232,7 +232,6 @@ async fn until_released(client: &Client, name: &str) -> Result<(), CtlError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -142,7 +142,6 @@ fn error_json(error: &str, details: &[String]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

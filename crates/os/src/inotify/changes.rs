@@ -80,7 +80,6 @@ impl Default for DirChanges {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn is_readable(changes: &DirChanges) -> bool {

@@ -146,7 +146,6 @@ async fn wait_for(path: &Path, watch: impl Fn() -> DirWatch) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// With inotify, and where the kernel has no instance left.

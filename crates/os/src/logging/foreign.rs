@@ -129,7 +129,6 @@ fn timestamp(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn render(text: &str, verbosity: u8) -> Option<String> {

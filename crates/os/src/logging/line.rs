@@ -152,7 +152,6 @@ fn stamp(time: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

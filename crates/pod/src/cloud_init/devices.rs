@@ -142,7 +142,6 @@ fn affinity(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const DOMAIN: &str = r#"<domain>

@@ -303,7 +303,6 @@ fn decode_base64(text: &str) -> Result<Vec<u8>, DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fs;
 
     use super::super::super::Root;

@@ -164,7 +164,6 @@ fn read(file: &Found) -> Result<Metadata, PodError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn found(text: &str) -> Result<Claimed, String> {

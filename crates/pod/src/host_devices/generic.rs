@@ -108,7 +108,6 @@ fn usb(name: &str, address: &str) -> Result<HostDeviceSpec, PodError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn found(

@@ -111,7 +111,6 @@ fn default_display(wanted: &[Gpu], found: &mut [HostDeviceSpec]) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn displays(variables: &[(&str, &str)], gpus: &str) -> Vec<(String, String, String)> {

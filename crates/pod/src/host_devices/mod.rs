@@ -108,7 +108,6 @@ fn all_there(kind: &str, wanted: &[&str], found: &[HostDeviceSpec]) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -183,7 +183,6 @@ fn read_when_filled(root: &Root) -> Result<Vec<u8>, PodError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn vmi() -> Vmi {

@@ -1,5 +1,4 @@
 //! The crate as a whole, with the real helper programs, below a root of its own.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod block;
 mod directories;

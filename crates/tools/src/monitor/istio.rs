@@ -133,7 +133,6 @@ fn parse(head: &str) -> Option<Answer> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::net::TcpListener;
     use std::sync::mpsc;
 

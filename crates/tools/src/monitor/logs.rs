@@ -51,7 +51,6 @@ fn each_line(mut reader: impl BufRead, mut show: impl FnMut(&str)) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn lines(text: &[u8]) -> Vec<String> {

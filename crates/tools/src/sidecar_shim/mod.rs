@@ -184,7 +184,6 @@ fn stopped(shutdown: Arc<Notify>) -> io::Result<impl Future<Output = ()>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn command(arguments: &[&str]) -> Result<Command, String> {

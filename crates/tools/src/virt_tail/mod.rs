@@ -156,7 +156,6 @@ fn nearest_directory(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Command, String> {

@@ -134,7 +134,6 @@ fn description(incremental: bool, flags: u64) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn extents(parts: &[(u64, u32)]) -> Vec<nbd::Extent> {

@@ -166,7 +166,6 @@ fn certificates(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use convert::backup::BackupId;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;

@@ -92,7 +92,6 @@ impl Metadata {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use convert::backup::Mode;
 

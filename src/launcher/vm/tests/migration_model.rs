@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
 //! Both launchers of a migration, with faults at every step. libvirt and QEMU are a model of QEMU's
 //! driver in a peer-to-peer migration; the launchers admit, decide and report with their real code.
 //!

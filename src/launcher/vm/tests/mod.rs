@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
 //! Tests of [`Vm`]: its snapshots, its permits, and the end of a job's guard.
 
 mod migration_model;

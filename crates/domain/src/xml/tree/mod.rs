@@ -248,7 +248,6 @@ fn new_line(depth: usize, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::xml::{MAX_ALL_ATTRIBUTES, MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS};
 

@@ -130,7 +130,6 @@ impl Forward {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// A free port. It was not bound before: another test's child, which has a copy of all

@@ -88,8 +88,6 @@ fn arguments(index: usize, place: &str, card: &Card, forwards: &[Forward]) -> St
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn network() -> Network {

@@ -78,7 +78,6 @@ fn summary(conformance: &Conformance) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::view::output::joined;
     use hooks::conformance::{Check, CheckResult};

@@ -50,7 +50,6 @@ impl MigrationLimits {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use api::migration_options::MigrationOptions;
     use clap::Parser;

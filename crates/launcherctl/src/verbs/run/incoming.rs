@@ -172,7 +172,6 @@ fn link_images(source: &VmDir, manifest: &Manifest, dir: &VmDir) -> Result<(), C
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs;
 
