@@ -4,6 +4,7 @@ use super::{ConvertError, DomainSpec, Input};
 use crate::error::refuse;
 use api::vmi::Vmi;
 use api::vmi::firmware::{Acpi, Firmware};
+use api::vmi::volumes::VolumeSource;
 use domain::YesNo;
 use domain::firmware::{
     AcpiTable, Bios, BootMenu, FirmwareFeature, FirmwareInfo, Loader, Nvram, Os, OsAcpi, Smbios,
@@ -161,7 +162,7 @@ fn acpi_tables(input: &Input<'_>, acpi: &Acpi) -> Result<OsAcpi, ConvertError> {
             .iter()
             .find(|volume| volume.name == *name)
         {
-            Some(volume) if volume.secret.is_some() => {
+            Some(volume) if matches!(volume.source(), Some(VolumeSource::Secret(_))) => {
                 table.push(AcpiTable {
                     path: input.paths.secret_file(name, file),
                     r#type: String::from(kind),

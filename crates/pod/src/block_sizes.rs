@@ -9,7 +9,7 @@ use super::{LauncherFlags, PodError, volumes};
 use api::pod_paths::PodPaths;
 use api::vmi::Vmi;
 use api::vmi::disks::Disk;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{Volume, VolumeSource as Source};
 use convert::context::{BlockDeviceProbe, Context};
 
 /// Inspects the volumes of such disks. A volume that is not there yet has no sizes.
@@ -92,29 +92,30 @@ fn probe(machine: &Machine, device: &Found) -> Result<BlockDeviceProbe, PodError
 /// Images that a disk on the volume may have.
 #[must_use]
 pub fn images(paths: &PodPaths<'_>, vmi: &Vmi, volume: &Volume) -> Vec<String> {
-    let name = volume.name.as_str();
-    if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
-        vec![paths.claim_image(name), paths.hotplug_image(name)]
-    } else if let Some(disk) = &volume.host_disk {
-        vec![paths.host_disk(name, &disk.path), paths.hotplug_image(name)]
-    } else if volume.container_disk.is_some() || volume.ephemeral.is_some() {
-        vec![paths.ephemeral_overlay(name)]
-    } else if volume.empty_disk.is_some() {
-        vec![paths.empty_disk(name)]
-    } else if volume.cloud_init_no_cloud.is_some() || volume.cloud_init_config_drive.is_some() {
-        let (namespace, name) = (&vmi.metadata.namespace, &vmi.metadata.name);
-        vec![
-            paths.cloud_init_no_cloud(namespace, name),
-            paths.cloud_init_config_drive(namespace, name),
-        ]
-    } else {
-        vec![
-            paths.config_map_image(name),
-            paths.secret_image(name),
-            paths.downward_api_image(name),
-            paths.sysprep_image(name),
-            paths.service_account_image(),
-        ]
+    let (name, meta) = (volume.name.as_str(), &vmi.metadata);
+    match volume.source() {
+        Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_)) => {
+            vec![paths.claim_image(name), paths.hotplug_image(name)]
+        }
+        Some(Source::HostDisk(disk)) => {
+            vec![paths.host_disk(name, &disk.path), paths.hotplug_image(name)]
+        }
+        Some(Source::ContainerDisk(_) | Source::Ephemeral(_)) => {
+            vec![paths.ephemeral_overlay(name)]
+        }
+        Some(Source::EmptyDisk(_)) => vec![paths.empty_disk(name)],
+        Some(Source::CloudInitNoCloud(_)) => {
+            vec![paths.cloud_init_no_cloud(&meta.namespace, &meta.name)]
+        }
+        Some(Source::CloudInitConfigDrive(_)) => {
+            vec![paths.cloud_init_config_drive(&meta.namespace, &meta.name)]
+        }
+        Some(Source::ConfigMap(_)) => vec![paths.config_map_image(name)],
+        Some(Source::Secret(_)) => vec![paths.secret_image(name)],
+        Some(Source::DownwardApi(_)) => vec![paths.downward_api_image(name)],
+        Some(Source::Sysprep(_)) => vec![paths.sysprep_image(name)],
+        Some(Source::ServiceAccount(_)) => vec![paths.service_account_image()],
+        Some(Source::DownwardMetrics(_)) | None => Vec::new(),
     }
 }
 

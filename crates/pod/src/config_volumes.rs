@@ -5,7 +5,7 @@ use super::iso::{self, Tree};
 use super::safe_path::{Dir, optional};
 use super::{LauncherFlags, PodError, staged};
 use api::pod_paths;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{Volume, VolumeSource};
 
 /// Where a volume's files are, and the image that is made of them.
 pub(super) struct ConfigVolume<'v> {
@@ -36,47 +36,41 @@ impl<'v> ConfigVolume<'v> {
             },
             is_sysprep: false,
         };
-        if let Some(map) = &volume.config_map {
-            Some(iso(
+        Some(match volume.source()? {
+            VolumeSource::ConfigMap(map) => iso(
                 pod_paths::CONFIG_MAP_DIR,
                 pod_paths::CONFIG_MAP_IMAGE_DIR,
                 &map.volume_label,
-            ))
-        } else if let Some(secret) = &volume.secret {
-            Some(iso(
+            ),
+            VolumeSource::Secret(secret) => iso(
                 pod_paths::SECRET_DIR,
                 pod_paths::SECRET_IMAGE_DIR,
                 &secret.volume_label,
-            ))
-        } else if let Some(fields) = &volume.downward_api {
-            Some(iso(
+            ),
+            VolumeSource::DownwardApi(fields) => iso(
                 pod_paths::DOWNWARD_API_DIR,
                 pod_paths::DOWNWARD_API_IMAGE_DIR,
                 &fields.volume_label,
-            ))
-        } else if volume.service_account.is_some() {
-            let image = iso("", pod_paths::SERVICE_ACCOUNT_IMAGE_DIR, "");
-            Some(Self {
+            ),
+            VolumeSource::ServiceAccount(_) => Self {
                 source: pod_paths::SERVICE_ACCOUNT_DIR.to_owned(),
                 image: pod_paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
-                ..image
-            })
-        } else if volume
-            .sysprep
-            .as_ref()
-            .is_some_and(|sysprep| sysprep.config_map.is_some() || sysprep.secret.is_some())
-        {
-            Some(Self {
-                is_sysprep: true,
-                ..iso(
-                    pod_paths::SYSPREP_DIR,
-                    pod_paths::SYSPREP_IMAGE_DIR,
-                    "unattendCD",
-                )
-            })
-        } else {
-            None
-        }
+                ..iso("", pod_paths::SERVICE_ACCOUNT_IMAGE_DIR, "")
+            },
+            VolumeSource::Sysprep(answers)
+                if answers.config_map.is_some() || answers.secret.is_some() =>
+            {
+                Self {
+                    is_sysprep: true,
+                    ..iso(
+                        pod_paths::SYSPREP_DIR,
+                        pod_paths::SYSPREP_IMAGE_DIR,
+                        "unattendCD",
+                    )
+                }
+            }
+            _ => return None,
+        })
     }
 
     /// Whether the image is made only if a disk uses the volume. Sysprep's image is always made.

@@ -7,8 +7,7 @@ use super::{LauncherFlags, PodError, image, qemu_img, tracking, volumes};
 use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::status::VolumeStatus;
-use api::vmi::volumes::PersistentVolumeClaimInfo;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{PersistentVolumeClaimInfo, Volume, VolumeSource as Source};
 use domain::disks::Disk;
 
 const MIB: u64 = 1 << 20;
@@ -46,12 +45,10 @@ fn grow(
     claim: &PersistentVolumeClaimInfo,
     is_tracked: bool,
 ) -> Result<(), PodError> {
-    let file = match &volume.host_disk {
-        Some(disk) => pod_paths::file_name(&disk.path),
-        None if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() => {
-            "disk.img"
-        }
-        None => return Ok(()),
+    let file = match volume.source() {
+        Some(Source::HostDisk(disk)) => pod_paths::file_name(&disk.path),
+        Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_)) => "disk.img",
+        _ => return Ok(()),
     };
     if status.hotplug_volume.is_some() || is_tracked {
         // virt-handler mounts a hotplugged volume elsewhere, and an overlay has to grow with its

@@ -11,6 +11,7 @@ use super::{LauncherFlags, PodError, collect, host_devices, tracking};
 use api::pod_paths::MIGRATION_SOCKET_DIR;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
+use api::vmi::volumes::{Volume, VolumeSource as Source};
 use convert::Context;
 use domain::disks::Disk;
 
@@ -75,13 +76,12 @@ pub fn migration_socket_dir(flags: &LauncherFlags) -> Result<(), PodError> {
 /// # Errors
 /// Some are missing, or cannot be opened; virt-handler tries again.
 pub fn check_hotplugged_volumes(flags: &LauncherFlags, vmi: &Vmi) -> Result<(), PodError> {
-    let claims = vmi.spec.volumes.iter().map(|volume| {
-        let claim = volume.persistent_volume_claim.as_ref();
-        let data_volume = volume.data_volume.as_ref();
-        claim.is_some_and(|claim| claim.hotpluggable)
-            || data_volume.is_some_and(|volume| volume.hotpluggable)
-    });
-    let expected = claims.filter(|hotpluggable| *hotpluggable).count();
+    let is_hotpluggable = |volume: &&Volume| match volume.source() {
+        Some(Source::PersistentVolumeClaim(claim)) => claim.hotpluggable,
+        Some(Source::DataVolume(source)) => source.hotpluggable,
+        _ => false,
+    };
+    let expected = vmi.spec.volumes.iter().filter(is_hotpluggable).count();
     if expected == 0 {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use super::{
     volumes,
 };
 use api::vmi::Vmi;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{Volume, VolumeSource as Source};
 use convert::Context;
 
 /// Makes overlays, empty disks and ISO images, links the files of image volumes, checks that claims
@@ -90,31 +90,23 @@ fn prepare_volume(
         .iter()
         .any(|disk| disk.name == name);
     let is_hotplug = ctx.hotplug_volumes.contains_key(name);
-    if let Some(source) = &volume.container_disk {
-        overlay::container_disk(flags, index, name, source)
-    } else if volume.ephemeral.is_some() {
-        overlay::ephemeral(flags, name)
-    } else if let Some(source) = &volume.empty_disk {
-        overlay::empty(flags, name, source)
-    } else if let Some(disk) = volume
-        .host_disk
-        .as_ref()
-        .filter(|_| has_disk && !is_hotplug)
-    {
-        host_disk::ensure(flags, name, disk)
-    } else if (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some())
-        && has_disk
-        && !is_hotplug
-    {
-        volumes::claim(flags, name).map(drop)
-    } else if volume.downward_metrics.is_some() {
-        downward_metrics::prepare(flags)
-    } else if let Some(config) =
-        ConfigVolume::iso_files(volume).filter(|config| has_disk || !config.needs_a_disk())
-    {
-        iso(&config, volume)
-    } else {
-        Ok(())
+    match volume.source() {
+        Some(Source::ContainerDisk(source)) => overlay::container_disk(flags, index, name, source),
+        Some(Source::Ephemeral(_)) => overlay::ephemeral(flags, name),
+        Some(Source::EmptyDisk(source)) => overlay::empty(flags, name, source),
+        Some(Source::HostDisk(disk)) if has_disk && !is_hotplug => {
+            host_disk::ensure(flags, name, disk)
+        }
+        Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_))
+            if has_disk && !is_hotplug =>
+        {
+            volumes::claim(flags, name).map(drop)
+        }
+        Some(Source::DownwardMetrics(_)) => downward_metrics::prepare(flags),
+        _ => match ConfigVolume::iso_files(volume) {
+            Some(config) if has_disk || !config.needs_a_disk() => iso(&config, volume),
+            _ => Ok(()),
+        },
     }
 }
 

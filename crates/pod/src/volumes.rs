@@ -6,7 +6,7 @@ use super::safe_path::{Dir, Found, checked_name, optional};
 use super::{LauncherFlags, PodError, container_disk, image, tracking};
 use api::pod_paths::{self, PodPaths};
 use api::vmi::Vmi;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{Volume, VolumeSource as Source};
 use convert::context::{Context, DiskInfo};
 
 /// The known images of container disks, by the volumes' names. The pod's files have the volumes'
@@ -32,20 +32,24 @@ pub(super) fn collect(
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
         checked_name("volume", &volume.name)?;
         let is_hotplug = ctx.hotplug_volumes.contains_key(&volume.name);
-        if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
-            ctx.is_block_pvc
-                .insert(volume.name.clone(), is_block(flags, volume, is_hotplug));
-        } else if volume.data_volume.is_some() {
-            ctx.is_block_dv
-                .insert(volume.name.clone(), is_block(flags, volume, is_hotplug));
-        } else if let Some(source) = &volume.container_disk {
-            let info = match known.get(&volume.name) {
-                Some(info) => info.clone(),
-                None => {
-                    container_disk_info(flags, index, source).map_err(PodError::of(&volume.name))?
-                }
-            };
-            ctx.disks_info.insert(volume.name.clone(), info);
+        match volume.source() {
+            Some(Source::PersistentVolumeClaim(_) | Source::Ephemeral(_)) => {
+                ctx.is_block_pvc
+                    .insert(volume.name.clone(), is_block(flags, volume, is_hotplug));
+            }
+            Some(Source::DataVolume(_)) => {
+                ctx.is_block_dv
+                    .insert(volume.name.clone(), is_block(flags, volume, is_hotplug));
+            }
+            Some(Source::ContainerDisk(source)) => {
+                let info = match known.get(&volume.name) {
+                    Some(info) => info.clone(),
+                    None => container_disk_info(flags, index, source)
+                        .map_err(PodError::of(&volume.name))?,
+                };
+                ctx.disks_info.insert(volume.name.clone(), info);
+            }
+            _ => {}
         }
     }
     ctx.apply_cbt = changed_block_tracking(flags, &ctx.paths(), vmi);
@@ -130,9 +134,11 @@ fn changed_block_tracking(
         return BTreeMap::new();
     }
     let can_be_tracked = |volume: &&Volume| {
-        volume.persistent_volume_claim.is_some()
-            || volume.data_volume.is_some()
-            || volume.host_disk.is_some()
+        let source = volume.source();
+        matches!(
+            source,
+            Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_) | Source::HostDisk(_))
+        )
     };
     let overlay = |volume: &Volume| paths.cbt_overlay(flags.run_as_nonroot, &volume.name);
     vmi.spec

@@ -106,3 +106,51 @@ LocalObjectReference {
     "name" name: String,
 }
 }
+
+/// The one field of a [`Volume`] that says where its data comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum VolumeSource<'v> {
+    ContainerDisk(&'v ContainerDiskSource),
+    CloudInitNoCloud(&'v CloudInitNoCloudSource),
+    CloudInitConfigDrive(&'v CloudInitConfigDriveSource),
+    Sysprep(&'v SysprepSource),
+    HostDisk(&'v HostDisk),
+    PersistentVolumeClaim(&'v PersistentVolumeClaimVolumeSource),
+    DataVolume(&'v DataVolumeSource),
+    Ephemeral(&'v EphemeralVolumeSource),
+    EmptyDisk(&'v EmptyDiskSource),
+    ConfigMap(&'v ConfigMapVolumeSource),
+    Secret(&'v SecretVolumeSource),
+    DownwardApi(&'v DownwardApiVolumeSource),
+    ServiceAccount(&'v ServiceAccountVolumeSource),
+    DownwardMetrics(&'v DownwardMetricsVolumeSource),
+}
+
+impl Volume {
+    /// The first in KubeVirt's order if several are set, which its webhook does not allow.
+    #[must_use]
+    pub fn source(&self) -> Option<VolumeSource<'_>> {
+        use VolumeSource as S;
+        let sources = [
+            self.container_disk.as_ref().map(S::ContainerDisk),
+            self.cloud_init_no_cloud.as_ref().map(S::CloudInitNoCloud),
+            self.cloud_init_config_drive
+                .as_ref()
+                .map(S::CloudInitConfigDrive),
+            self.sysprep.as_ref().map(S::Sysprep),
+            self.host_disk.as_ref().map(S::HostDisk),
+            self.persistent_volume_claim
+                .as_ref()
+                .map(S::PersistentVolumeClaim),
+            self.data_volume.as_ref().map(S::DataVolume),
+            self.ephemeral.as_ref().map(S::Ephemeral),
+            self.empty_disk.as_ref().map(S::EmptyDisk),
+            self.config_map.as_ref().map(S::ConfigMap),
+            self.secret.as_ref().map(S::Secret),
+            self.downward_api.as_ref().map(S::DownwardApi),
+            self.service_account.as_ref().map(S::ServiceAccount),
+            self.downward_metrics.as_ref().map(S::DownwardMetrics),
+        ];
+        sources.into_iter().flatten().next()
+    }
+}

@@ -3,7 +3,7 @@
 use super::super::{ConvertError, Input};
 use super::Wanted;
 use crate::error::refuse;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{Volume, VolumeSource};
 use domain::disks::{
     BackingStore, BackingStoreFormat, DataStore, DataStoreFormat, DiscardMode, Disk, DiskDriver,
     DiskSource, DiskType, ReadOnly,
@@ -61,58 +61,57 @@ fn permanent(
     volume: &Volume,
     disk: &mut Disk,
 ) -> Result<(), ConvertError> {
-    let (name, paths) = (&volume.name, &input.paths);
-    if volume.container_disk.is_some() {
-        return container_disk(input, at, volume, disk);
-    } else if volume.cloud_init_no_cloud.is_some() {
-        let meta = &input.vmi.metadata;
-        image(
-            disk,
-            "raw",
-            paths.cloud_init_no_cloud(&meta.namespace, &meta.name),
-        );
-    } else if volume.cloud_init_config_drive.is_some() {
-        let meta = &input.vmi.metadata;
-        image(
-            disk,
-            "raw",
-            paths.cloud_init_config_drive(&meta.namespace, &meta.name),
-        );
-    } else if volume.sysprep.is_some() {
-        image(disk, "raw", paths.sysprep_image(name));
-    } else if let Some(host_disk) = &volume.host_disk {
-        let path = paths.host_disk(name, &host_disk.path);
-        match input.ctx.apply_cbt.get(name) {
-            Some(overlay) => tracked(disk, overlay, Claim::Image(path)),
-            None => image(disk, "raw", path),
+    let (name, paths, meta) = (&volume.name, &input.paths, &input.vmi.metadata);
+    let path = match volume.source() {
+        Some(VolumeSource::ContainerDisk(_)) => return container_disk(input, at, volume, disk),
+        Some(VolumeSource::CloudInitNoCloud(_)) => {
+            paths.cloud_init_no_cloud(&meta.namespace, &meta.name)
         }
-    } else if volume.persistent_volume_claim.is_some() {
-        claim(input, name, is_block(&input.ctx.is_block_pvc, name), disk);
-    } else if volume.data_volume.is_some() {
-        claim(input, name, is_block(&input.ctx.is_block_dv, name), disk);
-    } else if volume.ephemeral.is_some() {
-        ephemeral(input, name, disk);
-    } else if volume.empty_disk.is_some() {
-        image(disk, "qcow2", paths.empty_disk(name));
-        driver(disk).discard = DiscardMode::Unmap;
-    } else if volume.config_map.is_some() {
-        image(disk, "raw", paths.config_map_image(name));
-    } else if volume.secret.is_some() {
-        image(disk, "raw", paths.secret_image(name));
-    } else if volume.downward_api.is_some() {
-        image(disk, "raw", paths.downward_api_image(name));
-    } else if volume.service_account.is_some() {
-        image(disk, "raw", paths.service_account_image());
-    } else if volume.downward_metrics.is_some() {
-        downward_metrics(input, disk);
-    } else {
-        refuse!(
+        Some(VolumeSource::CloudInitConfigDrive(_)) => {
+            paths.cloud_init_config_drive(&meta.namespace, &meta.name)
+        }
+        Some(VolumeSource::Sysprep(_)) => paths.sysprep_image(name),
+        Some(VolumeSource::HostDisk(source)) => {
+            let path = paths.host_disk(name, &source.path);
+            if let Some(overlay) = input.ctx.apply_cbt.get(name) {
+                tracked(disk, overlay, Claim::Image(path));
+                return Ok(());
+            }
+            path
+        }
+        Some(VolumeSource::PersistentVolumeClaim(_)) => {
+            claim(input, name, is_block(&input.ctx.is_block_pvc, name), disk);
+            return Ok(());
+        }
+        Some(VolumeSource::DataVolume(_)) => {
+            claim(input, name, is_block(&input.ctx.is_block_dv, name), disk);
+            return Ok(());
+        }
+        Some(VolumeSource::Ephemeral(_)) => {
+            ephemeral(input, name, disk);
+            return Ok(());
+        }
+        Some(VolumeSource::EmptyDisk(_)) => {
+            image(disk, "qcow2", paths.empty_disk(name));
+            driver(disk).discard = DiscardMode::Unmap;
+            return Ok(());
+        }
+        Some(VolumeSource::ConfigMap(_)) => paths.config_map_image(name),
+        Some(VolumeSource::Secret(_)) => paths.secret_image(name),
+        Some(VolumeSource::DownwardApi(_)) => paths.downward_api_image(name),
+        Some(VolumeSource::ServiceAccount(_)) => paths.service_account_image(),
+        Some(VolumeSource::DownwardMetrics(_)) => {
+            downward_metrics(input, disk);
+            return Ok(());
+        }
+        None => refuse!(
             format!("spec.volumes[{at}]"),
             "the volume {name:?} cannot be a disk; allowed are containerDisk, cloudInitNoCloud, cloudInitConfigDrive, sysprep, \
                  hostDisk, persistentVolumeClaim, dataVolume, ephemeral, emptyDisk, configMap, secret, downwardAPI, serviceAccount \
                  and downwardMetrics"
-        );
-    }
+        ),
+    };
+    image(disk, "raw", path);
     Ok(())
 }
 
@@ -124,15 +123,15 @@ fn hotplugged(
     disk: &mut Disk,
 ) -> Result<(), ConvertError> {
     let (name, ctx) = (&volume.name, input.ctx);
-    let block = if volume.host_disk.is_some() || volume.persistent_volume_claim.is_some() {
-        is_block(&ctx.is_block_pvc, name)
-    } else if volume.data_volume.is_some() {
-        is_block(&ctx.is_block_dv, name)
-    } else {
-        refuse!(
+    let block = match volume.source() {
+        Some(VolumeSource::HostDisk(_) | VolumeSource::PersistentVolumeClaim(_)) => {
+            is_block(&ctx.is_block_pvc, name)
+        }
+        Some(VolumeSource::DataVolume(_)) => is_block(&ctx.is_block_dv, name),
+        _ => refuse!(
             format!("spec.volumes[{at}]"),
             "the volume {name:?} cannot be hotplugged; allowed are persistentVolumeClaim and dataVolume"
-        );
+        ),
     };
     let claim = if block {
         Claim::Device {

@@ -1,7 +1,7 @@
 //! Which disks libvirt copies: the target cannot open their data where the source has it.
 
 use api::vmi::Vmi;
-use api::vmi::volumes::Volume;
+use api::vmi::volumes::{Volume, VolumeSource as Source};
 use domain::DomainSpec;
 use domain::disks::{Disk, DiskDevice, DiskType};
 
@@ -30,31 +30,24 @@ pub(super) fn place(vmi: &Vmi, volume: &str) -> Place {
 fn place_of(vmi: &Vmi, volume: &Volume) -> Place {
     let mut moved = vmi.status.migrated_volumes.iter();
     let mut is_moved = || moved.any(|moved| moved.volume_name == volume.name);
-    if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
-        return if is_moved() {
+    match volume.source() {
+        Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_) | Source::HostDisk(_))
+            if is_moved() =>
+        {
             Place::Moved
-        } else {
-            Place::Shared
-        };
-    }
-    if let Some(disk) = &volume.host_disk {
-        return match disk.shared {
-            _ if is_moved() => Place::Moved,
-            Some(true) => Place::Shared,
-            _ => Place::Local,
-        };
-    }
-    let is_generated = volume.config_map.is_some()
-        || volume.secret.is_some()
-        || volume.downward_api.is_some()
-        || volume.service_account.is_some()
-        || volume.cloud_init_no_cloud.is_some()
-        || volume.cloud_init_config_drive.is_some()
-        || volume.container_disk.is_some();
-    if is_generated {
-        Place::Generated
-    } else {
-        Place::Local
+        }
+        Some(Source::PersistentVolumeClaim(_) | Source::DataVolume(_)) => Place::Shared,
+        Some(Source::HostDisk(disk)) if disk.shared == Some(true) => Place::Shared,
+        Some(
+            Source::ConfigMap(_)
+            | Source::Secret(_)
+            | Source::DownwardApi(_)
+            | Source::ServiceAccount(_)
+            | Source::CloudInitNoCloud(_)
+            | Source::CloudInitConfigDrive(_)
+            | Source::ContainerDisk(_),
+        ) => Place::Generated,
+        _ => Place::Local,
     }
 }
 

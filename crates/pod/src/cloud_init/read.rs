@@ -13,7 +13,9 @@ use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudM
 use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::access_credentials::SshPublicKeyAccessCredential;
-use api::vmi::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource, LocalObjectReference};
+use api::vmi::volumes::{
+    CloudInitConfigDriveSource, CloudInitNoCloudSource, LocalObjectReference, VolumeSource,
+};
 
 /// Kubernetes keeps secrets below 1 MiB.
 const LARGEST: u64 = 4 << 20;
@@ -79,13 +81,11 @@ macro_rules! source {
 
 impl<'v> Source<'v> {
     fn of_volume(volume: &'v api::vmi::volumes::Volume) -> Option<Self> {
-        let no_cloud = volume.cloud_init_no_cloud.as_ref().map(Self::no_cloud);
-        no_cloud.or_else(|| {
-            volume
-                .cloud_init_config_drive
-                .as_ref()
-                .map(Self::config_drive)
-        })
+        match volume.source()? {
+            VolumeSource::CloudInitNoCloud(source) => Some(Self::no_cloud(source)),
+            VolumeSource::CloudInitConfigDrive(source) => Some(Self::config_drive(source)),
+            _ => None,
+        }
     }
 
     fn no_cloud(volume: &'v CloudInitNoCloudSource) -> Self {
