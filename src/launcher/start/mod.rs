@@ -358,14 +358,20 @@ fn has_tags(vmi: &Vmi) -> bool {
         .any(|tag| !tag.is_empty())
 }
 
-/// Adds the sidecars and plugins that changed the domain to libvirt's error.
+/// Adds the sidecars and plugins that changed the domain to libvirt's refusal. The end of its daemon
+/// is none, and is not theirs.
 fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherError {
     match error {
-        LauncherError::Libvirt(refusal) if !modified_by.is_empty() => DomainStartError::Define {
-            modified_by: modified_by.to_vec(),
-            refusal,
+        LauncherError::Libvirt(refusal)
+            if !modified_by.is_empty() && !refusal.is_connection_lost() =>
+        {
+            let modified_by = modified_by.to_vec();
+            DomainStartError::Define {
+                modified_by,
+                refusal,
+            }
+            .into()
         }
-        .into(),
         error => error,
     }
 }
@@ -418,6 +424,25 @@ fn log_context(context: &Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    // D-vm-13 (docs/differences.md).
+    fn a_daemon_that_ends_is_not_the_sidecars_fault() {
+        let start = |code| {
+            let error = libvirt::Error {
+                code,
+                domain: 10,
+                message: "no".into(),
+            };
+            attribute_to_hooks(error.into(), &["sidecar".to_owned()])
+        };
+        assert!(start(libvirt::code::RPC).is_connection_lost());
+        let refused = start(libvirt::code::CONFIG_UNSUPPORTED);
+        assert!(
+            refused.to_string().contains("changed by sidecar"),
+            "{refused}"
+        );
+    }
 
     #[test]
     // D-hook-15 (docs/differences.md).
