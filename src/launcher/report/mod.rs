@@ -89,6 +89,9 @@ impl Reporter {
         if let Some(panic) = pending.panic.take() {
             self.report_panic(panic, reported).await;
         }
+        for (disk, error) in std::mem::take(&mut pending.io_errors) {
+            self.warnings.send("IOerror", io_error_text(&disk, error));
+        }
         let starts = self.vm.starts();
         let observed = match observe(&self.libvirt).await {
             Ok(observed) => observed,
@@ -112,9 +115,6 @@ impl Reporter {
         let Some(document) = self.vm.observe(observed) else {
             return;
         };
-        for (disk, error) in pending.io_errors {
-            self.warnings.send("IOerror", io_error_text(&disk, error));
-        }
         log_state(&document.status, &mut reported.status);
         let added = pending.added || !std::mem::replace(&mut reported.domain, true);
         let kind = if added {

