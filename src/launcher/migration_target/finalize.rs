@@ -1,6 +1,6 @@
 //! `FinalizeVirtualMachineMigration`: refreshes the arrived guest's links and sets its clock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +21,25 @@ const LINK_REFRESH: &str = "link-refresh";
 /// How long a link is down. On a busy node a guest misses a fifth of this time.
 const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 
-/// Interfaces that were refreshed after the migration to this pod. virt-handler finalizes it twice.
-type RefreshedInterfaces = Mutex<BTreeSet<String>>;
+/// Interfaces by name that are refreshed after the migration to this pod, with their XML from
+/// before, or `None` once they are. virt-handler finalizes it twice.
+#[derive(Default)]
+struct RefreshedInterfaces(Mutex<BTreeMap<String, Option<Element>>>);
+
+impl RefreshedInterfaces {
+    /// The XML with which the link goes up again: not that of now, if an earlier refresh could set
+    /// it down only. `None` if the interface was refreshed.
+    fn begin(&self, name: &str, now: &Element) -> Option<Element> {
+        let mut all = lock(&self.0);
+        all.entry(name.to_owned())
+            .or_insert(Some(now.clone()))
+            .clone()
+    }
+
+    fn done(&self, name: String) {
+        lock(&self.0).insert(name, None);
+    }
+}
 
 /// Finishes a migration in the guest.
 pub struct Finalization {
@@ -93,9 +110,12 @@ fn refresh(
         let Some(name) = name(interface) else {
             continue;
         };
-        if !wanted.contains(&name) || lock(refreshed).contains(&name) {
+        if !wanted.contains(&name) {
             continue;
         }
+        let Some(before) = refreshed.begin(&name, interface) else {
+            continue;
+        };
         set_link(
             domain,
             &name,
@@ -103,8 +123,8 @@ fn refresh(
             &with_link_down(interface),
         )?;
         std::thread::sleep(LINK_DOWN_TIME);
-        set_link(domain, &name, "set the link up", interface)?;
-        lock(refreshed).insert(name);
+        set_link(domain, &name, "set the link up", &before)?;
+        refreshed.done(name);
     }
     Ok(())
 }
@@ -142,6 +162,20 @@ fn with_link_down(interface: &Element) -> Element {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_could_not_go_up_goes_up_the_next_time_and_then_stays() {
+        let parse = |xml| Element::parse(xml).unwrap();
+        let (up, down) = (
+            parse("<interface/>"),
+            parse("<interface><link state='down'/></interface>"),
+        );
+        let refreshed = RefreshedInterfaces::default();
+        assert_eq!(refreshed.begin("default", &up), Some(up.clone()));
+        assert_eq!(refreshed.begin("default", &down), Some(up.clone()));
+        refreshed.done("default".into());
+        assert_eq!(refreshed.begin("default", &up), None);
+    }
 
     #[test]
     fn an_interface_is_down_whatever_its_link_was_and_else_as_it_is() {
