@@ -64,8 +64,9 @@ IN_TESTS := $(addprefix -A clippy::,unwrap_used expect_used panic indexing_slici
 	disallowed_methods arithmetic_side_effects cast_possible_truncation cast_possible_wrap \
 	cast_sign_loss too_many_lines)
 
-lint: ## formatting, clippy, dependencies and their known vulnerabilities (deny.toml)
+lint: ## formatting, names of types, clippy, dependencies and their known vulnerabilities (deny.toml)
 	@scripts/setup --lint
+	@scripts/check-type-names
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --lib --bins -- -D warnings
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings $(IN_TESTS)

@@ -31,7 +31,7 @@ async fn talk(server: &[u8]) {
         format!("{}b", nbd::DIRTY_BITMAP),
     ];
     let stream = join(server, sink());
-    let Ok(mut client) = nbd::Client::open(stream, "data", &contexts).await else {
+    let Ok(mut client) = nbd::NbdClient::open(stream, "data", &contexts).await else {
         return;
     };
     let _ = (client.size(), client.has_context(0), client.has_context(1));

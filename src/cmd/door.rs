@@ -19,7 +19,6 @@ use tokio::time::timeout;
 use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
 use api::proto::cmd::v1::{self, VirtualMachineOptions};
 use api::vmi::Vmi;
-use hooks::HOOKS_TIMEOUT;
 use hooks::plugins::Pipeline;
 use os::failpoints;
 use os::lock::lock;
@@ -33,7 +32,7 @@ const MAX_OPTIONS_BYTES: usize = 256 << 10;
 const MAX_WAITING: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
+pub enum DoorError {
     /// The VMI is missing or cannot be decoded. virt-handler matches on the text; the log has the
     /// reason.
     #[error("No valid vmi object present in command server request")]
@@ -107,8 +106,8 @@ impl Door {
     /// The VMI of a request, which must be ours.
     ///
     /// # Errors
-    /// [`CallError::InvalidVmi`], also without a VMI, and [`CallError::ForeignVmi`].
-    pub async fn vmi(&self, vmi: Option<v1::Vmi>) -> Result<Arc<Vmi>, CallError> {
+    /// [`DoorError::InvalidVmi`], also without a VMI, and [`DoorError::ForeignVmi`].
+    pub async fn vmi(&self, vmi: Option<v1::Vmi>) -> Result<Arc<Vmi>, DoorError> {
         let json = vmi.unwrap_or_default().vmi_json;
         if let Some((bytes, vmi)) = &*lock(&self.last_vmi)
             && *bytes == json
@@ -118,11 +117,11 @@ impl Door {
         let vmi = self.decode(json.clone(), read_vmi).await?;
         let vmi = vmi.map_err(|reason| {
             tracing::error!(%reason, "No valid VMI in the request");
-            CallError::InvalidVmi
+            DoorError::InvalidVmi
         })?;
         let theirs = vmi.domain_name();
         if theirs != self.domain_name {
-            return Err(CallError::ForeignVmi {
+            return Err(DoorError::ForeignVmi {
                 ours: self.domain_name.clone(),
                 theirs,
             });
@@ -136,7 +135,7 @@ impl Door {
     ///
     /// # Errors
     /// Those of [`Self::vmi`] and [`Self::options`], and unreadable plugins.
-    pub async fn sync_request(&self, request: v1::VmiRequest) -> Result<SyncRequest, CallError> {
+    pub async fn sync_request(&self, request: v1::VmiRequest) -> Result<SyncRequest, DoorError> {
         let hooks_deadline = os::time::deadline(HOOKS_TIMEOUT);
         let vmi_json = request.vmi.clone().unwrap_or_default().vmi_json;
         let vmi = self.vmi(request.vmi).await?;
@@ -152,7 +151,7 @@ impl Door {
         })
     }
 
-    pub async fn options(&self, options: Bytes) -> Result<VirtualMachineOptions, CallError> {
+    pub async fn options(&self, options: Bytes) -> Result<VirtualMachineOptions, DoorError> {
         Ok(self.decode(options, read_options).await??)
     }
 
@@ -166,7 +165,7 @@ impl Door {
         &self,
         input: Bytes,
         read: impl FnOnce(&[u8]) -> T + Send + 'static,
-    ) -> Result<T, CallError> {
+    ) -> Result<T, DoorError> {
         if input.len() <= SMALL_INPUT_BYTES {
             return Ok(read(&input));
         }

@@ -29,8 +29,8 @@ use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::CmdServer;
 use api::proto::inspect::v1::inspect_server::InspectServer;
 use api::proto::preview::v1::preview_server::PreviewServer;
-pub use door::CallError;
 use door::Door;
+pub use door::DoorError;
 
 /// Largest message size of a request: gRPC's default, which the reference uses too. etcd refuses
 /// objects above 1.5 MiB.
@@ -41,7 +41,7 @@ const MAX_REQUEST_BYTES: usize = 4 << 20;
 ///
 /// # Errors
 /// The VMI is invalid or not the launcher's.
-pub async fn sync_request(launcher: &Launcher, vmi_json: Bytes) -> Result<SyncRequest, CallError> {
+pub async fn sync_request(launcher: &Launcher, vmi_json: Bytes) -> Result<SyncRequest, DoorError> {
     let request = v1::VmiRequest {
         vmi: Some(v1::Vmi { vmi_json }),
         options: Bytes::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 
-use super::door::{CallError, Door};
+use super::door::{Door, DoorError};
 use crate::launcher::Launcher;
 use api::proto::cmd::v1;
 use api::proto::preview::v1::preview_server::Preview;
@@ -27,7 +27,7 @@ impl Preview for Service {
             vmi: Some(vmi),
             options: Bytes::new(),
         };
-        let plan: Result<_, CallError> = async {
+        let plan: Result<_, DoorError> = async {
             let request = self.door.sync_request(request).await?;
             Ok(self.launcher.syncs.plan(request).await?)
         }

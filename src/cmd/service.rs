@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::{Request, Status};
 
 use super::answers::{response, success};
-use super::door::{CallError, Door};
+use super::door::{Door, DoorError};
 use super::vm_stats;
 use crate::launcher::{
     GuestCommand, LaunchSecret, Launcher, LauncherError, MigrateRequest, MigrationError,
@@ -53,12 +53,12 @@ fn answer<T>(message: T) -> Answer<T> {
 }
 
 /// Answers a call that returns only success or failure.
-async fn answer_of(call: impl Future<Output = Result<(), CallError>>) -> Answer<v1::Response> {
+async fn answer_of(call: impl Future<Output = Result<(), DoorError>>) -> Answer<v1::Response> {
     answer(response(&call.await))
 }
 
 /// Logs a call's result.
-fn logged(result: Result<(), LauncherError>, done: &str, failed: &str) -> Result<(), CallError> {
+fn logged(result: Result<(), LauncherError>, done: &str, failed: &str) -> Result<(), DoorError> {
     match &result {
         Ok(()) => tracing::info!("{done}"),
         Err(error) => tracing::error!(reason = %chain(error), "{failed}"),
@@ -387,7 +387,7 @@ impl Cmd for Service {
         &self,
         request: Request<v1::VmiRequest>,
     ) -> Answer<v1::LaunchMeasurementResponse> {
-        let measured: Result<_, CallError> = async {
+        let measured: Result<_, DoorError> = async {
             self.door.vmi(request.into_inner().vmi).await?;
             Ok(self.launcher.attestation.launch_measurement().await?)
         }
@@ -462,7 +462,7 @@ impl Cmd for Service {
             )
         }
         .await;
-        let is_invalid = |error: &CallError| matches!(error, CallError::Launcher(error) if error.is_checkpoint_invalid());
+        let is_invalid = |error: &DoorError| matches!(error, DoorError::Launcher(error) if error.is_checkpoint_invalid());
         answer(v1::RedefineCheckpointResponse {
             response: Some(response(&redefined)),
             checkpoint_invalid: redefined.as_ref().is_err_and(is_invalid),

@@ -13,7 +13,7 @@ use super::vm::Refusal;
 
 use api::STILL_IN_PROGRESS;
 use convert::ConvertError;
-use domain::guest_agent::answer::AnswerError;
+use domain::guest_agent::answer::AgentAnswerError;
 use domain::xml::ReadError;
 use hooks::{CurrentCall, HookError};
 use pod::PodError;
@@ -45,7 +45,7 @@ pub enum LauncherError {
     Agent(#[from] AgentError),
     /// The guest agent's answer is unusable.
     #[error(transparent)]
-    AgentAnswer(#[from] AnswerError),
+    AgentAnswer(#[from] AgentAnswerError),
     /// libvirt's own XML is unreadable.
     #[error("libvirt's XML of the domain cannot be read")]
     Xml(#[source] ReadError),

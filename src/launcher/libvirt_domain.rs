@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::error::LauncherError;
 use super::vm::{Permit, Vm};
 use domain::DomainSpec;
-use libvirt::{ChangeableDomain, Connection, Domain, XmlKind};
+use libvirt::{ChangeableDomain, Connection, DomainHandle, XmlKind};
 use os::lock::lock;
 
 /// Limit of reads; virt-handler waits 5 s.
@@ -50,7 +50,7 @@ pub(super) struct LibvirtDomain {
     slow_calls: Notify,
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
-    agent_domain: Mutex<Option<Domain>>,
+    agent_domain: Mutex<Option<DomainHandle>>,
     /// When a shutdown by the agent started.
     agent_shutdown: Arc<Mutex<Option<Instant>>>,
 }
@@ -127,7 +127,7 @@ impl LibvirtDomain {
         self: &Arc<Self>,
         what: &'static str,
         limit: Duration,
-        work: impl FnOnce(&Domain) -> Result<T, LauncherError> + Send + 'static,
+        work: impl FnOnce(&DomainHandle) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
         let this = self.clone();
         let work = move || {
@@ -143,7 +143,7 @@ impl LibvirtDomain {
     }
 
     /// The domain for calls to its agent, looked up once: most of them come at regular intervals.
-    fn agent_domain(&self) -> Result<Domain, LauncherError> {
+    fn agent_domain(&self) -> Result<DomainHandle, LauncherError> {
         if let Some(domain) = &*lock(&self.agent_domain) {
             return Ok(domain.clone());
         }
@@ -295,6 +295,6 @@ pub(super) async fn within<T>(
 }
 
 /// The domain's definition in libvirt. Blocks.
-pub(super) fn read_spec(domain: &Domain, kind: XmlKind) -> Result<DomainSpec, LauncherError> {
+pub(super) fn read_spec(domain: &DomainHandle, kind: XmlKind) -> Result<DomainSpec, LauncherError> {
     DomainSpec::from_xml(&domain.xml(kind)?).map_err(LauncherError::Xml)
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use super::error::LauncherError;
 use super::libvirt_domain::{LibvirtDomain, READ_TIMEOUT, within};
 use super::vm::{Observed, Phase, Vm};
+use domain::guest_agent::params::TypedValue;
 use domain::{Domain, DomainSpec};
-use libvirt::{Connection, DomainState, Screenshot, XmlKind};
+use libvirt::{Connection, DomainState, ParamValue, Screenshot, XmlKind};
 
 /// Largest forwarded picture: an uncompressed one of 4096 by 4096 pixels.
 const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
@@ -121,8 +122,26 @@ fn read(connection: &Connection, name: &str) -> Result<Option<Observed>, Launche
     Ok(Some(Observed { state, spec }))
 }
 
+/// libvirt's parameters as the domain's documents have them.
+pub(super) fn typed_values(
+    params: Vec<(String, ParamValue)>,
+) -> impl Iterator<Item = (String, TypedValue)> {
+    params.into_iter().map(|(name, value)| {
+        let value = match value {
+            ParamValue::Text(text) => TypedValue::Text(text),
+            ParamValue::Signed(number) => TypedValue::Signed(number),
+            ParamValue::Unsigned(number) => TypedValue::Unsigned(number),
+            ParamValue::Double(number) => TypedValue::Double(number),
+        };
+        (name, value)
+    })
+}
+
 /// The live XML. libvirt may refuse it while a domain migrates.
-pub(super) fn xml(domain: &libvirt::Domain, state: DomainState) -> Result<String, libvirt::Error> {
+pub(super) fn xml(
+    domain: &libvirt::DomainHandle,
+    state: DomainState,
+) -> Result<String, libvirt::Error> {
     match domain.xml(XmlKind::Live) {
         Err(error) if error.is_operation_invalid() => domain.xml(if state.is_down() {
             XmlKind::Inactive

@@ -59,7 +59,7 @@ pub struct Extent {
 
 /// A connection to an export.
 #[derive(Debug)]
-pub struct Client<S> {
+pub struct NbdClient<S> {
     stream: S,
     export: Export,
     context_count: usize,
@@ -73,7 +73,7 @@ struct Chunk {
     data: Vec<u8>,
 }
 
-impl Client<UnixStream> {
+impl NbdClient<UnixStream> {
     /// Connects to the server on a unix socket and opens an export with these metadata contexts.
     ///
     /// # Errors
@@ -88,8 +88,8 @@ impl Client<UnixStream> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
-    /// Like [`Client::connect`], over an open connection.
+impl<S: AsyncRead + AsyncWrite + Unpin> NbdClient<S> {
+    /// Like [`NbdClient::connect`], over an open connection.
     ///
     /// # Errors
     /// The server lacks the export or violates the protocol.

@@ -13,7 +13,7 @@ mod client;
 mod handshake;
 mod wire;
 
-pub use client::{Client, Extent};
+pub use client::{Extent, NbdClient};
 pub use wire::NbdError;
 
 /// The context that tells holes and zeros.

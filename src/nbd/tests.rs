@@ -50,11 +50,11 @@ pub(crate) fn answer_to(received: &[u8], kind: u16, data: &[u8]) -> Option<Vec<u
 }
 
 /// A client whose server sends `sent`, whatever the request.
-async fn client(sent: &[u8]) -> Result<(Client<DuplexStream>, DuplexStream), NbdError> {
+async fn client(sent: &[u8]) -> Result<(NbdClient<DuplexStream>, DuplexStream), NbdError> {
     let (ours, mut theirs) = duplex(1 << 20);
     theirs.write_all(sent).await.unwrap();
     let contexts = [BASE_ALLOCATION.to_owned(), "qemu:dirty-bitmap:c".to_owned()];
-    Ok((Client::open(ours, "data", &contexts).await?, theirs))
+    Ok((NbdClient::open(ours, "data", &contexts).await?, theirs))
 }
 
 /// Reads 8 bytes at offset 16; `answer` follows the greeting.

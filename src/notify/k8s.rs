@@ -5,7 +5,7 @@ use serde_json::json;
 
 /// `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
+pub enum EventSeverity {
     Normal,
     Warning,
 }
@@ -17,7 +17,7 @@ pub struct K8sEvent {
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    pub severity: Severity,
+    pub severity: EventSeverity,
     /// One word, such as `IOerror`.
     pub reason: &'static str,
     pub message: String,
@@ -27,8 +27,8 @@ impl K8sEvent {
     /// A `core/v1` Event, without the parts that virt-handler's recorder fills in.
     pub(super) fn to_json(&self) -> Bytes {
         let severity = match self.severity {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
+            EventSeverity::Normal => "Normal",
+            EventSeverity::Warning => "Warning",
         };
         let event = json!({
             "metadata": {},

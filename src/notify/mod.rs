@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use domain::Domain;
 use event_file::EventFile;
-pub use k8s::{K8sEvent, Severity};
+pub use k8s::{EventSeverity, K8sEvent};
 use os::lock::lock;
 pub use queue::Counts;
 use queue::Queue;

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::daemon_error::DaemonError;
 use super::daemon_process::{DaemonProcess, SocketOwner, socket_owner};
-use super::daemons::{Daemon, Program};
+use super::daemons::{Daemon, DaemonProgram};
 use super::environment::Environment;
-use super::layout::{Layout, Mode};
+use super::layout::{DriverMode, Layout};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use api::pod_paths;
 use libvirt::{self, Connection};
@@ -171,7 +171,7 @@ impl Backend {
         )
     }
 
-    fn program(&self, name: &'static str, path: &str, conf: Option<&Path>) -> Program {
+    fn program(&self, name: &'static str, path: &str, conf: Option<&Path>) -> DaemonProgram {
         let mounts = self.layout.system_dirs();
         for (own, _) in &mounts {
             // If this fails, the daemon's start reports the missing directory.
@@ -192,7 +192,7 @@ impl Backend {
                     .to_string(),
             ]);
         }
-        Program {
+        DaemonProgram {
             name,
             path: path.into(),
             args,
@@ -280,7 +280,7 @@ enum Found {
 async fn find_running(
     dir: &Path,
     sockets: &[&str],
-    program: &Program,
+    program: &DaemonProgram,
 ) -> Result<Found, DaemonError> {
     for socket in sockets.iter().map(|name| dir.join(name)) {
         match socket_owner(&socket, &program.command_line()).await {
@@ -306,14 +306,18 @@ fn choose(
     wanted: LibvirtMode,
     root: bool,
     is_there: impl Fn(&Path) -> bool,
-) -> Result<(Mode, Option<&'static str>), DaemonError> {
+) -> Result<(DriverMode, Option<&'static str>), DaemonError> {
     let candidates: &[&'static str] = match wanted {
-        LibvirtMode::Embed => return Ok((Mode::Embed, None)),
+        LibvirtMode::Embed => return Ok((DriverMode::Embed, None)),
         LibvirtMode::Auto => &[VIRTQEMUD, LIBVIRTD],
         LibvirtMode::Virtqemud => &[VIRTQEMUD],
         LibvirtMode::Libvirtd => &[LIBVIRTD],
     };
-    let mode = if root { Mode::System } else { Mode::Session };
+    let mode = if root {
+        DriverMode::System
+    } else {
+        DriverMode::Session
+    };
     let found = candidates.iter().find(|path| is_there(Path::new(path)));
     let found = found
         .ok_or_else(|| DaemonError::NotInstalled(candidates.iter().map(PathBuf::from).collect()))?;
@@ -324,16 +328,18 @@ fn choose(
 /// then this pod's own.
 fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), BackendError> {
     // The launcher edits the machine's own file in place, and adds no more than the reference does.
-    let in_place = layout.mode() == Mode::System && layout.root().dir() == Path::new("/");
+    let in_place = layout.mode() == DriverMode::System && layout.root().dir() == Path::new("/");
     let base = match layout.mode() {
-        Mode::Embed => None,
-        Mode::System | Mode::Session => read_conf(&layout.root().path(pod_paths::SYSTEM_QEMU_CONF)),
+        DriverMode::Embed => None,
+        DriverMode::System | DriverMode::Session => {
+            read_conf(&layout.root().path(pod_paths::SYSTEM_QEMU_CONF))
+        }
     };
     let own = match layout.mode() {
-        Mode::System if in_place => Vec::new(),
-        Mode::System => outside_an_image("\"logd\"", true),
-        Mode::Session => vec![("stdio_handler", "\"logd\"".to_owned())],
-        Mode::Embed => outside_an_image("\"file\"", rustix::process::geteuid().is_root()),
+        DriverMode::System if in_place => Vec::new(),
+        DriverMode::System => outside_an_image("\"logd\"", true),
+        DriverMode::Session => vec![("stdio_handler", "\"logd\"".to_owned())],
+        DriverMode::Embed => outside_an_image("\"file\"", rustix::process::geteuid().is_root()),
     };
     let conf = QemuConf {
         hugepages: Path::new(pod_paths::HUGEPAGE_DIR).exists(),
@@ -416,9 +422,9 @@ mod tests {
     // D-sup-3 (docs/differences.md).
     async fn a_daemon_without_a_socket_is_not_awaited_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(Root::new(dir.path()), Mode::System);
+        let layout = Layout::new(Root::new(dir.path()), DriverMode::System);
         std::fs::create_dir_all(layout.socket_dir()).unwrap();
-        let daemon = Daemon::start(Program {
+        let daemon = Daemon::start(DaemonProgram {
             name: "daemon",
             path: "/bin/sleep".into(),
             args: vec!["600".into()],
@@ -442,11 +448,11 @@ mod tests {
     fn virtqemud_is_preferred_and_libvirtd_will_do() {
         assert_eq!(
             choose(LibvirtMode::Auto, true, |_| true).unwrap(),
-            (Mode::System, Some(VIRTQEMUD))
+            (DriverMode::System, Some(VIRTQEMUD))
         );
         assert_eq!(
             choose(LibvirtMode::Auto, false, only(LIBVIRTD)).unwrap(),
-            (Mode::Session, Some(LIBVIRTD))
+            (DriverMode::Session, Some(LIBVIRTD))
         );
     }
 
@@ -464,14 +470,14 @@ mod tests {
     fn embedded_driver_needs_nothing() {
         assert_eq!(
             choose(LibvirtMode::Embed, true, |_| false).unwrap(),
-            (Mode::Embed, None)
+            (DriverMode::Embed, None)
         );
     }
 
     #[test]
     fn embedded_drivers_conf_is_below_the_root() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(Root::new(dir.path()), Mode::Embed);
+        let layout = Layout::new(Root::new(dir.path()), DriverMode::Embed);
         write_qemu_conf(&layout, &Environment::default()).unwrap();
         let text = std::fs::read_to_string(dir.path().join("etc/qemu.conf")).unwrap();
         assert!(text.contains("stdio_handler = \"file\"\n"), "{text}");
@@ -501,7 +507,7 @@ mod tests {
             "stdio_handler=\"logd\"\nuser=\"qemu\"\n",
         )
         .unwrap();
-        let layout = Layout::new(Root::new(dir.path()), Mode::Session);
+        let layout = Layout::new(Root::new(dir.path()), DriverMode::Session);
         let environment = Environment {
             virtiofsd_debug: true,
             ..Environment::default()
@@ -523,7 +529,7 @@ mod tests {
             std::fs::create_dir_all(fifo.parent().unwrap()).unwrap();
             mkfifoat(CWD, fifo, FileMode::from_raw_mode(0o600)).unwrap();
         }
-        for mode in [Mode::Embed, Mode::Session] {
+        for mode in [DriverMode::Embed, DriverMode::Session] {
             let layout = Layout::new(Root::new(dir.path()), mode);
             write_qemu_conf(&layout, &Environment::default()).unwrap();
             let text = std::fs::read_to_string(layout.qemu_conf()).unwrap();
@@ -535,7 +541,7 @@ mod tests {
     fn directory_that_cannot_be_written_is_named() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("etc"), "a file").unwrap();
-        let layout = Layout::new(Root::new(dir.path()), Mode::Embed);
+        let layout = Layout::new(Root::new(dir.path()), DriverMode::Embed);
         let error = write_qemu_conf(&layout, &Environment::default()).unwrap_err();
         assert!(error.to_string().contains("etc/qemu.conf"), "{error}");
     }

@@ -39,7 +39,7 @@ const MAX_EXITS: u32 = 5;
 const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct DaemonProgram {
     /// The name in the log.
     pub name: &'static str,
     pub path: PathBuf,
@@ -52,7 +52,7 @@ pub struct Program {
     pub restart_delay: Duration,
 }
 
-impl Program {
+impl DaemonProgram {
     /// A daemon is a direct child with its own process name: virt-handler looks for it there. To
     /// mount directories over the host's, a shell makes its own mount namespace and then becomes
     /// the daemon.
@@ -138,14 +138,14 @@ impl Daemon {
     ///
     /// # Errors
     /// The first start fails. Later failures are only logged.
-    pub fn start(program: Program) -> Result<Self, DaemonError> {
+    pub fn start(program: DaemonProgram) -> Result<Self, DaemonError> {
         let child = program.spawn()?;
         Ok(Self::new(program, child))
     }
 
     /// Takes over a running process.
     // D-sup-14 (docs/differences.md).
-    pub fn adopt(program: Program, process: DaemonProcess) -> Self {
+    pub fn adopt(program: DaemonProgram, process: DaemonProcess) -> Self {
         tracing::info!(
             "{} of a previous launcher still runs; it is taken over",
             program.name
@@ -153,7 +153,7 @@ impl Daemon {
         Self::new(program, process)
     }
 
-    fn new(program: Program, process: DaemonProcess) -> Self {
+    fn new(program: DaemonProgram, process: DaemonProcess) -> Self {
         let (stop, stopping) = watch::channel(false);
         let (report, exits) = watch::channel(Exits::default());
         let (name, replace) = (program.name, Arc::new(Notify::new()));
@@ -255,7 +255,7 @@ impl Daemon {
 
 /// The task that restarts the daemon.
 struct DaemonKeeper {
-    program: Program,
+    program: DaemonProgram,
     report: watch::Sender<Exits>,
     stopping: watch::Receiver<bool>,
     replace: Arc<Notify>,

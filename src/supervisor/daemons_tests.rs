@@ -2,7 +2,7 @@ use super::*;
 use tokio::net::UnixStream;
 
 /// A daemon that is a shell script.
-fn script(text: &str, dir: &Path) -> Program {
+fn script(text: &str, dir: &Path) -> DaemonProgram {
     let args = vec![
         "-c".into(),
         text.into(),
@@ -10,7 +10,7 @@ fn script(text: &str, dir: &Path) -> Program {
         dir.display().to_string(),
     ];
     let restart_delay = Duration::from_millis(1);
-    Program {
+    DaemonProgram {
         name: "daemon",
         path: "/bin/sh".into(),
         args,
@@ -161,7 +161,7 @@ async fn socket_is_reached_when_it_is_listened_on() {
 
 #[tokio::test]
 async fn program_that_is_not_there_is_an_error() {
-    let program = Program {
+    let program = DaemonProgram {
         path: "/nonexistent/virtqemud".into(),
         ..script("", Path::new("/"))
     };

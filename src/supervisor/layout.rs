@@ -15,7 +15,7 @@ use api::pod_paths;
 use pod::Root;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum DriverMode {
     /// A daemon run by root.
     System,
     /// A daemon run by another user.
@@ -28,15 +28,15 @@ pub enum Mode {
 #[derive(Debug, Clone)]
 pub struct Layout {
     root: Root,
-    mode: Mode,
+    mode: DriverMode,
 }
 
 impl Layout {
-    pub fn new(root: Root, mode: Mode) -> Self {
+    pub fn new(root: Root, mode: DriverMode) -> Self {
         Self { root, mode }
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> DriverMode {
         self.mode
     }
 
@@ -67,9 +67,9 @@ impl Layout {
     pub fn uri(&self, socket: &Path) -> String {
         let socket = encoded(socket);
         match self.mode {
-            Mode::System => format!("qemu+unix:///system?socket={socket}"),
-            Mode::Session => format!("qemu+unix:///session?socket={socket}"),
-            Mode::Embed => format!("qemu:///embed?root={}", encoded(&self.embed_root())),
+            DriverMode::System => format!("qemu+unix:///system?socket={socket}"),
+            DriverMode::Session => format!("qemu+unix:///session?socket={socket}"),
+            DriverMode::Embed => format!("qemu:///embed?root={}", encoded(&self.embed_root())),
         }
     }
 
@@ -81,18 +81,18 @@ impl Layout {
     /// The QEMU driver's configuration file.
     pub fn qemu_conf(&self) -> PathBuf {
         match self.mode {
-            Mode::System => self.root.path(pod_paths::SYSTEM_QEMU_CONF),
-            Mode::Session => self.root.path(pod_paths::SESSION_QEMU_CONF),
-            Mode::Embed => self.embed_root().join("etc/qemu.conf"),
+            DriverMode::System => self.root.path(pod_paths::SYSTEM_QEMU_CONF),
+            DriverMode::Session => self.root.path(pod_paths::SESSION_QEMU_CONF),
+            DriverMode::Embed => self.embed_root().join("etc/qemu.conf"),
         }
     }
 
     /// The pid file of the domain's QEMU.
     pub fn pid_file(&self, domain: &str) -> PathBuf {
         let dir = match self.mode {
-            Mode::System => self.root.path(pod_paths::SYSTEM_PID_DIR),
-            Mode::Session => self.root.path(pod_paths::SESSION_PID_DIR),
-            Mode::Embed => self.embed_root().join("run/qemu"),
+            DriverMode::System => self.root.path(pod_paths::SYSTEM_PID_DIR),
+            DriverMode::Session => self.root.path(pod_paths::SESSION_PID_DIR),
+            DriverMode::Embed => self.embed_root().join("run/qemu"),
         };
         dir.join(format!("{domain}.pid"))
     }
@@ -100,9 +100,9 @@ impl Layout {
     /// The log of the domain's QEMU.
     pub fn qemu_log(&self, domain: &str) -> PathBuf {
         let dir = match self.mode {
-            Mode::System => self.root.path(pod_paths::SYSTEM_QEMU_LOG_DIR),
-            Mode::Session => self.root.path(pod_paths::SESSION_QEMU_LOG_DIR),
-            Mode::Embed => self.embed_root().join("log/qemu"),
+            DriverMode::System => self.root.path(pod_paths::SYSTEM_QEMU_LOG_DIR),
+            DriverMode::Session => self.root.path(pod_paths::SESSION_QEMU_LOG_DIR),
+            DriverMode::Embed => self.embed_root().join("log/qemu"),
         };
         dir.join(format!("{domain}.log"))
     }
@@ -115,19 +115,19 @@ impl Layout {
     /// Environment variables that the daemons need; a KubeVirt pod has them already.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         match self.mode {
-            Mode::Session => vec![
+            DriverMode::Session => vec![
                 ("XDG_CACHE_HOME", self.root.path(pod_paths::PRIVATE_DIR)),
                 ("XDG_CONFIG_HOME", self.root.path(pod_paths::PRIVATE_DIR)),
                 ("XDG_RUNTIME_DIR", self.root.path("/var/run")),
             ],
-            Mode::System | Mode::Embed => Vec::new(),
+            DriverMode::System | DriverMode::Embed => Vec::new(),
         }
     }
 
     /// Pairs of a directory below the root and the host's directory that it replaces for a system
     /// daemon. In a pod both are the same.
     pub fn system_dirs(&self) -> Vec<(PathBuf, &'static str)> {
-        if self.root.dir() == Path::new("/") || self.mode != Mode::System {
+        if self.root.dir() == Path::new("/") || self.mode != DriverMode::System {
             return Vec::new();
         }
         let below = |path: &'static str, place| (self.root.path(path), place);
@@ -160,13 +160,13 @@ fn encoded(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn layout(root: &str, mode: Mode) -> Layout {
+    fn layout(root: &str, mode: DriverMode) -> Layout {
         Layout::new(Root::new(root), mode)
     }
 
     #[test]
     fn session_in_a_pod_is_where_kubevirt_has_it() {
-        let pod = layout("/", Mode::Session);
+        let pod = layout("/", DriverMode::Session);
         assert_eq!(
             pod.uri(&pod.socket()),
             "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock"
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn system_in_a_pod_is_where_libvirt_has_it() {
-        let pod = layout("/", Mode::System);
+        let pod = layout("/", DriverMode::System);
         assert_eq!(
             pod.pid_file("ns_vm"),
             Path::new("/var/run/libvirt/qemu/ns_vm.pid")
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn everything_is_below_a_root() {
-        for mode in [Mode::System, Mode::Session, Mode::Embed] {
+        for mode in [DriverMode::System, DriverMode::Session, DriverMode::Embed] {
             let own = layout("/tmp/x", mode);
             for path in [
                 own.socket(),
@@ -215,7 +215,7 @@ mod tests {
             }
         }
         assert!(
-            layout("/tmp/x", Mode::System)
+            layout("/tmp/x", DriverMode::System)
                 .system_dirs()
                 .iter()
                 .all(|(own, _)| own.starts_with("/tmp/x"))
@@ -225,11 +225,11 @@ mod tests {
     #[test]
     fn embedded_driver_has_the_root_itself() {
         assert_eq!(
-            layout("/tmp/x", Mode::Embed).uri(Path::new("")),
+            layout("/tmp/x", DriverMode::Embed).uri(Path::new("")),
             "qemu:///embed?root=/tmp/x"
         );
         assert_eq!(
-            layout("/", Mode::Embed).embed_root(),
+            layout("/", DriverMode::Embed).embed_root(),
             Path::new("/var/run/kubevirt-private/embed")
         );
     }

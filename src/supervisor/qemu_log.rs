@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use domain::xml::secrets::shown_command_line;
 use os::inotify::{DirWatch, appears};
 use os::lines;
-use os::log_file::{LogFile, Progress, ReadError};
-use os::logging::foreign::Qemu;
+use os::log_file::{LogFile, LogReadError, Progress};
+use os::logging::foreign::QemuLines;
 
 /// Delay before an unreadable log is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Follows the log at `path` and never returns: from its beginning, through rotations, and before
 /// it exists.
 pub async fn follow(path: PathBuf) {
-    let mut qemu = Qemu::new("");
+    let mut qemu = QemuLines::new("");
     follow_into(&path, |line| qemu.log(&shown_command_line(line))).await;
 }
 
@@ -47,8 +47,8 @@ async fn follow_into(path: &Path, mut log: impl FnMut(&str)) {
                 Ok(Progress::More) => yield_now().await,
                 Ok(Progress::Done) if directory.is_dir() => watch.changed().await,
                 Ok(Progress::Done) => break,
-                Err(ReadError::Reader(never)) => match never {},
-                Err(ReadError::Log(error)) => {
+                Err(LogReadError::Reader(never)) => match never {},
+                Err(LogReadError::Log(error)) => {
                     if !std::mem::replace(&mut has_failed, true) {
                         tracing::warn!(reason = %error, "QEMU's log {} cannot be read", path.display());
                     }
@@ -63,7 +63,7 @@ async fn follow_into(path: &Path, mut log: impl FnMut(&str)) {
 pub async fn seabios(path: PathBuf) {
     match make_fifo(&path) {
         Ok(fifo) => {
-            let mut log = Qemu::new("[SeaBios]: ");
+            let mut log = QemuLines::new("[SeaBios]: ");
             lines::for_each(fifo, |line| log.log(line)).await;
         }
         Err(error) => {

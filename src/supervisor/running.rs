@@ -31,7 +31,7 @@ impl RunningParts {
     pub(super) async fn run(
         &self,
         flags: &LauncherFlags,
-        standalone: Option<standalone::Vmi>,
+        standalone: Option<standalone::StandaloneVmi>,
         signals: &mut EndSignals,
     ) -> Result<(), StartError> {
         let guest = LauncherGuest {
@@ -90,7 +90,7 @@ impl RunningParts {
     /// Starts the VMI of `STANDALONE_VMI`, if set, and waits until the domain has started.
     async fn start_domain(
         &self,
-        standalone: Option<standalone::Vmi>,
+        standalone: Option<standalone::StandaloneVmi>,
         limit: Duration,
     ) -> Result<(), StartError> {
         if let Some(vmi) = standalone {

@@ -17,7 +17,7 @@ pub enum StandaloneError {
 
 /// The VMI from the environment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Vmi {
+pub struct StandaloneVmi {
     name: String,
     namespace: String,
     uid: String,
@@ -29,11 +29,11 @@ pub struct Vmi {
 ///
 /// # Errors
 /// The text is neither YAML nor JSON, or the VMI has no name.
-pub fn of(environment: &Environment) -> Result<Option<Vmi>, StandaloneError> {
+pub fn of(environment: &Environment) -> Result<Option<StandaloneVmi>, StandaloneError> {
     environment.standalone_vmi.as_deref().map(read).transpose()
 }
 
-fn read(text: &str) -> Result<Vmi, StandaloneError> {
+fn read(text: &str) -> Result<StandaloneVmi, StandaloneError> {
     let mut document: Value = serde_saphyr::from_str(text).map_err(StandaloneError::Text)?;
     let field = |name: &str| {
         let value = document.get("metadata")?.get(name)?;
@@ -50,7 +50,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
     let metadata = metadata.ok_or(StandaloneError::NoName)?;
     metadata.insert("namespace".to_owned(), namespace.as_str().into());
     metadata.insert("uid".to_owned(), uid.as_str().into());
-    Ok(Vmi {
+    Ok(StandaloneVmi {
         name,
         namespace,
         uid,
@@ -58,7 +58,7 @@ fn read(text: &str) -> Result<Vmi, StandaloneError> {
     })
 }
 
-impl Vmi {
+impl StandaloneVmi {
     /// Completes the flags from the VMI and allows emulation, as KubeVirt does here.
     pub fn complete(&self, flags: &mut LauncherFlags) {
         flags.allow_emulation = true;

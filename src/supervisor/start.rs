@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::backend::{Backend, CONNECT_TIMEOUT};
 use super::command_socket::CommandSocket;
 use super::environment::Environment;
-use super::layout::Mode;
+use super::layout::DriverMode;
 use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
@@ -56,7 +56,7 @@ pub async fn run_pod(mut flags: LauncherFlags, environment: Environment) -> Resu
         path: flags.root.dir().into(),
         source,
     })?;
-    os::logging::set_vmi(os::logging::Vmi {
+    os::logging::set_vmi(os::logging::LoggedVmi {
         name: flags.name.clone(),
         namespace: flags.namespace.clone(),
         uid: flags.uid.clone(),
@@ -127,7 +127,7 @@ impl RunningParts {
             tokio::spawn(qemu_log::follow(backend.layout().qemu_log(&domain))),
             tokio::spawn(qemu_log::seabios(backend.layout().seabios_pipe())),
         ];
-        if backend.layout().mode() == Mode::Embed {
+        if backend.layout().mode() == DriverMode::Embed {
             let log = PodPaths::default().serial_log(&flags.uid);
             helpers.push(tokio::spawn(console_log::limit(flags.root.path(log))));
         }

@@ -7,7 +7,7 @@ use super::backend::BackendError;
 use super::libvirt_hook::LibvirtHookError;
 use super::root_lock::LockError;
 use super::standalone;
-use crate::cmd::CallError;
+use crate::cmd::DoorError;
 use hooks::HookError;
 use pod::PodError;
 
@@ -48,7 +48,7 @@ pub enum StartError {
     Standalone(#[from] standalone::StandaloneError),
     /// The VMI of `STANDALONE_VMI` cannot be started.
     #[error("Failed to sync VMI, quitting")]
-    StandaloneSync(#[source] CallError),
+    StandaloneSync(#[source] DoorError),
     /// virt-handler gave up the migration to this pod before the domain arrived.
     #[error("received early exit signal")]
     MigrationGivenUp,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use api::pod_paths::HOTPLUG_DISK_DIR;
-use convert::plan::{self, Change, PlanStep, SyncPlan, Verb};
+use convert::plan::{self, DiskChange, PlanStep, SyncPlan, Verb};
 use domain::DomainSpec;
 use domain::disks::Disk;
 use libtest_mimic::Trial;
@@ -40,7 +40,7 @@ fn plan(live: &DomainSpec, wanted: &DomainSpec) -> SyncPlan {
     }
 }
 
-fn disk_steps(plan: &SyncPlan) -> impl Iterator<Item = (Verb, &Change)> {
+fn disk_steps(plan: &SyncPlan) -> impl Iterator<Item = (Verb, &DiskChange)> {
     plan.steps().map(|step| match step {
         PlanStep::Disk(verb, change) => (verb, change),
         _ => panic!("{step:?}"),

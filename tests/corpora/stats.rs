@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use domain::stats::{DomainStats, Parameters, Value};
+use domain::stats::{DomainStats, Parameters, TypedValue};
 use libtest_mimic::Trial;
 use serde_json::Value as Json;
 
@@ -52,14 +52,14 @@ fn check(line: &str) -> Result<(), libtest_mimic::Failed> {
     }
 }
 
-fn parameter(value: &Json) -> Value {
+fn parameter(value: &Json) -> TypedValue {
     let (kind, value) = value.as_object().unwrap().iter().next().unwrap();
     match kind.as_str() {
-        "int" | "long" => Value::Signed(value.as_i64().unwrap()),
-        "uint" | "ulong" => Value::Unsigned(value.as_u64().unwrap()),
-        "bool" => Value::Signed(value.as_bool().unwrap().into()),
-        "double" => Value::Double(value.as_f64().unwrap()),
-        "text" => Value::Text(value.as_str().unwrap().to_owned()),
+        "int" | "long" => TypedValue::Signed(value.as_i64().unwrap()),
+        "uint" | "ulong" => TypedValue::Unsigned(value.as_u64().unwrap()),
+        "bool" => TypedValue::Signed(value.as_bool().unwrap().into()),
+        "double" => TypedValue::Double(value.as_f64().unwrap()),
+        "text" => TypedValue::Text(value.as_str().unwrap().to_owned()),
         other => panic!("{other}"),
     }
 }

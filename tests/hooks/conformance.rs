@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::executable::write_script;
 use crate::support::{built_example, example, is_missing, search_path};
-use hooks::conformance::{Check, CloudInit, Conformance, Limits, Outcome, Subject, check};
+use hooks::conformance::{CallLimits, Check, CloudInit, Conformance, Outcome, Subject, check};
 use hooks::dry_run::dry_run;
 use prost::bytes::Bytes;
 use serde_json::json;
@@ -20,20 +20,20 @@ const DOMAIN: &str = r#"<domain type="kvm"><name>ns_vm</name><metadata></metadat
 const VMI: &str = r#"{"metadata":{"name":"vm","namespace":"ns","annotations":{"smbios.vm.kubevirt.io/baseBoardManufacturer":"R. Edward"}}}"#;
 
 /// Long enough for a busy machine.
-const LIMITS: Limits = Limits {
+const LIMITS: CallLimits = CallLimits {
     start: Duration::from_secs(60),
     call: Duration::from_secs(60),
     stop: Duration::from_secs(60),
 };
 
-async fn conformance(command: impl FnOnce(&Path) -> Command, limits: Limits) -> Conformance {
+async fn conformance(command: impl FnOnce(&Path) -> Command, limits: CallLimits) -> Conformance {
     with_cloud_init(CloudInit::Examples, command, limits).await
 }
 
 async fn with_cloud_init(
     cloud_init: CloudInit,
     command: impl FnOnce(&Path) -> Command,
-    limits: Limits,
+    limits: CallLimits,
 ) -> Conformance {
     let dir = tempfile::tempdir().unwrap();
     let subject = subject(cloud_init, dir.path());
@@ -62,7 +62,7 @@ fn shim(version: &str, programs: &Path, socket_dir: &Path) -> Command {
 }
 
 /// The shim with this script as `onDefineDomain`.
-async fn script(version: &str, text: &str, limits: Limits) -> Conformance {
+async fn script(version: &str, text: &str, limits: CallLimits) -> Conformance {
     let programs = directory_with("onDefineDomain", text);
     conformance(|dir| shim(version, programs.path(), dir), limits).await
 }
@@ -255,7 +255,7 @@ async fn a_program_that_ends_or_never_serves_is_found() {
         command.arg("1000");
         command
     };
-    let limits = Limits {
+    let limits = CallLimits {
         start: Duration::from_millis(200),
         ..LIMITS
     };
@@ -270,7 +270,7 @@ async fn a_program_that_ends_or_never_serves_is_found() {
 #[tokio::test]
 async fn a_program_that_ignores_sigterm_is_found_and_killed() {
     let programs = example("smbios-shell");
-    let limits = Limits {
+    let limits = CallLimits {
         stop: Duration::from_millis(500),
         ..LIMITS
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{VMI, built_example};
 use hooks::conformance::{
-    Check, CloudInit, Conformance, Limits, Outcome, Subject, TrialPod, check,
+    CallLimits, Check, CloudInit, Conformance, Outcome, Subject, TrialPod, check,
 };
 use hooks::dry_run::{DryRun, dry_run};
 use prost::bytes::Bytes;
@@ -67,7 +67,7 @@ fn subject(
 
 async fn checked(command: impl FnOnce(&TrialPod) -> Command) -> Conformance {
     let root = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = CallLimits {
         start: LONG,
         call: LONG,
         stop: LONG,

@@ -37,7 +37,7 @@ use self::xml_data::XmlData;
 pub use error::{CompileError, EvaluationError, ExpressionError, MergeError, MergeReason};
 
 #[derive(Debug, Clone)]
-pub struct Input {
+pub struct ExpressionInput {
     /// The variable `domainSpec`.
     pub domain: Arc<Element>,
     /// The variable `vmi`.
@@ -48,7 +48,7 @@ pub struct Input {
 ///
 /// # Errors
 /// The expression is invalid, fails, or is not a condition.
-pub fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
+pub fn condition(text: &str, input: &ExpressionInput) -> Result<bool, ExpressionError> {
     let program = compile::compile(text)?;
     if !matches!(program.result, ExprType::Bool | ExprType::Dyn) {
         return Err(ExpressionError::NotBool {
@@ -70,7 +70,7 @@ pub fn condition(text: &str, input: &Input) -> Result<bool, ExpressionError> {
 ///
 /// # Errors
 /// The expression is invalid, fails, or is not a mutation; or its result does not fit the domain.
-pub fn mutation(text: &str, input: &Input) -> Result<Element, ExpressionError> {
+pub fn mutation(text: &str, input: &ExpressionInput) -> Result<Element, ExpressionError> {
     let program = compile::compile(text)?;
     let is_domain = |of: &StructType| schema::domain() == Some(of);
     let may_be_domain = match program.result {

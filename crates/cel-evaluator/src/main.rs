@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cel_evaluator::{Input, condition, mutation};
+use cel_evaluator::{ExpressionInput, condition, mutation};
 use domain::xml::tree::Element;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
@@ -26,7 +26,7 @@ const STACK_BYTES: usize = 256 << 20;
 const PANICKED: u8 = 101;
 
 /// Evaluates an expression and returns the text to print.
-type Evaluate = fn(&str, &Input) -> Result<String, Box<dyn Error>>;
+type Evaluate = fn(&str, &ExpressionInput) -> Result<String, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -82,7 +82,7 @@ fn answer(evaluate: Evaluate) -> Result<(), Box<dyn Error>> {
     let [expression, domain, vmi] = text.split('\0').collect::<Vec<_>>()[..] else {
         return Err("standard input is not an expression, a domain and a VMI".into());
     };
-    let input = Input {
+    let input = ExpressionInput {
         domain: Arc::new(Element::parse(domain)?),
         vmi: Arc::new(serde_json::from_str(vmi)?),
     };

@@ -85,7 +85,7 @@ pub enum Condition {
 
 /// What is known of a VM; empty or `None` where nothing is.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct VmFacts {
     /// The VM's name as the verbs take it; empty in a pod, whose VM needs none.
     pub name: String,
     pub condition: Condition,
@@ -105,7 +105,7 @@ pub struct Facts {
     pub memory_events: String,
 }
 
-type Rule = fn(&Facts) -> Option<Problem>;
+type Rule = fn(&VmFacts) -> Option<Problem>;
 
 /// The rules, the worst first. In a next step, `{vm}` stands for the VM's name.
 const RULES: [Rule; 10] = [
@@ -123,14 +123,14 @@ const RULES: [Rule; 10] = [
 
 /// What is wrong with the VM, the worst first.
 #[must_use]
-pub fn problems(facts: &Facts) -> Vec<Problem> {
+pub fn problems(facts: &VmFacts) -> Vec<Problem> {
     let found = RULES.iter().filter_map(|rule| rule(facts));
     found.map(|problem| facts.with_name(problem)).collect()
 }
 
 /// Why a guest does not come up.
 #[must_use]
-pub fn why_not_up(facts: &Facts) -> Option<Problem> {
+pub fn why_not_up(facts: &VmFacts) -> Option<Problem> {
     let rules: [Rule; 6] = [
         silent,
         guest_stopped,
@@ -143,7 +143,7 @@ pub fn why_not_up(facts: &Facts) -> Option<Problem> {
     rules.find_map(|rule| Some(facts.with_name(rule(facts)?)))
 }
 
-impl Facts {
+impl VmFacts {
     fn with_name(&self, mut problem: Problem) -> Problem {
         let space = if self.name.is_empty() { "" } else { " " };
         let name = format!("{space}{}", self.name);
@@ -165,7 +165,7 @@ impl Facts {
     }
 }
 
-fn not_there(facts: &Facts) -> Option<Problem> {
+fn not_there(facts: &VmFacts) -> Option<Problem> {
     let problem = match &facts.condition {
         Condition::Failed(reason) => {
             let logs = "launcherctl run with its manifest starts it again, launcherctl logs{vm} (--console) has its logs until then, or until launcherctl stop{vm}";
@@ -203,7 +203,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn silent(facts: &Facts) -> Option<Problem> {
+fn silent(facts: &VmFacts) -> Option<Problem> {
     let logs = "launcherctl logs{vm} shows its last steps";
     if facts.condition == Condition::Silent {
         let why = "it is stopped, or waits for libvirt or QEMU";
@@ -214,7 +214,7 @@ fn silent(facts: &Facts) -> Option<Problem> {
     Some(Problem::new("libvirt does not answer", why, logs))
 }
 
-fn hook_awaited(facts: &Facts) -> Option<Problem> {
+fn hook_awaited(facts: &VmFacts) -> Option<Problem> {
     let hook = Some(&*facts.launcher.called_hook).filter(|hook| !hook.is_empty())?;
     Some(Problem::new(
         "the start waits for a hook",
@@ -238,7 +238,7 @@ pub fn crash_cause(status: &DomainStatus) -> Option<&'static str> {
     }
 }
 
-fn guest_stopped(facts: &Facts) -> Option<Problem> {
+fn guest_stopped(facts: &VmFacts) -> Option<Problem> {
     let status = &facts.domain.status;
     let problem = match (crash_cause(status), &status.reason) {
         (Some(cause), _) => Problem::new(
@@ -287,7 +287,7 @@ pub(crate) fn pause_cause(reason: &Reason) -> (&'static str, &'static str) {
 }
 
 /// Which disk has failed, with its device and file.
-fn failed_disk(failed: &FailedDisk, facts: &Facts) -> String {
+fn failed_disk(failed: &FailedDisk, facts: &VmFacts) -> String {
     let volume = &failed.volume;
     let mut disks = facts.domain.spec.devices.disks.iter();
     let disk = disks.find(|disk| disk.volume() == volume);
@@ -310,7 +310,7 @@ pub fn memory_event(events: &str, name: &str) -> Option<u64> {
     count.parse().ok().filter(|count| *count > 0)
 }
 
-fn memory_short(facts: &Facts) -> Option<Problem> {
+fn memory_short(facts: &VmFacts) -> Option<Problem> {
     let count = memory_event(&facts.memory_events, "oom_kill")?;
     Some(Problem::new(
         "memory has run out",
@@ -319,7 +319,7 @@ fn memory_short(facts: &Facts) -> Option<Problem> {
     ))
 }
 
-fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
+fn nothing_to_boot(facts: &VmFacts) -> Option<Problem> {
     let console = facts.console.as_deref().unwrap_or_default();
     let cause = match &facts.unbootable_disk {
         _ if console.contains("No bootable") => "its firmware says so on the console".to_owned(),
@@ -334,7 +334,7 @@ fn nothing_to_boot(facts: &Facts) -> Option<Problem> {
     (facts.has_run_for(BIOS_SECONDS)).then(|| problem.since(facts.phase_began()))
 }
 
-fn console_blank(facts: &Facts) -> Option<Problem> {
+fn console_blank(facts: &VmFacts) -> Option<Problem> {
     let is_blank = facts.console.as_deref() == Some("") && nothing_to_boot(facts).is_none();
     // One that has arrived by a migration wrote it elsewhere.
     let is_late = facts.has_run_for(SILENCE.as_secs().cast_signed()) && !has_arrived(&facts.domain);
@@ -357,7 +357,7 @@ fn console_blank(facts: &Facts) -> Option<Problem> {
     (is_blank && is_late).then_some(problem)
 }
 
-fn emulated(facts: &Facts) -> Option<Problem> {
+fn emulated(facts: &VmFacts) -> Option<Problem> {
     let is_emulated = facts.wants_kvm && facts.domain.spec.is_emulated();
     is_emulated.then(|| Problem::new(
         "the guest runs without KVM",
@@ -366,7 +366,7 @@ fn emulated(facts: &Facts) -> Option<Problem> {
     ))
 }
 
-fn launcher_restarted(facts: &Facts) -> Option<Problem> {
+fn launcher_restarted(facts: &VmFacts) -> Option<Problem> {
     facts.launcher.is_adopted.then(|| {
         Problem::new(
             "the launcher was restarted",
@@ -376,7 +376,7 @@ fn launcher_restarted(facts: &Facts) -> Option<Problem> {
     })
 }
 
-fn agent_missing(facts: &Facts) -> Option<Problem> {
+fn agent_missing(facts: &VmFacts) -> Option<Problem> {
     let is_missing = facts.has_run_for(AGENT_SECONDS) && !facts.domain.spec.devices.has_agent();
     is_missing.then(|| {
         Problem::new(

@@ -232,7 +232,7 @@ impl DiskSource {
     /// The image file or device that holds the volume's data: behind the overlay if there is one
     /// (changed block tracking). `None` for an empty drive and for network disks.
     #[must_use]
-    pub fn backend(&self) -> Option<Backend<'_>> {
+    pub fn backend(&self) -> Option<DiskBackend<'_>> {
         let data_store = self
             .data_store
             .as_ref()
@@ -240,7 +240,7 @@ impl DiskSource {
         let own = |source| {
             let path = Self::path(source)?;
             let is_block = source.file.is_empty();
-            Some(Backend { path, is_block })
+            Some(DiskBackend { path, is_block })
         };
         data_store.and_then(own).or_else(|| own(self))
     }
@@ -254,7 +254,7 @@ impl DiskSource {
 
 /// The image file or device that holds the data of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backend<'a> {
+pub struct DiskBackend<'a> {
     /// Its path; never empty.
     pub path: &'a str,
     /// It is a block device.
@@ -279,7 +279,7 @@ mod tests {
             })),
             ..DiskSource::default()
         };
-        let backend = |path, is_block| Some(Backend { path, is_block });
+        let backend = |path, is_block| Some(DiskBackend { path, is_block });
         assert_eq!(device.backend(), backend("/dev/x", true));
         assert_eq!(behind(Some(device)).backend(), backend("/dev/x", true));
         let without_a_path = behind(Some(DiskSource::default()));

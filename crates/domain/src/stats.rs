@@ -14,7 +14,7 @@ use serde_json::Map;
 use crate::xml::or_default;
 
 use crate::guest_agent::params::FromValue;
-pub use crate::guest_agent::params::Value;
+pub use crate::guest_agent::params::TypedValue;
 
 /// A limit for the numbers of vCPUs, interfaces and disks that libvirt announces, far above what it
 /// supports.
@@ -24,7 +24,7 @@ const MAX_ENTRIES: u32 = 16_384;
 const VCPU_OFFLINE: i32 = 0;
 
 /// libvirt's values by name.
-pub type Parameters = HashMap<String, Value>;
+pub type Parameters = HashMap<String, TypedValue>;
 
 /// The value of this name in the JSON, if its flag says that there is one.
 fn flagged<T: DeserializeOwned>(json: &Map<String, serde_json::Value>, name: &str) -> Option<T> {

@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use domain::guest_agent::params::{GuestInfoParams, Value as Param};
+use domain::guest_agent::params::{GuestInfoParams, TypedValue as Param};
 use domain::guest_agent::{GuestAgentInfo, Load, answer, limits};
 use serde_json::{Value, json};
 

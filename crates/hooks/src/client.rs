@@ -13,7 +13,7 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::cloud_init::CloudInitForms;
-use super::error::CallError;
+use super::error::HookCallError;
 use super::sidecar::{HookPoint, Sidecar};
 use api::proto::hooks::info::{InfoParams, InfoResult};
 use api::proto::hooks::v1alpha3::{
@@ -35,18 +35,18 @@ const DEADLINE_TOLERANCE: Duration = Duration::from_millis(100);
 /// answer has at most `limit` bytes.
 ///
 /// # Errors
-/// Any [`CallError`] except those about the content of an answer.
+/// Any [`HookCallError`] except those about the content of an answer.
 pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
     socket: &Path,
     method: String,
     message: Q,
     limit: usize,
     deadline: Instant,
-) -> Result<A, CallError> {
+) -> Result<A, HookCallError> {
     let after = deadline.saturating_duration_since(Instant::now());
     let answer = async {
         let mut client = Grpc::new(connect(socket).await?).max_decoding_message_size(limit);
-        let broken = |error| CallError::Broken(Box::new(error));
+        let broken = |error| HookCallError::Broken(Box::new(error));
         client.ready().await.map_err(broken)?;
         let mut request = Request::new(message);
         request.set_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -55,14 +55,14 @@ pub async fn call<Q: Message + 'static, A: Message + Default + 'static>(
             Err(error) => Err(Status::internal(error.to_string())),
         };
         let answer = answer.map(tonic::Response::into_inner);
-        answer.map_err(|status| CallError::from_status(status, limit))
+        answer.map_err(|status| HookCallError::from_status(status, limit))
     };
     match timeout_at(deadline, answer).await {
-        Ok(Err(CallError::Failed { code, .. })) if is_timeout(code, deadline) => {
-            Err(CallError::TimedOut { after })
+        Ok(Err(HookCallError::Failed { code, .. })) if is_timeout(code, deadline) => {
+            Err(HookCallError::TimedOut { after })
         }
         Ok(result) => result,
-        Err(_) => Err(CallError::TimedOut { after }),
+        Err(_) => Err(HookCallError::TimedOut { after }),
     }
 }
 
@@ -76,15 +76,15 @@ fn is_timeout(code: Code, deadline: Instant) -> bool {
 /// Connects to a gRPC server on a unix socket.
 ///
 /// # Errors
-/// [`CallError::Unreachable`], or [`CallError::Broken`] if the other side does not speak HTTP/2.
-pub async fn connect(socket: &Path) -> Result<Channel, CallError> {
+/// [`HookCallError::Unreachable`], or [`HookCallError::Broken`] if the other side does not speak HTTP/2.
+pub async fn connect(socket: &Path) -> Result<Channel, HookCallError> {
     grpc::connect(socket).await.map_err(|error| match error {
-        ConnectError::Connect(source) => CallError::Unreachable(source),
-        ConnectError::Handshake(source) => CallError::Broken(Box::new(source)),
+        ConnectError::Connect(source) => HookCallError::Unreachable(source),
+        ConnectError::Handshake(source) => HookCallError::Broken(Box::new(source)),
     })
 }
 
-pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, CallError> {
+pub async fn info(socket: &Path, deadline: Instant) -> Result<InfoResult, HookCallError> {
     let method = "/kubevirt.hooks.info.Info/Info".to_owned();
     call(socket, method, InfoParams {}, MAX_INFO_BYTES, deadline).await
 }
@@ -96,7 +96,7 @@ async fn hook<Q: Message + 'static, A: Message + Default + 'static>(
     point: HookPoint,
     message: Q,
     deadline: Instant,
-) -> Result<A, CallError> {
+) -> Result<A, HookCallError> {
     let method = format!("/kubevirt.hooks.{}.Callbacks/{point}", sidecar.version);
     call(&sidecar.socket, method, message, MAX_ANSWER_BYTES, deadline).await
 }
@@ -107,7 +107,7 @@ pub async fn on_define_domain(
     domain_xml: Bytes,
     vmi: Bytes,
     deadline: Instant,
-) -> Result<Bytes, CallError> {
+) -> Result<Bytes, HookCallError> {
     let message = OnDefineDomainParams { domain_xml, vmi };
     let answer = hook(sidecar, HookPoint::OnDefineDomain, message, deadline);
     answer
@@ -121,7 +121,7 @@ pub async fn pre_cloud_init_iso(
     data: CloudInitForms,
     vmi: Bytes,
     deadline: Instant,
-) -> Result<CloudInitForms, CallError> {
+) -> Result<CloudInitForms, HookCallError> {
     let message = PreCloudInitIsoParams {
         cloud_init_no_cloud_source: data.cloud_init_no_cloud_source,
         vmi,
@@ -131,10 +131,10 @@ pub async fn pre_cloud_init_iso(
 }
 
 /// Calls `Shutdown`. The program may end before it answers.
-pub async fn shutdown(sidecar: &Sidecar, deadline: Instant) -> Result<(), CallError> {
+pub async fn shutdown(sidecar: &Sidecar, deadline: Instant) -> Result<(), HookCallError> {
     let called = hook(sidecar, HookPoint::Shutdown, ShutdownParams {}, deadline);
     match called.await {
-        Ok(ShutdownResult {}) | Err(CallError::Broken(_)) => Ok(()),
+        Ok(ShutdownResult {}) | Err(HookCallError::Broken(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }

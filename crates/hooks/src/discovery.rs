@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client;
-use super::error::{CallError, HookError, UnusableReason, list};
+use super::error::{HookCallError, HookError, UnusableReason, list};
 use super::sidecar::{HookPoint, Sidecar, Version, natural_order};
 use api::proto::hooks::info::{HookPoint as Subscription, InfoResult};
 use domain::excerpt;
@@ -105,7 +105,7 @@ enum State {
 struct Probe {
     socket: PathBuf,
     attempt: u32,
-    result: Result<InfoResult, CallError>,
+    result: Result<InfoResult, HookCallError>,
 }
 
 struct Discovery<'a> {
@@ -231,7 +231,7 @@ impl<'a> Discovery<'a> {
                 tracing::info!(sidecar = %sidecar, version = %sidecar.version, points = ?sidecar.points, "A hook sidecar is ready");
                 self.sockets.insert(socket, State::Ready(sidecar));
             }
-            Err(CallError::Failed {
+            Err(HookCallError::Failed {
                 code: Code::Unimplemented,
                 message,
             }) => {

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::conformance::program::Process;
-use super::conformance::{Called, CloudInit, Document, Failure, Subject, example_settings};
+use super::conformance::program::SidecarProcess;
+use super::conformance::{Called, CheckFailure, CloudInit, Document, Subject, example_settings};
 use super::plugins::LauncherHookPoint;
 use super::sidecar::HookPoint;
 
@@ -64,8 +64,8 @@ pub async fn dry_run(
     program: Command,
     subject: Subject,
     limit: Duration,
-) -> Result<DryRun, Failure> {
-    let mut process = Process::new(program, &subject);
+) -> Result<DryRun, CheckFailure> {
+    let mut process = SidecarProcess::new(program, &subject);
     let mut run = DryRun {
         sidecar: process.start(limit).await?.to_string(),
         points: Vec::new(),
@@ -85,7 +85,7 @@ pub async fn dry_run(
         };
         match tried {
             Ok(tried) => run.points.push(tried),
-            Err(Failure::Unserved) => {}
+            Err(CheckFailure::Unserved) => {}
             Err(failure) => run.points.push(PointRun {
                 point,
                 refused: Some(chain(&process.cause(failure).await)),
@@ -103,10 +103,10 @@ impl DryRun {
         point: &'static str,
         called: &Called<'_>,
         given: Option<Document>,
-    ) -> Result<PointRun, Failure> {
+    ) -> Result<PointRun, CheckFailure> {
         let Some(given) = given else {
             called.subscribes(HookPoint::PreCloudInitIso)?;
-            return Err(Failure::NeedsSecret);
+            return Err(CheckFailure::NeedsSecret);
         };
         let first = called.call(given).await?;
         let again = match &first.document {

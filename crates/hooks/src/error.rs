@@ -47,7 +47,7 @@ pub enum HookError {
         sidecar: String,
         point: HookPoint,
         #[source]
-        reason: CallError,
+        reason: HookCallError,
     },
     /// The domain XML for the first sidecar cannot be read. The cause is not a sidecar.
     #[error("the domain XML for the hook sidecars cannot be read")]
@@ -70,7 +70,7 @@ pub enum UnusableReason {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CallError {
+pub enum HookCallError {
     /// Nothing accepts connections on the socket.
     #[error("cannot be reached: {0}; has its container ended?")]
     Unreachable(io::Error),
@@ -121,7 +121,7 @@ const MAX_LISTED: usize = 32;
 /// Limit of a sidecar's error text, in characters.
 pub const MAX_MESSAGE_CHARS: usize = 4 << 10;
 
-impl CallError {
+impl HookCallError {
     /// Translates a gRPC status. `limit` is the size limit of the answer, in bytes.
     pub(super) fn from_status(status: Status, limit: usize) -> Self {
         let has_source = std::error::Error::source(&status).is_some();

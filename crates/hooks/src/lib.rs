@@ -38,7 +38,7 @@ pub use answer::AnswerError;
 pub use cloud_init::CloudInitError;
 pub use current_call::CurrentCall;
 pub use diff::{Change, Changes};
-pub use error::{CallError, HookError, UnusableReason};
+pub use error::{HookCallError, HookError, UnusableReason};
 pub use report::{CallReport, HookPointReport, Report, SidecarReport};
 pub use sidecar::{HookPoint, Sidecar, Version};
 pub use sidecars::Sidecars;

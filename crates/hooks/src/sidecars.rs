@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::answer::{self, Answer};
 use super::current_call::{CurrentCall, Waiting};
 use super::diff::{self, Changes};
-use super::error::{CallError, HookError};
+use super::error::{HookCallError, HookError};
 use super::plugins::Applied;
 use super::report::{CallReport, Report};
 use super::sidecar::{HookPoint, Sidecar, calling_order};
@@ -280,7 +280,7 @@ impl Sidecars {
         sidecar: &Sidecar,
         point: HookPoint,
         time: Duration,
-        result: Result<(T, Changes), CallError>,
+        result: Result<(T, Changes), HookCallError>,
     ) -> Result<T, HookError> {
         let milliseconds = time.as_millis();
         let mut call = CallReport {

@@ -6,7 +6,7 @@ use virt::sys;
 
 use super::c;
 use super::changes::ChangeableDomain;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::{Error, code};
 
 impl ChangeableDomain {
@@ -42,7 +42,7 @@ impl ChangeableDomain {
     }
 }
 
-impl Domain {
+impl DomainHandle {
     /// Sends a command (JSON) to QEMU's monitor and returns its answer (JSON), if that is at most
     /// `max_bytes` long.
     pub fn monitor_command(&self, command: &str, max_bytes: usize) -> Result<String, Error> {

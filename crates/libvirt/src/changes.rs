@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use virt::sys;
 
 use super::c;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::{Error, code};
 use super::typed_params::TypedParams;
 
@@ -16,12 +16,12 @@ pub trait MayChange {}
 
 /// A domain that its holder may change.
 #[derive(Debug, Clone)]
-pub struct ChangeableDomain(Domain);
+pub struct ChangeableDomain(DomainHandle);
 
 impl Deref for ChangeableDomain {
-    type Target = Domain;
+    type Target = DomainHandle;
 
-    fn deref(&self) -> &Domain {
+    fn deref(&self) -> &DomainHandle {
         &self.0
     }
 }
@@ -78,7 +78,7 @@ fn cpu_map(host_cpus: &[u32]) -> Result<(Vec<u8>, c_int), Error> {
     Ok((map, length))
 }
 
-impl Domain {
+impl DomainHandle {
     /// The domain, to be changed.
     pub fn changeable(self, _: &impl MayChange) -> ChangeableDomain {
         ChangeableDomain(self)

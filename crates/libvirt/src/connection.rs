@@ -7,7 +7,7 @@ use virt::sys;
 
 use super::c;
 use super::changes::{ChangeableDomain, MayChange};
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::Error;
 use super::event::{self, Callback, Event, Sink};
 use super::typed_params::{ParamValue, TypedParams};
@@ -66,11 +66,12 @@ impl Connection {
     }
 
     /// The domain of this name, if there is one.
-    pub fn lookup(&self, name: &str) -> Result<Option<Domain>, Error> {
+    pub fn lookup(&self, name: &str) -> Result<Option<DomainHandle>, Error> {
         let name = c::text("the domain's name", name)?;
         // SAFETY: connection and string are valid; the reference that comes back is given to
-        // `Domain`.
-        let found = unsafe { Domain::take(sys::virDomainLookupByName(self.ptr(), name.as_ptr())) };
+        // `DomainHandle`.
+        let found =
+            unsafe { DomainHandle::take(sys::virDomainLookupByName(self.ptr(), name.as_ptr())) };
         match found {
             Ok(domain) => Ok(Some(domain)),
             Err(error) if error.is_no_domain() => Ok(None),
@@ -95,20 +96,21 @@ impl Connection {
     ) -> Result<ChangeableDomain, Error> {
         let xml = c::text("the domain's XML", xml)?;
         // SAFETY: as in `lookup`.
-        let defined =
-            unsafe { Domain::take(sys::virDomainDefineXMLFlags(self.ptr(), xml.as_ptr(), 0)) };
+        let defined = unsafe {
+            DomainHandle::take(sys::virDomainDefineXMLFlags(self.ptr(), xml.as_ptr(), 0))
+        };
         Ok(defined?.changeable(permission))
     }
 
     /// All domains, running or not.
-    pub fn domains(&self) -> Result<Vec<Domain>, Error> {
+    pub fn domains(&self) -> Result<Vec<DomainHandle>, Error> {
         let mut list: *mut sys::virDomainPtr = std::ptr::null_mut();
         // SAFETY: on success `list` is an array of that many references, ours now: each goes into a
-        // `Domain`, and the array itself is freed once.
+        // `DomainHandle`, and the array itself is freed once.
         unsafe {
             let count = c::check(sys::virConnectListAllDomains(self.ptr(), &mut list, 0))?;
             let domains = (0..usize::try_from(count).unwrap_or_default())
-                .map(|i| Domain::take(*list.add(i)))
+                .map(|i| DomainHandle::take(*list.add(i)))
                 .collect();
             libc::free(list.cast());
             domains

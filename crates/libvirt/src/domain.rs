@@ -12,18 +12,18 @@ use super::typed_params::{ParamValue, TypedParams};
 
 /// A reference to a domain; it stays valid when the domain is gone (calls then say so).
 #[derive(Debug)]
-pub struct Domain {
+pub struct DomainHandle {
     pub(super) raw: sys::virDomainPtr,
 }
 
 // SAFETY: libvirt's objects are reference-counted under a lock, and its functions may be called on
 // one domain from any thread at the same time (libvirt.org, "Thread safety"); errors are kept for
 // each thread.
-unsafe impl Send for Domain {}
+unsafe impl Send for DomainHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Domain {}
+unsafe impl Sync for DomainHandle {}
 
-impl Clone for Domain {
+impl Clone for DomainHandle {
     fn clone(&self) -> Self {
         // SAFETY: `raw` is a valid domain; the call fails for no other reason, and adds the
         // reference that the clone gives back when it is dropped.
@@ -32,14 +32,14 @@ impl Clone for Domain {
     }
 }
 
-impl Drop for Domain {
+impl Drop for DomainHandle {
     fn drop(&mut self) {
         // SAFETY: gives back this object's own reference.
         unsafe { sys::virDomainFree(self.raw) };
     }
 }
 
-/// Which XML [`Domain::xml`] returns.
+/// Which XML [`DomainHandle::xml`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XmlKind {
     /// The running domain, with what libvirt has added; the definition when it does not run.
@@ -71,7 +71,7 @@ pub struct BlockInfo {
     pub physical: u64,
 }
 
-impl Domain {
+impl DomainHandle {
     /// Takes over a reference; null is the call's failure.
     ///
     /// # Safety

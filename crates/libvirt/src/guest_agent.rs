@@ -1,5 +1,5 @@
 //! Questions to the guest agent of a domain. Every call waits until the agent has answered, or
-//! libvirt gives up: see [`Domain::set_agent_timeout`].
+//! libvirt gives up: see [`DomainHandle::set_agent_timeout`].
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use virt::sys;
 
 use super::c;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::{Error, code};
 use super::typed_params::{ParamValue, TypedParams};
 
-/// What [`Domain::guest_info`] can ask for.
+/// What [`DomainHandle::guest_info`] can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestInfoKind {
     /// Users who are logged in.
@@ -38,7 +38,7 @@ impl GuestInfoKind {
     }
 }
 
-impl Domain {
+impl DomainHandle {
     /// Sends a command (JSON) to the guest agent and returns its answer (JSON), if that is at most
     /// `max_bytes` long. `wait` is rounded up to seconds.
     pub fn agent_command(

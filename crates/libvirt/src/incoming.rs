@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use virt::sys;
 
 use super::c;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::Error;
 
-impl Domain {
+impl DomainHandle {
     /// Whether the domain's migration to this host is still in progress. The guest may run before
     /// that has ended.
     ///

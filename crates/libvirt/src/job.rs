@@ -6,7 +6,7 @@ use virt::sys;
 
 use super::c;
 use super::c_enum::c_enum;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::Error;
 use super::typed_params::{ParamValue, TypedParams};
 
@@ -52,7 +52,7 @@ c_enum! {
     }
 }
 
-/// Which job [`Domain::job_state`] is about.
+/// Which job [`DomainHandle::job_state`] is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichJob {
     /// The one that runs.
@@ -102,7 +102,7 @@ fn value<'v>(values: &'v [(String, ParamValue)], name: &str) -> Option<&'v Param
     named.map(|(_, value)| value)
 }
 
-impl Domain {
+impl DomainHandle {
     /// A job that runs, or has ended. Without one, the type says so.
     pub fn job_state(&self, which: WhichJob) -> Result<JobState, Error> {
         let flags = match which {

@@ -39,7 +39,7 @@ mod typed_params;
 
 pub use changes::{ChangeableDomain, MayChange, Reboot, Shutdown, Undefine};
 pub use connection::{Connection, Registration};
-pub use domain::{BlockInfo, Domain, Screenshot, XmlKind};
+pub use domain::{BlockInfo, DomainHandle, Screenshot, XmlKind};
 pub use error::{Error, code};
 pub use event::{
     AgentState, CloseReason, CrashedDetail, Event, IoAction, LifecycleEvent, StartedDetail,

@@ -7,7 +7,7 @@ use virt::sys;
 
 use super::c;
 use super::changes::ChangeableDomain;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::Error;
 use super::typed_params::{ParamValue, TypedParams};
 
@@ -181,7 +181,7 @@ impl JobStats {
     }
 }
 
-impl Domain {
+impl DomainHandle {
     /// How far the job that is in progress is.
     pub fn job_stats(&self) -> Result<JobStats, Error> {
         self.read_job_stats(0)

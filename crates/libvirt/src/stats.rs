@@ -7,11 +7,11 @@ use std::time::Duration;
 use virt::sys;
 
 use super::c;
-use super::domain::Domain;
+use super::domain::DomainHandle;
 use super::error::{Error, code};
 use super::typed_params::{self, ParamValue};
 
-/// Which statistics [`Domain::stats`] returns.
+/// Which statistics [`DomainHandle::stats`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatsGroups {
     /// CPU time, balloon, vCPUs, network interfaces, disks, the dirty rate.
@@ -36,7 +36,7 @@ impl StatsGroups {
     }
 }
 
-impl Domain {
+impl DomainHandle {
     /// The domain's statistics by name, such as `block.0.rd.bytes`. While a job runs, those for
     /// which QEMU has to be asked are left out: no call waits.
     pub fn stats(&self, groups: StatsGroups) -> Result<Vec<(String, ParamValue)>, Error> {

@@ -145,7 +145,7 @@ async fn options_without_end_are_refused_before_they_are_decoded() {
     let torn = door().options(Bytes::from_static(b"\x22\xff")).await;
     assert!(matches!(
         torn,
-        Err(CallError::Options(InvalidOptions::Protobuf(_)))
+        Err(DoorError::Options(InvalidOptions::Protobuf(_)))
     ));
 }
 
@@ -169,7 +169,7 @@ async fn few_requests_wait_to_be_decoded() {
     }
     let refused = decode(Box::new(|| ())).await.unwrap().unwrap_err();
     assert!(
-        matches!(refused, CallError::Launcher(LauncherError::Busy { .. })),
+        matches!(refused, DoorError::Launcher(LauncherError::Busy { .. })),
         "{refused}"
     );
     release.send(()).unwrap();

@@ -9,7 +9,7 @@ use domain::disks::Disk;
 /// The `live` disks that grow with their claims. If a size is unknown, the disk is left out, the
 /// reason is logged, and the next sync tries again.
 pub(super) fn resizes(
-    domain: &libvirt::Domain,
+    domain: &libvirt::DomainHandle,
     pod: &dyn PodBackend,
     vmi: &Vmi,
     live: &DomainSpec,
@@ -26,7 +26,7 @@ pub(super) fn resizes(
 }
 
 // D-next-5 (docs/differences.md).
-fn size(domain: &libvirt::Domain, pod: &dyn PodBackend, disk: &Disk) -> Option<DiskSize> {
+fn size(domain: &libvirt::DomainHandle, pod: &dyn PodBackend, disk: &Disk) -> Option<DiskSize> {
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "The disk cannot be checked for growth");
     };

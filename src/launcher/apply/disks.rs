@@ -6,7 +6,7 @@ use super::detach::{DetachRequests, attach, detach};
 use super::error::{DeviceFailure, DiskError};
 use crate::launcher::pod_backend::PodBackend;
 use api::vmi::Vmi;
-use convert::plan::{Change, Verb};
+use convert::plan::{DiskChange, Verb};
 use domain::DomainSpec;
 use domain::alias::Alias;
 use domain::disks::Disk;
@@ -18,7 +18,7 @@ pub(super) fn change(
     pod: &dyn PodBackend,
     vmi: &Vmi,
     verb: Verb,
-    Change { disk, why }: &Change,
+    DiskChange { disk, why }: &DiskChange,
     requests: &Mutex<DetachRequests>,
 ) -> Result<(), DeviceFailure> {
     // The volume's name is also the disk's alias.

@@ -60,7 +60,7 @@ impl Apply {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-        domain: &libvirt::Domain,
+        domain: &libvirt::DomainHandle,
         resume: bool,
     ) -> Result<Planned, LauncherError> {
         let live = read_spec(domain, XmlKind::Live)?;
@@ -142,7 +142,7 @@ impl Apply {
         }: Planned,
     ) -> Result<Vec<DeviceFailure>, LauncherError> {
         let (pod, requests) = (&*self.pod, &self.detach_requests);
-        for plan::Change { disk, why } in &plan.disks.deferred {
+        for plan::DiskChange { disk, why } in &plan.disks.deferred {
             let target = &disk.target.device;
             tracing::info!(target_device = %target, %why, "The disk stays as it is; the next sync tries again");
         }
@@ -193,7 +193,7 @@ impl Apply {
 }
 
 /// Whether the disk that had the target before could not be detached.
-fn has_failed(failures: &[DeviceFailure], change: &plan::Change) -> bool {
+fn has_failed(failures: &[DeviceFailure], change: &plan::DiskChange) -> bool {
     let of_target = |failure: &DeviceFailure| matches!(failure, DeviceFailure::Disk { target, .. } if *target == change.disk.target.device);
     failures.iter().any(of_target)
 }

@@ -13,7 +13,7 @@ use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::vm::metadata::Outcome;
 use crate::launcher::vm::{JobKind, Request};
-use convert::backup::{BackupId, Mode, QUERY_JOBS, has_backup_jobs};
+use convert::backup::{BackupId, QUERY_JOBS, RequestedMode, has_backup_jobs};
 use domain::metadata::BackupMetadata;
 use libvirt::{ChangeableDomain, Connection, Event, JobOperation, JobType, WhichJob};
 use os::failpoints;
@@ -156,7 +156,7 @@ impl Backup {
             Some(Stage::Lost) => lost(),
             _ => outcome(mode_of(&backup), end.as_ref(), seen.vm_runs),
         };
-        let outcome = if seen.is_closed || mode_of(&backup) == Mode::Pull {
+        let outcome = if seen.is_closed || mode_of(&backup) == RequestedMode::Pull {
             outcome
         } else {
             outcome.not_closed()
@@ -270,10 +270,10 @@ fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
     })
 }
 
-fn mode_of(backup: &BackupMetadata) -> Mode {
-    if backup.mode == Mode::Pull.as_str() {
-        Mode::Pull
+fn mode_of(backup: &BackupMetadata) -> RequestedMode {
+    if backup.mode == RequestedMode::Pull.as_str() {
+        RequestedMode::Pull
     } else {
-        Mode::Push
+        RequestedMode::Push
     }
 }

@@ -2,7 +2,7 @@
 //! launcher deletes no checkpoint.
 
 use crate::launcher::vm::metadata::Outcome;
-use convert::backup::Mode;
+use convert::backup::RequestedMode;
 use libvirt::{JobOperation, JobState, JobType};
 
 /// QEMU's message for a cancelled (aborted) job. A pull backup always ends with it.
@@ -60,7 +60,7 @@ impl JobEnd {
 /// The result of a backup: an abort fails a push backup, not a pull backup. `end` is `None` if
 /// nobody saw it end; `vm_runs`: the VM still runs.
 // D-backup-4, D-backup-5 (docs/differences.md).
-pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
+pub(super) fn outcome(mode: RequestedMode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
     let Some(end) = end else {
         return failed(
             "it is not known how the backup ended: make another one",
@@ -68,14 +68,14 @@ pub(super) fn outcome(mode: Mode, end: Option<&JobEnd>, vm_runs: bool) -> Outcom
         );
     };
     // Every pull backup ends with this message, so there it is no remark.
-    let is_remark = |said: &&str| mode != Mode::Pull || *said != CANCELED;
+    let is_remark = |said: &&str| mode != RequestedMode::Pull || *said != CANCELED;
     let was_aborted = end.message.as_deref() == Some(CANCELED);
     let said = end.message.as_deref().filter(is_remark);
     match (end.job_type, mode) {
         (JobType::Completed, _) => succeeded(said),
-        (JobType::Cancelled, Mode::Push) => failed("backup aborted", said),
-        (JobType::Cancelled, Mode::Pull) if vm_runs || was_aborted => succeeded(said),
-        (JobType::Cancelled, Mode::Pull) => failed(
+        (JobType::Cancelled, RequestedMode::Push) => failed("backup aborted", said),
+        (JobType::Cancelled, RequestedMode::Pull) if vm_runs || was_aborted => succeeded(said),
+        (JobType::Cancelled, RequestedMode::Pull) => failed(
             "the virtual machine ended before the backup was finished",
             said,
         ),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     /// Returns (failed, message).
-    fn after(mode: Mode, end: &JobEnd, vm_runs: bool) -> (bool, String) {
+    fn after(mode: RequestedMode, end: &JobEnd, vm_runs: bool) -> (bool, String) {
         let outcome = outcome(mode, Some(end), vm_runs);
         (outcome.failed, outcome.message)
     }
@@ -135,14 +135,18 @@ mod tests {
     #[test]
     fn a_backup_that_was_written_to_the_end_is_complete() {
         let end = end(JobType::Completed, None);
-        for mode in [Mode::Push, Mode::Pull] {
+        for mode in [RequestedMode::Push, RequestedMode::Pull] {
             assert_eq!(after(mode, &end, true), (false, String::new()));
         }
     }
 
     #[test]
     fn a_backup_whose_images_were_not_closed_has_failed() {
-        let complete = outcome(Mode::Push, Some(&end(JobType::Completed, None)), false);
+        let complete = outcome(
+            RequestedMode::Push,
+            Some(&end(JobType::Completed, None)),
+            false,
+        );
         assert!(!complete.failed);
         assert!(complete.not_closed().failed);
         let lost = lost();
@@ -152,24 +156,33 @@ mod tests {
     #[test]
     fn a_cancelled_push_has_failed_and_a_cancelled_pull_was_read() {
         let end = end(JobType::Cancelled, Some(CANCELED));
-        let (failed, message) = after(Mode::Push, &end, true);
+        let (failed, message) = after(RequestedMode::Push, &end, true);
         assert!(failed);
         assert_eq!(message, "backup aborted: Operation canceled");
-        assert_eq!(after(Mode::Pull, &end, true), (false, String::new()));
+        assert_eq!(
+            after(RequestedMode::Pull, &end, true),
+            (false, String::new())
+        );
         // libvirt reports such a backup as completed.
         let completed = JobEnd {
             job_type: JobType::Completed,
             ..end.clone()
         };
-        assert_eq!(after(Mode::Pull, &completed, true), (false, String::new()));
+        assert_eq!(
+            after(RequestedMode::Pull, &completed, true),
+            (false, String::new())
+        );
         // The VM may end right after the abort.
-        assert_eq!(after(Mode::Pull, &end, false), (false, String::new()));
+        assert_eq!(
+            after(RequestedMode::Pull, &end, false),
+            (false, String::new())
+        );
     }
 
     #[test]
     fn a_backup_whose_vm_ends_has_failed() {
         let end = end(JobType::Cancelled, None);
-        for mode in [Mode::Push, Mode::Pull] {
+        for mode in [RequestedMode::Push, RequestedMode::Pull] {
             let (failed, message) = after(mode, &end, false);
             assert!(failed && !message.is_empty(), "{mode:?} {message}");
         }
@@ -178,7 +191,7 @@ mod tests {
     #[test]
     fn a_failure_has_a_reason_in_any_case() {
         let full = end(JobType::Failed, Some("No space left on device"));
-        for mode in [Mode::Push, Mode::Pull] {
+        for mode in [RequestedMode::Push, RequestedMode::Pull] {
             assert_eq!(
                 after(mode, &full, true),
                 (true, "No space left on device".to_owned())

@@ -22,7 +22,7 @@ use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::Phase;
 use api::vmi::Vmi;
 use domain::guest_agent::{FreezeStatus, answer, limits};
-use libvirt::Domain;
+use libvirt::DomainHandle;
 
 /// Limit for the agent to freeze all file systems; virt-handler waits 60 s. A guest that writes a
 /// lot takes some seconds.
@@ -98,7 +98,7 @@ impl Freezer {
     /// Blocks.
     fn freeze_now(
         &self,
-        domain: &Domain,
+        domain: &DomainHandle,
         vmi: &Vmi,
         thaw_after: Duration,
     ) -> Result<(), LauncherError> {
@@ -141,7 +141,7 @@ impl Freezer {
     }
 
     /// Blocks.
-    fn unfreeze_now(&self, domain: &Domain) -> Result<(), LauncherError> {
+    fn unfreeze_now(&self, domain: &DomainHandle) -> Result<(), LauncherError> {
         // A thaw runs the guest's own fsfreeze hooks, so an unnecessary one is avoided.
         if !matches!(self.freeze_status(domain), Ok(FreezeStatus::Thawed)) {
             domain.agent_command(
@@ -155,7 +155,7 @@ impl Freezer {
     }
 
     /// Asks the agent. Blocks.
-    fn freeze_status(&self, domain: &Domain) -> Result<FreezeStatus, LauncherError> {
+    fn freeze_status(&self, domain: &DomainHandle) -> Result<FreezeStatus, LauncherError> {
         let status = poll::command(domain, "guest-fsfreeze-status")?;
         let status = answer::freeze_status(&status)?;
         self.known.learn_freeze_status(status);

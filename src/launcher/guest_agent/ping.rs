@@ -70,7 +70,7 @@ impl Probe {
         let limit = timeout
             .max(Duration::from_secs(1))
             .saturating_add(ANSWER_TIMEOUT);
-        let ping = |domain: &libvirt::Domain| Ok(poll::command(domain, "guest-ping")?);
+        let ping = |domain: &libvirt::DomainHandle| Ok(poll::command(domain, "guest-ping")?);
         let asked = self
             .libvirt
             .agent_call("pinging the guest agent", limit, ping);

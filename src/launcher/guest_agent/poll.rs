@@ -4,32 +4,33 @@ use std::time::Duration;
 
 use super::known::{Knowledge, Known};
 use crate::launcher::error::LauncherError;
-use domain::guest_agent::params::{GuestInfoParams, Value};
+use crate::launcher::reads::typed_values;
+use domain::guest_agent::params::GuestInfoParams;
 use domain::guest_agent::{answer, limits};
 use domain::object::DomainStatus;
+use libvirt::DomainHandle;
 use libvirt::GuestInfoKind as Kind;
-use libvirt::{Domain, ParamValue};
 
 /// How long libvirt waits for the answer to one command; the same as in KubeVirt.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Knowledge {
     /// Asks for the agent's version and commands.
-    pub(super) fn poll_agent(&self, domain: &Domain) -> Result<(), LauncherError> {
+    pub(super) fn poll_agent(&self, domain: &DomainHandle) -> Result<(), LauncherError> {
         let agent = answer::agent_info(&command(domain, "guest-info")?)?;
         self.learn_agent(agent);
         Ok(())
     }
 
     /// Asks for the mounted file systems.
-    pub(super) fn poll_filesystems(&self, domain: &Domain) -> Result<(), LauncherError> {
+    pub(super) fn poll_filesystems(&self, domain: &DomainHandle) -> Result<(), LauncherError> {
         let all = answer::filesystems(&command(domain, "guest-get-fsinfo")?)?;
         self.learn(|known| known.filesystems = all);
         Ok(())
     }
 
     /// Asks whether file systems are frozen.
-    pub(super) fn poll_freeze_status(&self, domain: &Domain) -> Result<(), LauncherError> {
+    pub(super) fn poll_freeze_status(&self, domain: &DomainHandle) -> Result<(), LauncherError> {
         let status = answer::freeze_status(&command(domain, "guest-fsfreeze-status")?)?;
         self.learn_freeze_status(status);
         Ok(())
@@ -41,7 +42,7 @@ impl Knowledge {
     // D-agent-2 (docs/differences.md).
     pub(super) fn poll_guest_info(
         &self,
-        domain: &Domain,
+        domain: &DomainHandle,
         kinds: &[Kind],
     ) -> Result<Vec<Kind>, LauncherError> {
         match guest_info(domain, kinds) {
@@ -90,18 +91,14 @@ impl Knowledge {
 }
 
 /// Sends a command without arguments and returns the answer.
-pub(in crate::launcher) fn command(domain: &Domain, name: &str) -> Result<String, libvirt::Error> {
+pub(in crate::launcher) fn command(
+    domain: &DomainHandle,
+    name: &str,
+) -> Result<String, libvirt::Error> {
     let command = format!(r#"{{"execute":"{name}"}}"#);
     domain.agent_command(&command, COMMAND_TIMEOUT, limits::MAX_ANSWER_BYTES)
 }
 
-fn guest_info(domain: &Domain, kinds: &[Kind]) -> Result<GuestInfoParams, libvirt::Error> {
-    let value = |value| match value {
-        ParamValue::Text(text) => Value::Text(text),
-        ParamValue::Signed(number) => Value::Signed(number),
-        ParamValue::Unsigned(number) => Value::Unsigned(number),
-        ParamValue::Double(number) => Value::Double(number),
-    };
-    let params = domain.guest_info(kinds)?.into_iter();
-    Ok(params.map(|(name, param)| (name, value(param))).collect())
+fn guest_info(domain: &DomainHandle, kinds: &[Kind]) -> Result<GuestInfoParams, libvirt::Error> {
+    Ok(typed_values(domain.guest_info(kinds)?).collect())
 }

@@ -22,7 +22,7 @@ use super::schedule::{Poll, Schedule};
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use domain::guest_agent::FreezeStatus;
-use libvirt::{Domain, GuestInfoKind};
+use libvirt::{DomainHandle, GuestInfoKind};
 
 /// How long libvirt waits for an answer from the agent. No call with this limit asks the agent for
 /// long work; a freeze has its own limit.
@@ -167,7 +167,7 @@ impl Session<'_> {
     /// Returns `None` if the agent refuses or its answer is unusable.
     async fn call<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&Knowledge, &Domain) -> Result<T, LauncherError> + Send + 'static,
+        ask: impl FnOnce(&Knowledge, &DomainHandle) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<Option<T>, LauncherError> {
         let known = self.known.clone();
         let asked =

@@ -37,7 +37,7 @@ const ZSTD: &str = "zstd";
 /// # Errors
 /// libvirt's error, or the XML for the target cannot be made.
 pub(super) fn migration(
-    domain: &libvirt::Domain,
+    domain: &libvirt::DomainHandle,
     flags: &pod::LauncherFlags,
     vmi: &Vmi,
     options: &MigrationOptions,
@@ -73,7 +73,7 @@ pub(super) fn migration(
 
 /// The domain's XML on the target, below another root (`TargetRoot`, `TargetPorts`) if asked for.
 fn xml(
-    domain: &libvirt::Domain,
+    domain: &libvirt::DomainHandle,
     flags: &pod::LauncherFlags,
     vmi: &Vmi,
     live: &DomainSpec,
@@ -106,7 +106,7 @@ fn xml(
 
 /// The guest-visible sizes of disks whose volumes move to another claim, by target.
 fn moved_sizes(
-    domain: &libvirt::Domain,
+    domain: &libvirt::DomainHandle,
     vmi: &Vmi,
     live: &DomainSpec,
 ) -> Result<BTreeMap<String, u64>, LauncherError> {

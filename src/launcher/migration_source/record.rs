@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::monitor::{Action, Mode};
+use super::monitor::{MigrationMode, MonitorAction};
 use api::proto::inspect::v1::migration_event::Event;
 use api::proto::inspect::v1::{
     MigrationBegan, MigrationDecision, MigrationEnded, MigrationEvent, MigrationSample,
@@ -94,7 +94,7 @@ impl MigrationRecord {
         self.add(Event::Step(MigrationStep { name }));
     }
 
-    pub(super) fn sample(&self, stats: &JobStats, mode: Mode, is_paused: bool) {
+    pub(super) fn sample(&self, stats: &JobStats, mode: MigrationMode, is_paused: bool) {
         let page = stats.memory_page_size.unwrap_or(0);
         self.add(Event::Sample(MigrationSample {
             mode: mode.as_str().to_owned(),
@@ -115,7 +115,7 @@ impl MigrationRecord {
         }));
     }
 
-    pub(super) fn decision(&self, action: Action, why: String, succeeded: bool) {
+    pub(super) fn decision(&self, action: MonitorAction, why: String, succeeded: bool) {
         self.add(Event::Decision(MigrationDecision {
             action: action.name().to_owned(),
             why,
@@ -254,9 +254,9 @@ mod tests {
     async fn a_long_migration_keeps_its_beginning_its_decisions_and_its_end() {
         let record = MigrationRecord::default();
         began(&record, "m-1");
-        record.decision(Action::Suspend, "late".into(), true);
+        record.decision(MonitorAction::Suspend, "late".into(), true);
         for _ in 0..10 * MAX_EVENTS {
-            record.sample(&JobStats::default(), Mode::PreCopy, false);
+            record.sample(&JobStats::default(), MigrationMode::PreCopy, false);
         }
         record.ended(Some("no".into()), None);
         let (_, events) = record.after(0).await;
@@ -271,7 +271,7 @@ mod tests {
             Event::Ended(_)
         )));
         for _ in 0..2 * MAX_EVENTS {
-            record.decision(Action::Abort, "again".into(), false);
+            record.decision(MonitorAction::Abort, "again".into(), false);
         }
         let (_, events) = record.after(0).await;
         assert_eq!((events.len(), uid(&events[0])), (MAX_EVENTS, Some("m-1")));

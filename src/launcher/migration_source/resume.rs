@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::abort::{self, abort};
 use super::error::{MigrationError, failure_reason};
-use super::monitor::Mode;
+use super::monitor::MigrationMode;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::{Job, JobKind, Vm};
@@ -24,7 +24,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     /// The migration runs, in this mode as far as the domain's state tells.
-    Running(Mode),
+    Running(MigrationMode),
     /// The guest runs on the target.
     HasLeft,
     /// The guest is still here or has ended. `is_post_copy`: a part of its memory is on the target.
@@ -70,12 +70,12 @@ impl AdoptedMigration {
     async fn follow(&self, job: &Arc<Job>) -> Result<(), LauncherError> {
         let mut changes = self.vm.metadata_changes();
         let mut aborting: JoinSet<bool> = JoinSet::new();
-        let mut last = Mode::PreCopy;
+        let mut last = MigrationMode::PreCopy;
         loop {
             match self.libvirt.read("asking for the migration", seen).await {
                 Ok(Seen::Running(mode)) => {
                     // A guest is paused for a moment at the end of each migration.
-                    if mode == Mode::PostCopy || mode == last {
+                    if mode == MigrationMode::PostCopy || mode == last {
                         self.report_mode(mode);
                     }
                     last = mode;
@@ -83,7 +83,7 @@ impl AdoptedMigration {
                 Ok(Seen::HasLeft) => return Ok(()),
                 Ok(Seen::Failed { is_post_copy }) => {
                     if is_post_copy {
-                        self.report_mode(Mode::PostCopy);
+                        self.report_mode(MigrationMode::PostCopy);
                     }
                     return Err(MigrationError::LauncherRestarted.into());
                 }
@@ -116,7 +116,7 @@ impl AdoptedMigration {
         self.libvirt.read("finding the domain", found).await
     }
 
-    fn report_mode(&self, mode: Mode) {
+    fn report_mode(&self, mode: MigrationMode) {
         self.vm
             .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
@@ -135,9 +135,13 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         DomainState::Shutoff(ShutoffReason::Migrated) => Seen::HasLeft,
         // libvirt keeps the job of a failed post-copy.
         DomainState::Paused(PausedReason::PostcopyFailed) => Seen::Failed { is_post_copy: true },
-        DomainState::Paused(PausedReason::Postcopy) if is_running => Seen::Running(Mode::PostCopy),
-        DomainState::Paused(PausedReason::Migration) if is_running => Seen::Running(Mode::Paused),
-        _ if is_running => Seen::Running(Mode::PreCopy),
+        DomainState::Paused(PausedReason::Postcopy) if is_running => {
+            Seen::Running(MigrationMode::PostCopy)
+        }
+        DomainState::Paused(PausedReason::Migration) if is_running => {
+            Seen::Running(MigrationMode::Paused)
+        }
+        _ if is_running => Seen::Running(MigrationMode::PreCopy),
         _ => Seen::Failed {
             is_post_copy: false,
         },

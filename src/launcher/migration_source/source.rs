@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::document::{self, size_of_files};
 use super::error::{MigrationError, failure_reason};
-use super::monitor::{Action, Monitor, Rules};
+use super::monitor::{Monitor, MonitorAction, Rules};
 use super::record::MigrationRecord;
 use super::transfer::Transfer;
 use super::{abort, plugins, sriov};
@@ -96,7 +96,7 @@ impl MigrationSource {
     pub fn cancel(&self) {
         if abort::request(&self.vm) {
             let why = "CancelVirtualMachineMigration was called".to_owned();
-            self.record.decision(Action::Abort, why, true);
+            self.record.decision(MonitorAction::Abort, why, true);
         } else {
             tracing::info!(
                 "cancel migration ignored: the VMI is not migrating, or is being aborted already"

@@ -10,7 +10,7 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{blocking, read_spec};
 use crate::launcher::vm::Permit;
 use domain::host_devices::HostDevice;
-use libvirt::{ChangeableDomain, Domain, Event, XmlKind};
+use libvirt::{ChangeableDomain, DomainHandle, Event, XmlKind};
 use os::failpoints;
 
 /// Prefix of the names (aliases) of SR-IOV devices.
@@ -47,7 +47,10 @@ pub(super) async fn detach(
 }
 
 /// The devices in the list that the domain still has.
-async fn attached(domain: &Domain, devices: Vec<String>) -> Result<Vec<String>, LauncherError> {
+async fn attached(
+    domain: &DomainHandle,
+    devices: Vec<String>,
+) -> Result<Vec<String>, LauncherError> {
     let domain = domain.clone();
     blocking("reading the domain", move || {
         let live = read_spec(&domain, XmlKind::Live)?;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::abort::{self, abort};
 use super::error::MigrationError;
-use super::monitor::{Action, Decision, Monitor, Sample};
+use super::monitor::{Decision, Monitor, MonitorAction, Sample};
 use super::progress;
 use super::record::MigrationRecord;
 use crate::launcher::error::LauncherError;
@@ -169,16 +169,16 @@ impl Transfer<'_> {
         tracing::info!(?action, %why, "Steering the migration");
         let (libvirt, permit) = (self.libvirt, self.job.permit());
         let done = match action {
-            Action::Abort => {
+            MonitorAction::Abort => {
                 abort::request(self.vm);
                 return true;
             }
-            Action::StartPostCopy => {
+            MonitorAction::StartPostCopy => {
                 let start =
                     |domain: Option<ChangeableDomain>| Ok(found(domain)?.start_post_copy()?);
                 libvirt.change(&permit, "starting post-copy", start).await
             }
-            Action::SetMaxDowntime(ms) => {
+            MonitorAction::SetMaxDowntime(ms) => {
                 let downtime = Duration::from_millis(ms);
                 let set = move |domain: Option<ChangeableDomain>| {
                     Ok(found(domain)?.set_max_downtime(downtime)?)
@@ -188,7 +188,7 @@ impl Transfer<'_> {
                     .await
             }
             // D-mig-6 (docs/differences.md).
-            Action::Suspend => {
+            MonitorAction::Suspend => {
                 let suspend = |domain: Option<ChangeableDomain>| Ok(found(domain)?.suspend()?);
                 libvirt
                     .change(&permit, "pausing the guest for its migration", suspend)

@@ -161,8 +161,9 @@ impl Requests {
         if self.vm.has_agent() {
             // A silent agent must not delay a reset, so this waits among the calls to the agent.
             let limit = CHANGE_TIMEOUT;
-            let reboot =
-                move |domain: &libvirt::Domain| reboot(Some(domain.clone().changeable(&permit)));
+            let reboot = move |domain: &libvirt::DomainHandle| {
+                reboot(Some(domain.clone().changeable(&permit)))
+            };
             return self.libvirt.agent_call(what, limit, reboot).await;
         }
         self.libvirt.change(&permit, what, reboot).await
@@ -254,7 +255,7 @@ impl Requests {
 }
 
 /// Whether the guest agent answers. Its channel also stays open when it hangs.
-fn answers(domain: &libvirt::Domain) -> bool {
+fn answers(domain: &libvirt::DomainHandle) -> bool {
     let ping = poll::command(domain, "guest-ping");
     !ping.is_err_and(|error| error.is_agent_silent())
 }

@@ -61,7 +61,7 @@ impl Start {
     pub async fn run(
         self: &Arc<Self>,
         request: &SyncRequest,
-        leftover: Option<libvirt::Domain>,
+        leftover: Option<libvirt::DomainHandle>,
     ) -> Result<(), LauncherError> {
         let job = self.vm.begin(JobKind::Start)?;
         self.timeline().begin_start();

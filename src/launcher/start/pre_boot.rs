@@ -16,7 +16,7 @@ use crate::launcher::vm::Job;
 use api::pod_paths::{CONFIG_DRIVE_IMAGE, NO_CLOUD_IMAGE};
 use domain::DomainSpec;
 use hooks::plugins::{BootFile, BootFileKind, LauncherHookPoint, Pipeline};
-use libvirt::{Domain, XmlKind};
+use libvirt::{DomainHandle, XmlKind};
 
 /// The plugins' hooks before the boot, and the files that they may change.
 pub(super) struct PreBoot {
@@ -59,7 +59,7 @@ impl PreBoot {
     ///
     /// # Errors
     /// A plugin's: the domain must not start. [`DomainStartError::Killed`].
-    pub fn run(self, domain: &Domain, job: &Job) -> Result<Vec<String>, LauncherError> {
+    pub fn run(self, domain: &DomainHandle, job: &Job) -> Result<Vec<String>, LauncherError> {
         let files = self.files(&read_spec(domain, XmlKind::Inactive)?);
         let xml = domain.xml(XmlKind::Inactive)?;
         let modified = Handle::current().block_on(async {

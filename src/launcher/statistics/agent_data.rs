@@ -79,7 +79,7 @@ impl AgentData {
 
     async fn ask(&self, command: AgentCommand) -> Result<String, LauncherError> {
         let what = "asking the guest agent for a metric";
-        let ask = move |domain: &libvirt::Domain| Ok(poll::command(domain, command.name())?);
+        let ask = move |domain: &libvirt::DomainHandle| Ok(poll::command(domain, command.name())?);
         let answer = self.libvirt.agent_call(what, READ_TIMEOUT, ask).await?;
         let mut known = self.known.lock().await;
         known.insert(command, (Instant::now(), Some(answer.clone())));

@@ -18,10 +18,11 @@ use super::error::LauncherError;
 use super::guest_agent::Knowledge;
 use super::libvirt_domain::{LibvirtDomain, READ_TIMEOUT, within};
 use super::migration_source::{MigrationRecord, job_info};
+use super::reads::typed_values;
 use super::vm::Vm;
 use domain::DomainSpec;
-use domain::stats::{DirtyRate, DomainStats, Load, Parameters, Value};
-use libvirt::{Connection, Domain, ParamValue, StatsGroups};
+use domain::stats::{DirtyRate, DomainStats, Load};
+use libvirt::{Connection, DomainHandle, StatsGroups};
 
 pub use agent_command::AgentCommand;
 pub use agent_data::AgentData;
@@ -155,7 +156,7 @@ impl Statistics {
         loop {
             let read = |connection: &Connection, name: &str| {
                 let reported = running(connection, name)?.stats(StatsGroups::DirtyRate)?;
-                Ok(DirtyRate::of(&parameters(reported)))
+                Ok(DirtyRate::of(&typed_values(reported).collect()))
             };
             let found = self.libvirt.read(what, read).await?;
             match found.mebibytes_per_second {
@@ -173,7 +174,7 @@ fn recent<T: Clone>(last: Option<&(Instant, T)>, max_age: Duration) -> Option<T>
         .map(|(_, value)| value.clone())
 }
 
-fn running(connection: &Connection, name: &str) -> Result<Domain, LauncherError> {
+fn running(connection: &Connection, name: &str) -> Result<DomainHandle, LauncherError> {
     let domain = connection.lookup(name)?.ok_or(LauncherError::NoDomain)?;
     if domain.is_active()? {
         Ok(domain)
@@ -182,8 +183,11 @@ fn running(connection: &Connection, name: &str) -> Result<Domain, LauncherError>
     }
 }
 
-fn stats(domain: &Domain, aliases: &HashMap<String, String>) -> Result<DomainStats, LauncherError> {
-    let reported = parameters(domain.stats(StatsGroups::All)?);
+fn stats(
+    domain: &DomainHandle,
+    aliases: &HashMap<String, String>,
+) -> Result<DomainStats, LauncherError> {
+    let reported = typed_values(domain.stats(StatsGroups::All)?).collect();
     // This call waits for a job, so it is made only if the other values show none.
     let memory = if DirtyRate::of(&reported).status.is_some() {
         domain.memory_stats()?
@@ -196,19 +200,6 @@ fn stats(domain: &Domain, aliases: &HashMap<String, String>) -> Result<DomainSta
     stats.cpu_map = domain.vcpu_pinning()?;
     stats.cpu_map_set = true;
     Ok(stats)
-}
-
-fn parameters(reported: Vec<(String, ParamValue)>) -> Parameters {
-    let value = |value| match value {
-        ParamValue::Text(text) => Value::Text(text),
-        ParamValue::Signed(number) => Value::Signed(number),
-        ParamValue::Unsigned(number) => Value::Unsigned(number),
-        ParamValue::Double(number) => Value::Double(number),
-    };
-    reported
-        .into_iter()
-        .map(|(name, param)| (name, value(param)))
-        .collect()
 }
 
 fn aliases(spec: &DomainSpec) -> HashMap<String, String> {

@@ -40,7 +40,7 @@ impl Syncs {
     /// Plans the running domain's changes. The work grows with the VMI: it has a blocking thread.
     async fn plan_changes(
         self: &Arc<Self>,
-        domain: libvirt::Domain,
+        domain: libvirt::DomainHandle,
         resume: bool,
         request: SyncRequest,
     ) -> Result<String, LauncherError> {

@@ -22,7 +22,7 @@ use super::vm::{Permission, Phase, Refusal, Request, Vm};
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
 use decide::{Facts, NextStep, VmiPhase, decide};
-use libvirt::{ChangeableDomain, Connection, Domain, DomainState};
+use libvirt::{ChangeableDomain, Connection, DomainHandle, DomainState};
 use os::failpoints;
 use queue::SyncQueue;
 
@@ -158,7 +158,7 @@ impl Syncs {
     }
 
     /// The domain with its state, if libvirt has it.
-    async fn look_up(&self) -> Result<Option<(Domain, DomainState)>, LauncherError> {
+    async fn look_up(&self) -> Result<Option<(DomainHandle, DomainState)>, LauncherError> {
         let look_up = |connection: &Connection, name: &str| {
             let Some(domain) = connection.lookup(name)? else {
                 return Ok(None);
@@ -177,7 +177,7 @@ impl Syncs {
     }
 
     /// Returns the step that the VMI needs.
-    async fn next_step(&self, vmi: &Vmi) -> Result<NextStep<Domain>, LauncherError> {
+    async fn next_step(&self, vmi: &Vmi) -> Result<NextStep<DomainHandle>, LauncherError> {
         let domain = self.look_up().await?;
         let phase = self.vm.snapshot().phase;
         let facts = Facts {
@@ -234,7 +234,7 @@ impl Syncs {
     async fn start(
         &self,
         request: &SyncRequest,
-        leftover: Option<Domain>,
+        leftover: Option<DomainHandle>,
     ) -> Result<(), LauncherError> {
         self.start.run(request, leftover).await?;
         // A domain is started once in a launcher's life.

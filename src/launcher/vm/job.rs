@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::phase::Input;
+use super::phase::PhaseInput;
 use super::{Permit, Vm};
 
 /// Work that takes longer than a call may.
@@ -109,7 +109,7 @@ impl Drop for Job {
             inner.jobs.retain(|(running, _)| *running != kind);
             if kind == JobKind::Start {
                 // Has no effect on a start that has succeeded.
-                inner.phase = inner.phase.after(Input::StartFailed);
+                inner.phase = inner.phase.after(PhaseInput::StartFailed);
             }
         });
     }

@@ -37,8 +37,8 @@ pub use agent::Agent;
 pub use job::{Job, JobKind};
 pub use permit::Permit;
 use permit::Turns;
-use phase::{Input, Seen};
 pub use phase::{PauseReason, Phase};
+use phase::{PhaseInput, Seen};
 pub(super) use phase::{has_ended, is_leftover_of_failed_start};
 
 /// libvirt's view of the domain at one moment.
@@ -222,10 +222,10 @@ impl Vm {
         let cancelled = self.change(|inner| {
             admission::admit_job(inner.standing(), &inner.running_jobs(), kind)?;
             if kind == JobKind::Start {
-                inner.phase = inner.phase.after(Input::StartBegan);
+                inner.phase = inner.phase.after(PhaseInput::StartBegan);
             }
             if kind == JobKind::MigrationOut {
-                inner.phase = inner.phase.after(Input::MigrationOutBegan);
+                inner.phase = inner.phase.after(PhaseInput::MigrationOutBegan);
             }
             Ok(inner.begin(kind))
         })?;
@@ -291,7 +291,7 @@ impl Vm {
 
     /// The start in progress has defined the domain.
     pub fn defined(&self) {
-        self.change(|inner| inner.phase = inner.phase.after(Input::Defined));
+        self.change(|inner| inner.phase = inner.phase.after(PhaseInput::Defined));
     }
 
     /// Records that a pause, or its end, is requested.
@@ -333,7 +333,7 @@ impl Vm {
     /// `paused` is why the guest is paused, as far as its VMI tells.
     pub fn expect_arrival(&self, paused: Option<PauseReason>, change: impl FnOnce(&mut Metadata)) {
         self.change(|inner| {
-            inner.phase = inner.phase.after(Input::ArrivalPrepared);
+            inner.phase = inner.phase.after(PhaseInput::ArrivalPrepared);
             inner.pause_requested |= paused == Some(PauseReason::User);
             inner.disk_failed_on_source = paused == Some(PauseReason::IoError);
             change(&mut inner.metadata);
@@ -345,7 +345,7 @@ impl Vm {
     pub fn started(&self, paused: bool, by_user: bool) {
         self.change(|inner| {
             inner.pause_requested = by_user;
-            inner.phase = inner.phase.after(Input::Started { paused, by_user });
+            inner.phase = inner.phase.after(PhaseInput::Started { paused, by_user });
         });
         self.events.refresh();
     }
@@ -355,7 +355,7 @@ impl Vm {
     pub fn mark_ended(&self) {
         let is_new = self.change(|inner| {
             let before = inner.phase;
-            inner.phase = before.after(Input::EndedUnseen);
+            inner.phase = before.after(PhaseInput::EndedUnseen);
             inner.phase != before
         });
         if is_new {
@@ -439,7 +439,7 @@ impl Vm {
             if inner.phase.is_visible() {
                 return Some(self.blank(inner));
             }
-            inner.phase = inner.phase.after(Input::NotFound);
+            inner.phase = inner.phase.after(PhaseInput::NotFound);
             None
         })
     }
@@ -447,7 +447,7 @@ impl Vm {
     /// The final event is queued.
     pub fn gone(&self) {
         self.change(|inner| {
-            inner.phase = inner.phase.after(Input::NotFound);
+            inner.phase = inner.phase.after(PhaseInput::NotFound);
             inner.agent = Agent::Away;
             inner.document = None;
         });
@@ -641,7 +641,7 @@ impl Inner {
         let adopts_pause = !self.phase.has_run()
             && observed.state == DomainState::Paused(PausedReason::User)
             && !observed.spec.metadata.kube_virt.paused_until_pinned;
-        self.phase.after(Input::Seen(Seen {
+        self.phase.after(PhaseInput::Seen(Seen {
             state: self.explained(observed.state),
             pause_requested: self.pause_requested || adopts_pause,
             arriving: self.phase == Phase::Expected || self.runs(JobKind::MigrationIn),

@@ -63,7 +63,7 @@ pub enum PauseReason {
 
 /// An event that may move the VM from one phase to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Input {
+pub enum PhaseInput {
     StartBegan,
     /// The start has defined the domain.
     Defined,
@@ -103,30 +103,32 @@ pub struct Seen {
 
 impl Phase {
     /// The phase after `input`.
-    pub fn after(self, input: Input) -> Self {
+    pub fn after(self, input: PhaseInput) -> Self {
         match (self, input) {
-            (Self::Unknown | Self::Absent | Self::StartFailed, Input::StartBegan) => {
+            (Self::Unknown | Self::Absent | Self::StartFailed, PhaseInput::StartBegan) => {
                 Self::Preparing
             }
-            (Self::Preparing, Input::Defined) => Self::Starting,
-            (Self::Preparing | Self::Starting, Input::StartFailed) => Self::StartFailed,
-            (Self::Preparing | Self::Starting, Input::Started { paused, by_user }) => {
+            (Self::Preparing, PhaseInput::Defined) => Self::Starting,
+            (Self::Preparing | Self::Starting, PhaseInput::StartFailed) => Self::StartFailed,
+            (Self::Preparing | Self::Starting, PhaseInput::Started { paused, by_user }) => {
                 match (paused, by_user) {
                     (false, _) => Self::Running,
                     (true, true) => Self::Paused(PauseReason::User),
                     (true, false) => Self::Paused(PauseReason::Other),
                 }
             }
-            (_, Input::ArrivalPrepared) if !self.has_run() && !self.is_starting() => Self::Expected,
-            (_, Input::MigrationOutBegan) if self.is_visible() && self != Self::Ended => {
+            (_, PhaseInput::ArrivalPrepared) if !self.has_run() && !self.is_starting() => {
+                Self::Expected
+            }
+            (_, PhaseInput::MigrationOutBegan) if self.is_visible() && self != Self::Ended => {
                 Self::MigratingOut
             }
             // During a start, `Started` and `StartFailed` decide, not libvirt's view.
-            (Self::Preparing | Self::Starting, Input::Seen(_) | Input::NotFound) => self,
-            (_, Input::Seen(seen)) => self.seen(seen),
-            (Self::Unknown, Input::NotFound) => Self::Absent,
-            (_, Input::NotFound) if self.is_visible() => Self::Gone,
-            (_, Input::EndedUnseen) if !self.has_run() && !self.is_starting() => Self::Ended,
+            (Self::Preparing | Self::Starting, PhaseInput::Seen(_) | PhaseInput::NotFound) => self,
+            (_, PhaseInput::Seen(seen)) => self.seen(seen),
+            (Self::Unknown, PhaseInput::NotFound) => Self::Absent,
+            (_, PhaseInput::NotFound) if self.is_visible() => Self::Gone,
+            (_, PhaseInput::EndedUnseen) if !self.has_run() && !self.is_starting() => Self::Ended,
             // A second start, or the end of one that does not run, changes nothing.
             _ => self,
         }
@@ -160,7 +162,7 @@ impl Phase {
     }
 
     fn without_domain(self) -> Self {
-        self.after(Input::NotFound)
+        self.after(PhaseInput::NotFound)
     }
 
     fn seen_paused(self, reason: PausedReason, requested: bool) -> Self {
@@ -247,19 +249,19 @@ mod tests {
         }
     }
 
-    fn seen(state: DomainState) -> Input {
-        Input::Seen(plain(state))
+    fn seen(state: DomainState) -> PhaseInput {
+        PhaseInput::Seen(plain(state))
     }
 
-    fn after(inputs: &[Input]) -> Phase {
+    fn after(inputs: &[PhaseInput]) -> Phase {
         inputs
             .iter()
             .fold(Phase::Unknown, |phase, input| phase.after(*input))
     }
 
-    const STARTED: [Input; 2] = [
-        Input::StartBegan,
-        Input::Started {
+    const STARTED: [PhaseInput; 2] = [
+        PhaseInput::StartBegan,
+        PhaseInput::Started {
             paused: false,
             by_user: false,
         },
@@ -269,12 +271,12 @@ mod tests {
     fn a_start_is_hidden_until_it_has_returned() {
         let defined = seen(DomainState::Shutoff(ShutoffReason::Unknown));
         let running = seen(RUNNING);
-        let began = Input::StartBegan;
+        let began = PhaseInput::StartBegan;
         for (inputs, phase) in [
             (&[began, defined, running][..], Phase::Preparing),
-            (&[began, Input::Defined, running], Phase::Starting),
+            (&[began, PhaseInput::Defined, running], Phase::Starting),
             (&STARTED, Phase::Running),
-            (&[began, Input::StartFailed], Phase::StartFailed),
+            (&[began, PhaseInput::StartFailed], Phase::StartFailed),
             (&[defined], Phase::Absent),
         ] {
             assert_eq!(after(inputs), phase, "{inputs:?}");
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn only_a_pause_that_was_asked_for_is_the_users() {
         for (pause_requested, why) in [(false, PauseReason::Other), (true, PauseReason::User)] {
-            let suspended = Input::Seen(Seen {
+            let suspended = PhaseInput::Seen(Seen {
                 pause_requested,
                 ..plain(DomainState::Paused(PausedReason::User))
             });
@@ -330,8 +332,8 @@ mod tests {
         assert_eq!(after(&[arriving, seen(RUNNING)]), Phase::Running);
     }
 
-    fn arriving(state: DomainState) -> Input {
-        Input::Seen(Seen {
+    fn arriving(state: DomainState) -> PhaseInput {
+        PhaseInput::Seen(Seen {
             arriving: true,
             ..plain(state)
         })
@@ -363,13 +365,13 @@ mod tests {
         }
     }
 
-    fn any_input() -> impl Strategy<Value = Input> {
+    fn any_input() -> impl Strategy<Value = PhaseInput> {
         let state =
             (0..8_i32, 0..15_i32).prop_map(|(state, reason)| DomainState::from_raw(state, reason));
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
         let seen = (state, flags).prop_map(|(state, flags)| {
             let (pause_requested, migrating_out, arriving) = flags;
-            Input::Seen(Seen {
+            PhaseInput::Seen(Seen {
                 state,
                 pause_requested,
                 migrating_out,
@@ -378,15 +380,15 @@ mod tests {
         });
         prop_oneof![
             4 => seen,
-            1 => Just(Input::StartBegan),
-            1 => Just(Input::Defined),
-            1 => Just(Input::StartFailed),
+            1 => Just(PhaseInput::StartBegan),
+            1 => Just(PhaseInput::Defined),
+            1 => Just(PhaseInput::StartFailed),
             1 => (any::<bool>(), any::<bool>())
-                .prop_map(|(paused, by_user)| Input::Started { paused, by_user }),
-            1 => Just(Input::NotFound),
-            1 => Just(Input::ArrivalPrepared),
-            1 => Just(Input::MigrationOutBegan),
-            1 => Just(Input::EndedUnseen),
+                .prop_map(|(paused, by_user)| PhaseInput::Started { paused, by_user }),
+            1 => Just(PhaseInput::NotFound),
+            1 => Just(PhaseInput::ArrivalPrepared),
+            1 => Just(PhaseInput::MigrationOutBegan),
+            1 => Just(PhaseInput::EndedUnseen),
         ]
     }
 
@@ -402,7 +404,7 @@ mod tests {
                     "{phase:?} {input:?}"
                 );
                 prop_assert!(
-                    !phase.is_starting() || !matches!(input, Input::Seen(_)) || next == phase,
+                    !phase.is_starting() || !matches!(input, PhaseInput::Seen(_)) || next == phase,
                     "a start is not shown before it has returned"
                 );
                 prop_assert!(next != Phase::Unknown || phase == Phase::Unknown);

@@ -47,7 +47,7 @@ async fn a_sidecar_that_hangs_times_out_within_the_request() {
         .await
         .unwrap_err();
     let (text, reason) = call_error(error);
-    assert!(matches!(reason, CallError::TimedOut { .. }), "{text}");
+    assert!(matches!(reason, HookCallError::TimedOut { .. }), "{text}");
     assert!(
         text.contains("hook-sidecar-0/s") && text.contains("OnDefineDomain"),
         "{text}"
@@ -62,7 +62,7 @@ async fn a_sidecar_that_hangs_times_out_within_the_request() {
 #[tokio::test]
 async fn a_sidecar_that_dies_during_the_call_is_named() {
     let (text, reason) = refusal(Fake::new(Behaviour::Die)).await;
-    assert!(matches!(reason, CallError::Broken(_)), "{text}");
+    assert!(matches!(reason, HookCallError::Broken(_)), "{text}");
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_sidecar_that_has_ended_is_named() {
     let sidecars = collect(&pod, 1).await;
     server.stop();
     let (text, reason) = call_error(define(&sidecars).await.unwrap_err());
-    assert!(matches!(reason, CallError::Unreachable(_)), "{text}");
+    assert!(matches!(reason, HookCallError::Unreachable(_)), "{text}");
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn garbage_empty_answers_and_other_domains_are_refused() {
     ];
     for (answer, expected) in cases {
         let (text, reason) = refusal(Fake::new(Behaviour::Answer(answer.to_vec()))).await;
-        assert!(matches!(reason, CallError::Answer(_)), "{text}");
+        assert!(matches!(reason, HookCallError::Answer(_)), "{text}");
         assert!(
             text.contains(expected) && text.contains("hook-sidecar-0/s"),
             "{expected:?} is not in: {text}"
@@ -138,7 +138,7 @@ async fn garbage_empty_answers_and_other_domains_are_refused() {
 #[tokio::test]
 async fn a_hundred_mebibytes_are_refused() {
     let (text, reason) = refusal(Fake::new(Behaviour::Answer(vec![b' '; 100 << 20]))).await;
-    assert!(matches!(reason, CallError::TooLarge { .. }), "{text}");
+    assert!(matches!(reason, HookCallError::TooLarge { .. }), "{text}");
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn an_answer_that_is_not_cloud_init_data_is_refused() {
             .unwrap_err(),
     );
     assert!(
-        matches!(reason, CallError::CloudInit(_)) && text.contains("PreCloudInitIso"),
+        matches!(reason, HookCallError::CloudInit(_)) && text.contains("PreCloudInitIso"),
         "{text}"
     );
 }

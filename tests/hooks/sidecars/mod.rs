@@ -6,7 +6,7 @@ mod discovery;
 use std::time::Duration;
 
 use crate::support::{Behaviour, Fake, Pod, VMI, XML, vmi};
-use hooks::{CallError, HookError, HookPoint, Sidecars, Version};
+use hooks::{HookCallError, HookError, HookPoint, Sidecars, Version};
 use os::logging::chain;
 use tokio::time::Instant;
 
@@ -30,14 +30,14 @@ async fn define(sidecars: &Sidecars) -> Result<String, HookError> {
 }
 
 /// The text and the reason of the failed call of a sidecar alone in its pod.
-async fn refusal(fake: Fake) -> (String, CallError) {
+async fn refusal(fake: Fake) -> (String, HookCallError) {
     let pod = Pod::new();
     pod.serve("hook-sidecar-0/s", fake);
     call_error(define(&collect(&pod, 1).await).await.unwrap_err())
 }
 
 /// The text of a failed call, and the reason.
-fn call_error(error: HookError) -> (String, CallError) {
+fn call_error(error: HookError) -> (String, HookCallError) {
     let text = chain(&error);
     match error {
         HookError::Call { reason, .. } => (text, reason),

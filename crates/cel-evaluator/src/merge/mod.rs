@@ -18,7 +18,7 @@ use cel::common::types::{CelNull, CelStruct};
 use domain::xml::tree::{Element, Node};
 
 use self::assignment::{Assignment, StructValue};
-use self::union::Target;
+use self::union::UnionTarget;
 use super::error::{MergeError, MergeReason};
 use super::schema::{Discriminator, Field, FieldPath, Location, StructType};
 
@@ -35,7 +35,7 @@ pub fn merge(
     mutation: &CelStruct<'_>,
 ) -> Result<(), MergeError> {
     let mut no_parent = Vec::new();
-    let mut root = Target {
+    let mut root = UnionTarget {
         element: document,
         parent_attributes: Some(&mut no_parent),
     };
@@ -62,7 +62,7 @@ fn declare_namespaces(document: &mut Element) {
 
 fn set_fields(
     of: &'static StructType,
-    target: &mut Target<'_>,
+    target: &mut UnionTarget<'_>,
     values: &CelStruct<'_>,
 ) -> Result<(), MergeError> {
     for (name, value) in values.field_values() {
@@ -94,7 +94,7 @@ impl From<MergeReason> for MergeError {
 fn set_field(
     owner: &'static StructType,
     field: &'static Field,
-    target: &mut Target<'_>,
+    target: &mut UnionTarget<'_>,
     assignment: Assignment<'_, '_>,
     siblings: &CelStruct<'_>,
 ) -> Result<(), MergeError> {
@@ -137,7 +137,7 @@ fn text_nodes(text: Option<String>) -> Vec<Node> {
 
 fn set_embedded(
     field: &'static Field,
-    target: &mut Target<'_>,
+    target: &mut UnionTarget<'_>,
     assignment: Assignment<'_, '_>,
 ) -> Result<(), MergeError> {
     let Some(of) = field.struct_type() else {
@@ -194,7 +194,7 @@ fn set_struct_child(
     };
     let attributes = &mut parent.attributes;
     xml_edit::edit_child(&mut parent.nodes, name, |child| {
-        let mut target = Target {
+        let mut target = UnionTarget {
             element: child,
             parent_attributes: Some(attributes),
         };
@@ -213,7 +213,7 @@ fn set_struct_child(
 /// Merges a struct literal into the element, or replaces the element with a part of the domain.
 fn set_struct(
     of: &'static StructType,
-    target: &mut Target<'_>,
+    target: &mut UnionTarget<'_>,
     value: StructValue<'_, '_>,
 ) -> Result<(), MergeError> {
     match value {
@@ -240,7 +240,7 @@ fn set_list(
         let mut element = Element::new(*name);
         match (item, field.struct_type()) {
             (Assignment::Struct(value), Some(of)) => {
-                let mut target = Target {
+                let mut target = UnionTarget {
                     element: &mut element,
                     parent_attributes: Some(&mut Vec::new()),
                 };
@@ -265,7 +265,7 @@ fn set_list(
 fn set_variant(
     owner: &'static StructType,
     field: &'static Field,
-    target: &mut Target<'_>,
+    target: &mut UnionTarget<'_>,
     assignment: Assignment<'_, '_>,
     siblings: &CelStruct<'_>,
 ) -> Result<(), MergeError> {

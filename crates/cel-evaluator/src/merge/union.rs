@@ -14,17 +14,17 @@ use crate::schema::{Discriminator, Field, Location, StructType};
 use crate::xml_data::{self, XmlData};
 
 /// The element that a struct is written to.
-pub struct Target<'t> {
+pub struct UnionTarget<'t> {
     pub element: &'t mut Element,
     /// The attributes of the element's parent. `None` for a struct nested in another struct of the
     /// same element: its discriminator is an attribute of the element itself.
     pub parent_attributes: Option<&'t mut Vec<(String, String)>>,
 }
 
-impl Target<'_> {
+impl UnionTarget<'_> {
     /// The target of a struct that is nested in this one, but is in the same element.
-    pub fn same_element(&mut self) -> Target<'_> {
-        Target {
+    pub fn same_element(&mut self) -> UnionTarget<'_> {
+        UnionTarget {
             element: self.element,
             parent_attributes: None,
         }
@@ -39,7 +39,7 @@ impl Target<'_> {
 }
 
 /// The field of the variant that is set.
-pub fn present(of: &'static StructType, target: &Target<'_>) -> Option<&'static Field> {
+pub fn present(of: &'static StructType, target: &UnionTarget<'_>) -> Option<&'static Field> {
     let parent_attributes = match &target.parent_attributes {
         Some(attributes) => attributes.as_slice(),
         None => target.element.attributes.as_slice(),
@@ -57,7 +57,7 @@ pub fn comes_first(of: &'static StructType, field: &Field, other: &Field) -> boo
 }
 
 /// Writes the discriminator; variant "" removes it.
-pub fn select(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
+pub fn select(of: &'static StructType, target: &mut UnionTarget<'_>, variant: &str) {
     let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     match &of.discriminator {
         Some(Discriminator::Own(names)) => {
@@ -80,7 +80,7 @@ pub fn select(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
 }
 
 /// Writes the discriminator, unless a variant is set that comes earlier in the table.
-pub fn select_if_first(of: &'static StructType, target: &mut Target<'_>, variant: &str) {
+pub fn select_if_first(of: &'static StructType, target: &mut UnionTarget<'_>, variant: &str) {
     let present = present(of, target).and_then(|field| field.variant);
     let mut variants = of.fields.iter().filter_map(|field| field.variant);
     let first = variants.find(|one| *one == variant || Some(*one) == present);
@@ -90,7 +90,7 @@ pub fn select_if_first(of: &'static StructType, target: &mut Target<'_>, variant
 }
 
 /// Replaces the element's content with a part of the domain.
-pub fn copy(of: &'static StructType, target: &mut Target<'_>, part: &XmlData) {
+pub fn copy(of: &'static StructType, target: &mut UnionTarget<'_>, part: &XmlData) {
     let Element {
         attributes, nodes, ..
     } = Arc::unwrap_or_clone(Arc::clone(&part.element));

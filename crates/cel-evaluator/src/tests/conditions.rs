@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{DOMAIN, Input, condition, condition_on, input};
+use super::{DOMAIN, ExpressionInput, condition, condition_on, input};
 
 const CONDITIONS: &[(&str, bool)] = &[
     (r#"vmi.Labels["app"] == "test""#, true),
@@ -99,7 +99,7 @@ fn wrong_conditions_are_refused() {
     }
 }
 
-fn kubernetes_types() -> Input {
+fn kubernetes_types() -> ExpressionInput {
     let vmi = json!({
         "metadata": {"name": "vm", "creationTimestamp": "2024-05-01T10:00:00Z"},
         "spec": {

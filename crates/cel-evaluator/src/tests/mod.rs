@@ -9,7 +9,7 @@ use domain::xml::tree::Element;
 use os::logging::chain;
 use serde_json::{Value, json};
 
-use super::Input;
+use super::ExpressionInput;
 
 const DOMAIN: &str = r#"<domain type="kvm" xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
   <name>test-vm</name><uuid>5d307ca9-b3ef-428c-8861-06e72d69f223</uuid>
@@ -39,8 +39,8 @@ fn vmi() -> Value {
     })
 }
 
-fn input(domain: &str, vmi: Value) -> Input {
-    Input {
+fn input(domain: &str, vmi: Value) -> ExpressionInput {
+    ExpressionInput {
         domain: Arc::new(Element::parse(domain).unwrap()),
         vmi: Arc::new(vmi),
     }
@@ -55,7 +55,7 @@ fn condition(text: &str) -> Result<bool, String> {
     condition_on(text, &input(DOMAIN, vmi()))
 }
 
-fn condition_on(text: &str, input: &Input) -> Result<bool, String> {
+fn condition_on(text: &str, input: &ExpressionInput) -> Result<bool, String> {
     super::condition(text, input).map_err(|error| chain(&error))
 }
 
@@ -64,7 +64,7 @@ fn mutated(expression: &str) -> Result<String, String> {
     mutated_on(expression, &input(DOMAIN, vmi()))
 }
 
-fn mutated_on(expression: &str, input: &Input) -> Result<String, String> {
+fn mutated_on(expression: &str, input: &ExpressionInput) -> Result<String, String> {
     super::mutation(expression, input)
         .map(|domain| domain.to_xml().replace(['\n', '\t'], ""))
         .map_err(|error| chain(&error))

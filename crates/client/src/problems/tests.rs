@@ -9,9 +9,9 @@ fn seconds() -> i64 {
 }
 
 /// A VM of `run` whose guest has been so for a minute.
-fn facts(status: &str, reason: &str, spec: Value) -> Facts {
+fn facts(status: &str, reason: &str, spec: Value) -> VmFacts {
     let domain = json!({"Spec": spec, "Status": {"Status": status, "Reason": reason}});
-    Facts {
+    VmFacts {
         name: "web".to_owned(),
         now: seconds() + 60,
         domain: serde_json::from_value(domain).unwrap(),
@@ -19,26 +19,26 @@ fn facts(status: &str, reason: &str, spec: Value) -> Facts {
             phase_unix_micros: seconds() * 1_000_000,
             ..DebugResponse::default()
         },
-        ..Facts::default()
+        ..VmFacts::default()
     }
 }
 
-fn with(change: impl FnOnce(&mut Facts)) -> Facts {
+fn with(change: impl FnOnce(&mut VmFacts)) -> VmFacts {
     let mut facts = facts("Running", "Unknown", json!({}));
     change(&mut facts);
     facts
 }
 
-fn paused(reason: &str) -> Facts {
+fn paused(reason: &str) -> VmFacts {
     facts("Paused", reason, json!({}))
 }
 
-fn failed(reason: &str) -> Facts {
+fn failed(reason: &str) -> VmFacts {
     with(|facts| facts.condition = Condition::Failed(reason.to_owned()))
 }
 
 /// A full file system below a disk.
-fn full_disk() -> Facts {
+fn full_disk() -> VmFacts {
     let disk = json!({"Source": {"File": "/d/data.img"}, "Target": {"Device": "vda"},
         "Alias": {"Name": "data", "UserDefined": true}});
     let mut facts = facts("Paused", "IOError", json!({"Devices": {"Disks": [disk]}}));
@@ -50,7 +50,7 @@ fn full_disk() -> Facts {
 }
 
 /// The facts, and the line that `status` prints for them.
-fn rows() -> Vec<(Facts, &'static str)> {
+fn rows() -> Vec<(VmFacts, &'static str)> {
     vec![
         (
             failed("no disk\nmore"),
@@ -206,7 +206,7 @@ fn each_problem_is_in_the_documentation() {
 fn in_a_pod_the_vm_needs_no_name() {
     let mut facts = paused("User");
     facts.name = String::new();
-    let next = |facts: &Facts| problems(facts).remove(0).next;
+    let next = |facts: &VmFacts| problems(facts).remove(0).next;
     assert_eq!(next(&facts), "launcherctl unpause resumes it");
     facts = with(|facts| facts.console = Some(String::new()));
     facts.name = String::new();

@@ -16,4 +16,4 @@ mod request;
 pub use bitmaps::{QUERY_BLOCK_NODES, RedefineError, redefinition};
 pub use jobs::{QUERY_JOBS, has_backup_jobs};
 pub use plan::{BackupPlan, BackupPlanError, backup_plan};
-pub use request::{BackupId, BackupRequest, BackupRequestError, Export, Mode, Start};
+pub use request::{BackupId, BackupRequest, BackupRequestError, Export, RequestedMode, Start};

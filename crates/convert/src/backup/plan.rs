@@ -9,7 +9,7 @@ use domain::backup::{
 };
 use domain::disks::{Disk, DiskType};
 
-use super::request::{BackupId, Mode, Start};
+use super::request::{BackupId, RequestedMode, Start};
 
 /// What libvirt is given, and what virt-handler then sees of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +91,7 @@ pub fn backup_plan(
             disks: BackupDisks {
                 disks: backup_disks,
             },
-            server: (start.mode == Mode::Pull).then_some(server),
+            server: (start.mode == RequestedMode::Pull).then_some(server),
         },
         checkpoint: DomainCheckpoint {
             name: checkpoint_name,
@@ -117,11 +117,11 @@ fn tracked(start: &Start, target: &str, volume: &str, dir: &str, checkpoint: &st
         ..BackupDisk::default()
     };
     match start.mode {
-        Mode::Push => BackupDisk {
+        RequestedMode::Push => BackupDisk {
             target: Some(file),
             ..disk
         },
-        Mode::Pull => BackupDisk {
+        RequestedMode::Pull => BackupDisk {
             scratch: Some(file),
             export_name: volume.to_owned(),
             export_bitmap: checkpoint.to_owned(),

@@ -15,14 +15,14 @@ pub struct BackupId {
 
 /// Who reads the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum RequestedMode {
     /// QEMU writes them into files.
     Push,
     /// A client reads them from QEMU.
     Pull,
 }
 
-impl Mode {
+impl RequestedMode {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Mode {
 pub struct Start {
     pub id: BackupId,
     /// Who reads the disks.
-    pub mode: Mode,
+    pub mode: RequestedMode,
     /// The checkpoint since which an incremental backup has the changes; without one it is full.
     pub incremental: Option<String>,
     /// Directory of the pod below which the backup's files are.
@@ -130,7 +130,7 @@ impl BackupRequest {
         let options: Option<BackupOptions> =
             api::json::from_slice(json).map_err(BackupRequestError::Json)?;
         let options = options.ok_or(BackupRequestError::Absent)?;
-        let is_pull = Mode::of(&options.mode) == Some(Mode::Pull);
+        let is_pull = RequestedMode::of(&options.mode) == Some(RequestedMode::Pull);
         match options.cmd.as_str() {
             "Start" => start(options).map(Self::Start),
             "Export" if !is_pull => Err(BackupRequestError::ExportOfPush),
@@ -142,7 +142,7 @@ impl BackupRequest {
 }
 
 fn start(options: BackupOptions) -> Result<Start, BackupRequestError> {
-    let Some(mode) = Mode::of(&options.mode) else {
+    let Some(mode) = RequestedMode::of(&options.mode) else {
         return Err(BackupRequestError::Mode(options.mode));
     };
     let target_path = given("targetPath", options.target_path)?;
@@ -212,7 +212,7 @@ mod tests {
         };
         assert_eq!(
             (start.id.name.as_str(), start.mode),
-            ("Nightly", Mode::Push)
+            ("Nightly", RequestedMode::Push)
         );
         assert_eq!(start.id.started, "2026-01-02T03:04:05Z".parse().unwrap());
         assert_eq!((start.incremental, start.skip_quiesce), (None, false));

@@ -1,7 +1,7 @@
 //! Against the XML as it goes to libvirt.
 
 use super::*;
-use crate::backup::{BackupId, Mode, Start, backup_plan};
+use crate::backup::{BackupId, RequestedMode, Start, backup_plan};
 use domain::DomainSpec;
 
 /// A domain with a tracked disk on a file, one on a device, and a CD-ROM.
@@ -16,7 +16,7 @@ fn disks() -> Vec<Disk> {
     DomainSpec::from_xml(xml).unwrap().devices.disks
 }
 
-fn start(mode: Mode, incremental: Option<&str>) -> Start {
+fn start(mode: RequestedMode, incremental: Option<&str>) -> Start {
     Start {
         id: BackupId {
             name: "Nightly".into(),
@@ -36,7 +36,7 @@ fn flat(xml: &str) -> String {
 
 #[test]
 fn a_push_writes_each_tracked_disk_into_a_file_of_its_own() {
-    let start = start(Mode::Push, Some("Earlier & so on"));
+    let start = start(RequestedMode::Push, Some("Earlier & so on"));
     let plan = backup_plan(&disks(), &start, "/Target/vm/N", "/sock").unwrap();
     assert_eq!(
         flat(&plan.backup.to_xml()),
@@ -60,7 +60,13 @@ fn a_push_writes_each_tracked_disk_into_a_file_of_its_own() {
 
 #[test]
 fn a_pull_exports_each_tracked_disk_with_its_bitmap() {
-    let plan = backup_plan(&disks(), &start(Mode::Pull, None), "/T", "/Run/sock").unwrap();
+    let plan = backup_plan(
+        &disks(),
+        &start(RequestedMode::Pull, None),
+        "/T",
+        "/Run/sock",
+    )
+    .unwrap();
     let xml = flat(&plan.backup.to_xml());
     assert!(
         xml.contains(
@@ -83,7 +89,7 @@ fn a_pull_exports_each_tracked_disk_with_its_bitmap() {
 fn without_a_tracked_disk_there_is_nothing_to_back_up() {
     let mut disks = disks();
     disks.retain(|disk| disk.source.data_store.is_none());
-    backup_plan(&disks, &start(Mode::Push, None), "/t", "/s").unwrap_err();
+    backup_plan(&disks, &start(RequestedMode::Push, None), "/t", "/s").unwrap_err();
 }
 
 fn checkpoint(name: &str) -> BackupCheckpoint {

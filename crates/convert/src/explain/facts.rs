@@ -19,12 +19,12 @@ pub struct Fact {
 
 /// All facts of a document, in its order.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub struct DocumentFacts {
     facts: Vec<Fact>,
     by_key: BTreeMap<String, usize>,
 }
 
-impl Facts {
+impl DocumentFacts {
     /// The facts of a domain.
     ///
     /// # Errors
@@ -121,14 +121,14 @@ fn identity(element: &Element) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn facts(disks: &[&str]) -> Facts {
+    fn facts(disks: &[&str]) -> DocumentFacts {
         let disks: String = disks
             .iter()
             .map(|name| format!("<disk type='file'><alias name='ua-{name}'/></disk>"))
             .collect();
         let xml =
             format!("<domain type='kvm'><name>a &amp; b</name><devices>{disks}</devices></domain>");
-        Facts::of(&DomainSpec::from_xml(&xml).unwrap()).unwrap()
+        DocumentFacts::of(&DomainSpec::from_xml(&xml).unwrap()).unwrap()
     }
 
     #[test]

@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::{Context, ConvertError, DomainSpec, Input, RULES};
 use api::vmi::Vmi;
 use domain::xml::ReadError;
-use facts::Facts;
+use facts::DocumentFacts;
 
 /// Why a VMI cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ pub struct Needed {
 pub fn explain(vmi: &Value, ctx: &Context) -> Result<Explanation, ExplainError> {
     let parsed = Vmi::deserialize(vmi).map_err(ExplainError::Vmi)?;
     let domain = crate::domain(&parsed, ctx)?;
-    let facts = Facts::of(&domain)?;
+    let facts = DocumentFacts::of(&domain)?;
     check_work(probe::fields(vmi), facts.iter().count())?;
     let rules = rules(&parsed, ctx)?;
 
@@ -149,7 +149,7 @@ fn check_work(fields: usize, facts: usize) -> Result<(), ExplainError> {
 /// The domain that is explained, and its facts.
 struct Converted<'a> {
     domain: DomainSpec,
-    facts: &'a Facts,
+    facts: &'a DocumentFacts,
 }
 
 impl<'a> Converted<'a> {
@@ -160,7 +160,7 @@ impl<'a> Converted<'a> {
         if *other == self.domain {
             return Some(BTreeSet::new());
         }
-        let other = Facts::of(other).ok()?;
+        let other = DocumentFacts::of(other).ok()?;
         let changed = self.facts.changed_since(&other);
         Some(changed.map(|fact| fact.key.as_str()).collect())
     }
@@ -170,11 +170,11 @@ impl<'a> Converted<'a> {
 fn rules(vmi: &Vmi, ctx: &Context) -> Result<BTreeMap<String, &'static str>, ExplainError> {
     let input = Input::new(vmi, ctx)?;
     let mut domain = DomainSpec::default();
-    let mut before = Facts::default();
+    let mut before = DocumentFacts::default();
     let mut rules = BTreeMap::new();
     for rule in RULES {
         (rule.apply)(&input, &mut domain)?;
-        let after = Facts::of(&domain)?;
+        let after = DocumentFacts::of(&domain)?;
         rules.extend(
             after
                 .changed_since(&before)

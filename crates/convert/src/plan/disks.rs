@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 
-use super::{Change, DiskPlan, Why};
+use super::{DiskChange, DiskPlan, Why};
 use domain::DomainSpec;
 use domain::disks::{Disk, DiskBus, DiskDevice, DiskSource, DiskType};
 
@@ -48,7 +48,7 @@ pub fn disks(live: &DomainSpec, wanted: &DomainSpec, hotplug_dir: &str) -> DiskP
     for old in live {
         let new = wanted_at.get(old.target.device.as_str()).copied();
         if let Some(why) = detach(dir, old, new, wanted) {
-            plan.detach.push(Change::new(old, why));
+            plan.detach.push(DiskChange::new(old, why));
         } else if let Some(change) = update(dir, old, new) {
             plan.update.push(change);
         }
@@ -56,8 +56,8 @@ pub fn disks(live: &DomainSpec, wanted: &DomainSpec, hotplug_dir: &str) -> DiskP
     for new in wanted {
         let old = live_at.get(new.target.device.as_str()).copied();
         match attach(dir, old, new, live) {
-            Some(why @ Why::Occupied { .. }) => plan.deferred.push(Change::new(new, why)),
-            Some(why) => plan.attach.push(Change::new(new, why)),
+            Some(why @ Why::Occupied { .. }) => plan.deferred.push(DiskChange::new(new, why)),
+            Some(why) => plan.attach.push(DiskChange::new(new, why)),
             None => {}
         }
     }
@@ -111,7 +111,7 @@ fn attach(dir: HotplugDir<'_>, old: Option<&Disk>, new: &Disk, live: &[Disk]) ->
 
 /// A change of CD-ROM media: the live drive with the medium of the wanted one, or ejected.
 // D-disk-4 (docs/differences.md).
-fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change> {
+fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<DiskChange> {
     let medium = match new {
         Some(new) if changes_medium(dir, old, new) => Some(&new.source),
         None if is_drive(dir, old) => None,
@@ -147,7 +147,7 @@ fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<Change>
         DiskType::File
     };
     disk.driver.get_or_insert_default().r#type = "raw".into();
-    Some(Change { disk, why })
+    Some(DiskChange { disk, why })
 }
 
 /// Whether a disk can be unplugged from, or plugged into, a running domain.

@@ -63,14 +63,14 @@ impl fmt::Display for Verb {
 
 /// A disk to act on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct DiskChange {
     /// For a detach the live disk, for an attach the wanted one, for an update the live one with
     /// its new medium: what libvirt's call takes, as XML.
     pub disk: Disk,
     pub why: Why,
 }
 
-impl Change {
+impl DiskChange {
     fn new(disk: &Disk, why: Why) -> Self {
         let disk = disk.clone();
         Self { disk, why }
@@ -87,7 +87,7 @@ impl Change {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resize {
     /// The wanted disk, and why it grows.
-    pub change: Change,
+    pub change: DiskChange,
     /// How many bytes it grows to; `None` is whatever its device has.
     pub bytes: Option<u64>,
 }
@@ -96,14 +96,14 @@ pub struct Resize {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DiskPlan {
     /// Disks to unplug, first; in the order of the live domain.
-    pub detach: Vec<Change>,
+    pub detach: Vec<DiskChange>,
     /// Disks to plug in, second; in the order of the wanted domain.
-    pub attach: Vec<Change>,
+    pub attach: Vec<DiskChange>,
     /// CD-ROMs with another medium, third; in the order of the live domain.
-    pub update: Vec<Change>,
+    pub update: Vec<DiskChange>,
     /// Wanted disks that the running domain cannot have now: nothing is done, and the reason is
     /// reported.
-    pub deferred: Vec<Change>,
+    pub deferred: Vec<DiskChange>,
 }
 
 impl DiskPlan {
@@ -117,7 +117,7 @@ impl DiskPlan {
             let unready = changes.extract_if(.., |change| {
                 change.disk.source.backend().is_some() && !is_ready(&change.disk)
             });
-            self.deferred.extend(unready.map(Change::not_ready));
+            self.deferred.extend(unready.map(DiskChange::not_ready));
         }
         self.detach.retain(|old| {
             let volume = disks::volume(&old.disk);
@@ -156,7 +156,7 @@ pub struct SyncPlan {
 #[derive(Debug, Clone, Copy)]
 pub enum PlanStep<'p> {
     Domain(DomainStep),
-    Disk(Verb, &'p Change),
+    Disk(Verb, &'p DiskChange),
     Resize(&'p Resize),
     Interface(Verb, &'p InterfaceChange),
 }
@@ -191,7 +191,7 @@ impl SyncPlan {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let (disks, interfaces) = (&self.disks, &self.interfaces);
-        let disk = |changes: &[Change]| -> Value {
+        let disk = |changes: &[DiskChange]| -> Value {
             changes.iter().map(|change| change.disk.to_xml()).collect()
         };
         let interface = |changes: &[InterfaceChange]| -> Value {
@@ -242,7 +242,7 @@ fn step_json(step: PlanStep<'_>) -> Value {
     }
 }
 
-fn disk_json(verb: impl Serialize, Change { disk, why }: &Change) -> Value {
+fn disk_json(verb: impl Serialize, DiskChange { disk, why }: &DiskChange) -> Value {
     let volume = disk.alias.as_ref().map(|alias| &alias.name);
     json!({"verb": verb, "target": disk.target.device, "volume": volume, "why": why.to_string()})
 }

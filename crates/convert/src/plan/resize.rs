@@ -11,7 +11,7 @@
 //! as it is.
 
 use super::disks::{is_same_volume, volume};
-use super::{Change, Resize, Why};
+use super::{DiskChange, Resize, Why};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
@@ -52,7 +52,7 @@ fn resize(disk: &Disk, DiskSize { current, available }: DiskSize) -> Resize {
         to: available,
     };
     Resize {
-        change: Change::new(disk, why),
+        change: DiskChange::new(disk, why),
         bytes: (!is_device).then_some(available),
     }
 }

@@ -12,7 +12,7 @@ use super::{AgentInfo, Command, Filesystem, FilesystemDisk, FreezeStatus};
 
 /// Why an answer cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
+pub enum AgentAnswerError {
     /// It is longer than [`MAX_ANSWER_BYTES`].
     #[error("the guest agent's answer is {0} bytes long; at most {MAX_ANSWER_BYTES} are read")]
     TooLong(usize),
@@ -28,7 +28,7 @@ pub enum AnswerError {
 ///
 /// # Errors
 /// When the answer is of another form.
-pub fn agent_info(json: &str) -> Result<AgentInfo, AnswerError> {
+pub fn agent_info(json: &str) -> Result<AgentInfo, AgentAnswerError> {
     let info: InfoAnswer = value(json)?;
     let commands = info.supported_commands.unwrap_or_default().0;
     Ok(AgentInfo {
@@ -47,7 +47,7 @@ pub fn agent_info(json: &str) -> Result<AgentInfo, AnswerError> {
 ///
 /// # Errors
 /// When the answer is of another form.
-pub fn filesystems(json: &str) -> Result<Vec<Filesystem>, AnswerError> {
+pub fn filesystems(json: &str) -> Result<Vec<Filesystem>, AgentAnswerError> {
     let list: List<FilesystemAnswer, MAX_FILESYSTEMS> = value(json)?;
     Ok(list.0.into_iter().map(FilesystemAnswer::read).collect())
 }
@@ -57,7 +57,7 @@ pub fn filesystems(json: &str) -> Result<Vec<Filesystem>, AnswerError> {
 /// # Errors
 /// When the answer has another form, or a word that the protocol does not have.
 // D-agent-3 (docs/differences.md).
-pub fn freeze_status(json: &str) -> Result<FreezeStatus, AnswerError> {
+pub fn freeze_status(json: &str) -> Result<FreezeStatus, AgentAnswerError> {
     value(json)
 }
 
@@ -65,7 +65,7 @@ pub fn freeze_status(json: &str) -> Result<FreezeStatus, AnswerError> {
 ///
 /// # Errors
 /// When the answer is of another form.
-pub fn exec_pid(json: &str) -> Result<i64, AnswerError> {
+pub fn exec_pid(json: &str) -> Result<i64, AgentAnswerError> {
     value::<ExecAnswer>(json).map(|exec| exec.pid)
 }
 
@@ -98,7 +98,7 @@ pub struct ExecStatus {
 ///
 /// # Errors
 /// When the answer is of another form.
-pub fn exec_status(json: &str) -> Result<ExecStatus, AnswerError> {
+pub fn exec_status(json: &str) -> Result<ExecStatus, AgentAnswerError> {
     value(json)
 }
 
@@ -106,7 +106,7 @@ pub fn exec_status(json: &str) -> Result<ExecStatus, AnswerError> {
 ///
 /// # Errors
 /// When the answer is of another form.
-pub fn file_handle(json: &str) -> Result<i64, AnswerError> {
+pub fn file_handle(json: &str) -> Result<i64, AgentAnswerError> {
     value(json)
 }
 
@@ -129,14 +129,14 @@ pub struct FileContent {
 ///
 /// # Errors
 /// When the answer is of another form.
-pub fn file_content(json: &str) -> Result<FileContent, AnswerError> {
+pub fn file_content(json: &str) -> Result<FileContent, AgentAnswerError> {
     value(json)
 }
 
 /// The value of an answer.
-fn value<T: DeserializeOwned>(json: &str) -> Result<T, AnswerError> {
+fn value<T: DeserializeOwned>(json: &str) -> Result<T, AgentAnswerError> {
     if json.len() > MAX_ANSWER_BYTES {
-        return Err(AnswerError::TooLong(json.len()));
+        return Err(AgentAnswerError::TooLong(json.len()));
     }
     let wrapped: Wrapped<T> = serde_json::from_str(json).map_err(|error| refusal(json, error))?;
     Ok(wrapped.value)
@@ -144,10 +144,10 @@ fn value<T: DeserializeOwned>(json: &str) -> Result<T, AnswerError> {
 
 /// libvirt turns an agent's error into its own; an answer that has come another way may still be
 /// one.
-fn refusal(json: &str, error: serde_json::Error) -> AnswerError {
+fn refusal(json: &str, error: serde_json::Error) -> AgentAnswerError {
     match serde_json::from_str::<ErrorAnswer>(json) {
-        Ok(refused) => AnswerError::Refused(text(refused.error.desc)),
-        Err(_) => AnswerError::Form(error),
+        Ok(refused) => AgentAnswerError::Refused(text(refused.error.desc)),
+        Err(_) => AgentAnswerError::Form(error),
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     fn a_long_answer_is_refused_unread() {
         let answer = format!("{{\"return\":\"{}\"}}", "x".repeat(MAX_ANSWER_BYTES));
         let error = freeze_status(&answer).unwrap_err();
-        assert!(matches!(error, AnswerError::TooLong(_)), "{error}");
+        assert!(matches!(error, AgentAnswerError::TooLong(_)), "{error}");
     }
 
     #[test]

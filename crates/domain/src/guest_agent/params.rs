@@ -11,7 +11,7 @@ use crate::object::{GuestOsInfo, InterfaceStatus};
 const LOOPBACK: &str = "lo";
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum TypedValue {
     Text(String),
     /// A number with a sign.
     Signed(i64),
@@ -24,14 +24,14 @@ pub enum Value {
 /// A type that a value can have. libvirt never changes the type of a name, so that any other one
 /// counts as missing.
 pub(crate) trait FromValue: Sized {
-    fn from_value(value: &Value) -> Option<Self>;
+    fn from_value(value: &TypedValue) -> Option<Self>;
 }
 
 macro_rules! from_value {
     ($($type:ty: $variant:ident),* $(,)?) => {$(
         impl FromValue for $type {
-            fn from_value(value: &Value) -> Option<Self> {
-                let Value::$variant(value) = value else { return None };
+            fn from_value(value: &TypedValue) -> Option<Self> {
+                let TypedValue::$variant(value) = value else { return None };
                 value.clone().try_into().ok()
             }
         }
@@ -41,11 +41,11 @@ from_value!(i32: Signed, i64: Signed, u32: Unsigned, u64: Unsigned, f64: Double,
 
 /// The parameters of one call.
 #[derive(Debug, Clone, Default)]
-pub struct GuestInfoParams(HashMap<String, Value>);
+pub struct GuestInfoParams(HashMap<String, TypedValue>);
 
-impl FromIterator<(String, Value)> for GuestInfoParams {
+impl FromIterator<(String, TypedValue)> for GuestInfoParams {
     /// As in libvirt, the first of several values of one name counts.
-    fn from_iter<I: IntoIterator<Item = (String, Value)>>(params: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = (String, TypedValue)>>(params: I) -> Self {
         let mut all = HashMap::new();
         for (name, value) in params {
             all.entry(name).or_insert(value);
@@ -178,24 +178,24 @@ fn seconds(milliseconds: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn params(all: &[(&str, Value)]) -> GuestInfoParams {
+    fn params(all: &[(&str, TypedValue)]) -> GuestInfoParams {
         all.iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect()
     }
 
-    fn text(value: &str) -> Value {
-        Value::Text(value.into())
+    fn text(value: &str) -> TypedValue {
+        TypedValue::Text(value.into())
     }
 
     #[test]
     fn an_interface_shows_its_first_ipv4_address() {
         let params = params(&[
-            ("if.count", Value::Unsigned(2)),
+            ("if.count", TypedValue::Unsigned(2)),
             ("if.0.name", text("lo")),
             ("if.1.name", text("eth0")),
             ("if.1.hwaddr", text("02:00:00:00:00:01")),
-            ("if.1.addr.count", Value::Unsigned(2)),
+            ("if.1.addr.count", TypedValue::Unsigned(2)),
             ("if.1.addr.0.type", text("ipv6")),
             ("if.1.addr.0.addr", text("fe80::1")),
             ("if.1.addr.1.type", text("ipv4")),
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn a_count_that_lies_makes_no_long_list() {
         let params = params(&[
-            ("if.count", Value::Unsigned(u64::MAX)),
-            ("user.count", Value::Unsigned(u64::MAX)),
+            ("if.count", TypedValue::Unsigned(u64::MAX)),
+            ("user.count", TypedValue::Unsigned(u64::MAX)),
         ]);
         assert_eq!((params.interfaces().len(), params.users().len()), (2, 2));
     }
@@ -223,8 +223,8 @@ mod tests {
     fn an_agent_that_reports_interfaces_without_end_is_cut_short() {
         let count = 3 * MAX_INTERFACES;
         let mut params = params(&[
-            ("if.count", Value::Unsigned(count as u64)),
-            ("if.0.addr.count", Value::Unsigned(count as u64)),
+            ("if.count", TypedValue::Unsigned(count as u64)),
+            ("if.0.addr.count", TypedValue::Unsigned(count as u64)),
         ]);
         let more = GuestInfoParams::from_iter((0..count).flat_map(|index| {
             [
@@ -241,9 +241,9 @@ mod tests {
     #[test]
     fn a_login_is_in_seconds() {
         let params = params(&[
-            ("user.count", Value::Unsigned(1)),
+            ("user.count", TypedValue::Unsigned(1)),
             ("user.0.name", text("root")),
-            ("user.0.login-time", Value::Unsigned(1_700_000_000_123)),
+            ("user.0.login-time", TypedValue::Unsigned(1_700_000_000_123)),
         ]);
         let times: Vec<f64> = params.users().iter().map(|user| user.login_time).collect();
         assert_eq!(times, [1_700_000_000.123]);
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_time_zone_that_is_not_known_is_none() {
         assert_eq!(GuestInfoParams::default().timezone(), None);
-        let params = params(&[("timezone.offset", Value::Signed(-3600))]);
+        let params = params(&[("timezone.offset", TypedValue::Signed(-3600))]);
         let timezone = params.timezone().unwrap_or_default();
         assert_eq!((timezone.name.as_str(), timezone.offset), ("", -3600));
     }

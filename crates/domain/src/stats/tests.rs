@@ -1,6 +1,6 @@
 use super::*;
 
-fn parameters(values: &[(&str, Value)]) -> Parameters {
+fn parameters(values: &[(&str, TypedValue)]) -> Parameters {
     values
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.clone()))
@@ -21,12 +21,12 @@ fn nothing_reported_is_nothing_set() {
 #[test]
 fn devices_have_the_vmis_names() {
     let values = parameters(&[
-        ("net.count", Value::Unsigned(2)),
-        ("net.0.name", Value::Text("tap0".into())),
-        ("net.1.name", Value::Text("tap1".into())),
-        ("block.count", Value::Unsigned(1)),
-        ("block.0.name", Value::Text("vda".into())),
-        ("block.0.rd.bytes", Value::Unsigned(7)),
+        ("net.count", TypedValue::Unsigned(2)),
+        ("net.0.name", TypedValue::Text("tap0".into())),
+        ("net.1.name", TypedValue::Text("tap1".into())),
+        ("block.count", TypedValue::Unsigned(1)),
+        ("block.0.name", TypedValue::Text("vda".into())),
+        ("block.0.rd.bytes", TypedValue::Unsigned(7)),
     ]);
     let aliases = [("tap0", "default"), ("vda", "rootdisk")]
         .map(|(target, alias)| (target.to_owned(), alias.to_owned()));
@@ -42,7 +42,7 @@ fn devices_have_the_vmis_names() {
 
 #[test]
 fn a_count_that_nobody_can_have_is_bounded() {
-    let values = parameters(&[("vcpu.maximum", Value::Unsigned(u32::MAX.into()))]);
+    let values = parameters(&[("vcpu.maximum", TypedValue::Unsigned(u32::MAX.into()))]);
     let stats = DomainStats::new(&values, &[], &HashMap::new());
     assert_eq!(stats.vcpu.len(), MAX_ENTRIES as usize);
     assert_eq!(stats.vcpu[0].state, Some(VCPU_OFFLINE));

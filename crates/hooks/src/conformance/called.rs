@@ -12,12 +12,12 @@ use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::failure::Failure;
+use super::failure::CheckFailure;
 use crate::answer::{self, Answer};
 use crate::client::{self, MAX_ANSWER_BYTES};
 use crate::cloud_init;
 use crate::diff::{self, Changes};
-use crate::error::CallError;
+use crate::error::HookCallError;
 use crate::plugins::{
     BootFile, BootFileKind, InvocationContext, LauncherHookPoint, Pipeline, PluginError,
     definition, settings_changes,
@@ -121,8 +121,8 @@ impl Called<'_> {
     /// Calls the hook point of the document.
     ///
     /// # Errors
-    /// [`Failure::Unserved`], or why a launcher would not go on.
-    pub async fn call(&self, given: Document) -> Result<Answered, Failure> {
+    /// [`CheckFailure::Unserved`], or why a launcher would not go on.
+    pub async fn call(&self, given: Document) -> Result<Answered, CheckFailure> {
         let mut ignored = Vec::new();
         let (changes, document) = match (given, &self.subject.plugin) {
             (Document::Domain(xml), plugin) => {
@@ -140,7 +140,7 @@ impl Called<'_> {
                 let (forms, vmi) = (cloud_init::encode(&given), self.vmi_json.clone());
                 let answer = client::pre_cloud_init_iso(&self.sidecar, forms, vmi, self.deadline());
                 let (data, unknown) =
-                    cloud_init::decode(&given, &answer.await?).map_err(CallError::CloudInit)?;
+                    cloud_init::decode(&given, &answer.await?).map_err(HookCallError::CloudInit)?;
                 let sentence = |name: String| {
                     format!("KubeVirt ignores {name} of the cloud-init data: it has no such name")
                 };
@@ -164,7 +164,7 @@ impl Called<'_> {
                 let changes = settings_changes(&before, &settings);
                 (changes, Document::Settings(settings))
             }
-            _ => return Err(Failure::Unserved),
+            _ => return Err(CheckFailure::Unserved),
         };
         Ok(Answered {
             document,
@@ -187,7 +187,12 @@ impl Called<'_> {
     }
 
     /// Sends any text as the domain, and does not check the answer.
-    pub async fn send(&self, domain: Bytes, vmi: Bytes, limit: Duration) -> Result<(), CallError> {
+    pub async fn send(
+        &self,
+        domain: Bytes,
+        vmi: Bytes,
+        limit: Duration,
+    ) -> Result<(), HookCallError> {
         let deadline = os::time::deadline(limit);
         if self.subject.plugin.is_none() {
             let answer = client::on_define_domain(&self.sidecar, domain, vmi, deadline);
@@ -200,15 +205,15 @@ impl Called<'_> {
         answer.await.map(|_: GuestDefinitionResponse| ())
     }
 
-    async fn on_define_domain(&self, before: &Element) -> Result<Answer, Failure> {
+    async fn on_define_domain(&self, before: &Element) -> Result<Answer, CheckFailure> {
         self.subscribes(HookPoint::OnDefineDomain)?;
         // The launcher writes the domain in this format.
         let (xml, vmi) = (Bytes::from(before.to_xml()), self.vmi_json.clone());
         let answer = client::on_define_domain(&self.sidecar, xml, vmi, self.deadline());
-        Ok(answer::check(before, &answer.await?).map_err(CallError::Answer)?)
+        Ok(answer::check(before, &answer.await?).map_err(HookCallError::Answer)?)
     }
 
-    async fn guest_definition(&self, pod: &TrialPod, xml: String) -> Result<Answer, Failure> {
+    async fn guest_definition(&self, pod: &TrialPod, xml: String) -> Result<Answer, CheckFailure> {
         let pipeline = self.pipeline(pod, LauncherHookPoint::GuestDefinition)?;
         let (vmi, context) = (&self.vmi_json, InvocationContext::Boot);
         let applied = pipeline.apply(xml, vmi, context, self.deadline()).await?;
@@ -218,7 +223,7 @@ impl Called<'_> {
     }
 
     /// Checks that the program still serves after a call.
-    pub async fn serves(&self) -> Result<(), CallError> {
+    pub async fn serves(&self) -> Result<(), HookCallError> {
         let socket = &self.sidecar.socket;
         match self.subject.plugin {
             None => client::info(socket, self.deadline()).await.map(drop),
@@ -227,10 +232,10 @@ impl Called<'_> {
     }
 
     /// # Errors
-    /// [`Failure::Unserved`].
-    pub fn subscribes(&self, point: HookPoint) -> Result<(), Failure> {
+    /// [`CheckFailure::Unserved`].
+    pub fn subscribes(&self, point: HookPoint) -> Result<(), CheckFailure> {
         let priority = self.sidecar.priority(point);
-        priority.map(drop).ok_or(Failure::Unserved)
+        priority.map(drop).ok_or(CheckFailure::Unserved)
     }
 
     fn pipeline(&self, pod: &TrialPod, point: LauncherHookPoint) -> Result<Pipeline, PluginError> {

@@ -6,12 +6,12 @@ use domain::xml::tree::Element;
 use prost::bytes::Bytes;
 
 use super::called::{Called, CloudInit, Document, example_settings};
-use super::failure::Failure;
+use super::failure::CheckFailure;
 use super::inputs;
 use super::table::Check;
 use crate::client;
 use crate::cloud_init::CloudInitForms;
-use crate::error::CallError;
+use crate::error::HookCallError;
 use crate::sidecar::{HookPoint, Sidecar, Version};
 
 /// The checks of each hook point of a sidecar, in this order.
@@ -55,7 +55,7 @@ pub const PLUGIN: [&[Check]; 3] = [
 ];
 
 /// Checks the answer of `Info`. Returns the versions to check, oldest first.
-pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(), Failure>) {
+pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(), CheckFailure>) {
     let info = match client::info(&sidecar.socket, os::time::deadline(limit)).await {
         Ok(info) => info,
         Err(error) => return (Vec::new(), Err(error.into())),
@@ -71,9 +71,9 @@ pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(
         |name: &str| HookPoint::from_name(name).is_none_or(|point| point.since() > version);
     let mut names = info.hook_points.into_iter().map(|point| point.name);
     let result = match names.len() {
-        0 => Err(Failure::NoHookPoints),
+        0 => Err(CheckFailure::NoHookPoints),
         _ => match names.find(|name| is_unknown(name)) {
-            Some(name) => Err(Failure::HookPoint { name, version }),
+            Some(name) => Err(CheckFailure::HookPoint { name, version }),
             None => Ok(()),
         },
     };
@@ -83,7 +83,7 @@ pub async fn info(sidecar: &Sidecar, limit: Duration) -> (Vec<Version>, Result<(
 impl Called<'_> {
     /// Makes one check. Returns whether the program changed its input; `None` if the check sends
     /// invalid input or none.
-    pub async fn check(&self, check: Check) -> Result<Option<bool>, Failure> {
+    pub async fn check(&self, check: Check) -> Result<Option<bool>, CheckFailure> {
         match check {
             Check::OnDefineDomain | Check::GuestDefinition => self.once(self.domain()).await,
             Check::Idempotence => self.twice(self.domain()).await,
@@ -92,7 +92,7 @@ impl Called<'_> {
                 CloudInit::Data(data) => self.once(Document::CloudInit(data.clone())).await,
                 CloudInit::NeedsSecret => {
                     self.subscribes(HookPoint::PreCloudInitIso)?;
-                    Err(Failure::NeedsSecret)
+                    Err(CheckFailure::NeedsSecret)
                 }
             },
             Check::ConfigDrive => self.once(Document::CloudInit(inputs::config_drive())).await,
@@ -110,24 +110,24 @@ impl Called<'_> {
         Document::Domain(self.subject.domain_xml.clone())
     }
 
-    async fn once(&self, given: Document) -> Result<Option<bool>, Failure> {
+    async fn once(&self, given: Document) -> Result<Option<bool>, CheckFailure> {
         let answered = self.call(given).await?;
         match answered.ignored.is_empty() {
             true => Ok(Some(!answered.changes.is_empty())),
-            false => Err(Failure::Ignored(answered.ignored.join("; "))),
+            false => Err(CheckFailure::Ignored(answered.ignored.join("; "))),
         }
     }
 
-    async fn twice(&self, given: Document) -> Result<Option<bool>, Failure> {
+    async fn twice(&self, given: Document) -> Result<Option<bool>, CheckFailure> {
         let first = self.call(given).await?;
         let second = self.call(first.document).await?;
         match second.changes.is_empty() {
             true => Ok(Some(!first.changes.is_empty())),
-            false => Err(Failure::NotIdempotent(second.changes.join("; "))),
+            false => Err(CheckFailure::NotIdempotent(second.changes.join("; "))),
         }
     }
 
-    async fn other(&self, check: Check) -> Result<(), Failure> {
+    async fn other(&self, check: Check) -> Result<(), CheckFailure> {
         let (vmi, xml) = (&self.vmi_json, &self.subject.domain_xml);
         let domain = || Bytes::from(xml.clone());
         match check {
@@ -138,7 +138,7 @@ impl Called<'_> {
                     let missing = inputs::MARKED_ELEMENTS.saturating_sub(left);
                     return match missing {
                         0 => Ok(()),
-                        missing => Err(Failure::LostElements { missing }),
+                        missing => Err(CheckFailure::LostElements { missing }),
                     };
                 }
                 Ok(())
@@ -187,10 +187,10 @@ impl Called<'_> {
     }
 
     /// After invalid input any answer passes; an error is best. The program must keep serving.
-    async fn survives(&self, answer: Result<(), CallError>) -> Result<(), Failure> {
+    async fn survives(&self, answer: Result<(), HookCallError>) -> Result<(), CheckFailure> {
         match answer {
-            Ok(()) | Err(CallError::Failed { .. }) => {
-                self.serves().await.map_err(Failure::NotServing)
+            Ok(()) | Err(HookCallError::Failed { .. }) => {
+                self.serves().await.map_err(CheckFailure::NotServing)
             }
             Err(error) => Err(error.into()),
         }

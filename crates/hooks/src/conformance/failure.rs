@@ -7,13 +7,13 @@ use std::time::Duration;
 use domain::xml::ReadError;
 
 use super::inputs::MARKED_ELEMENTS;
-use crate::error::{CallError, HookError};
+use crate::error::{HookCallError, HookError};
 use crate::plugins::PluginError;
 use crate::sidecar::Version;
 use crate::timeout::display_limit;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CheckFailure {
     #[error("the program cannot be run")]
     Start(#[source] io::Error),
     #[error("the program ended: {status}")]
@@ -23,7 +23,7 @@ pub enum Failure {
         status: ExitStatus,
         /// How the call failed.
         #[source]
-        call: Box<Failure>,
+        call: Box<CheckFailure>,
     },
     #[error(transparent)]
     NotReady(#[from] HookError),
@@ -34,7 +34,7 @@ pub enum Failure {
     #[error("it subscribes to no hook point")]
     NoHookPoints,
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(#[from] HookCallError),
     #[error(
         "it was not called, as the VMI's cloud-init data need a Secret; put it beside the VM in its file, with its keys"
     )]
@@ -50,7 +50,7 @@ pub enum Failure {
     #[error("{0}")]
     Ignored(String),
     #[error("it does not serve afterwards")]
-    NotServing(#[source] CallError),
+    NotServing(#[source] HookCallError),
     /// A plugin's call failed, or a launcher would refuse its answer.
     #[error(transparent)]
     Plugin(PluginError),
@@ -64,7 +64,7 @@ pub enum Failure {
     Input(#[from] ReadError),
 }
 
-impl From<PluginError> for Failure {
+impl From<PluginError> for CheckFailure {
     fn from(error: PluginError) -> Self {
         match error.is_unserved() {
             true => Self::Unserved,

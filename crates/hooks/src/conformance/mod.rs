@@ -26,15 +26,15 @@ use tokio::time::Instant;
 pub(crate) use self::called::{Called, Document, example_settings};
 pub use self::called::{CloudInit, Subject, TrialPod};
 use self::checks::{PLUGIN, SIDECAR};
-pub use self::failure::Failure;
-use self::program::Process;
+pub use self::failure::CheckFailure;
+use self::program::SidecarProcess;
 pub use self::table::{Check, CheckResult, Conformance, Outcome};
 use super::client;
 use super::sidecar::{HookPoint, Sidecar, Version};
 
 /// How long the program may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct CallLimits {
     /// Time until its `Info` answers.
     pub start: Duration,
     /// Time for one call. virt-handler gives a whole sync 20 seconds.
@@ -43,7 +43,7 @@ pub struct Limits {
     pub stop: Duration,
 }
 
-impl Default for Limits {
+impl Default for CallLimits {
     fn default() -> Self {
         Self {
             start: Duration::from_secs(30),
@@ -54,9 +54,9 @@ impl Default for Limits {
 }
 
 /// Makes all checks and records failures in the table. Dropping the future kills the program.
-pub async fn check(program: Command, subject: Subject, limits: Limits) -> Conformance {
+pub async fn check(program: Command, subject: Subject, limits: CallLimits) -> Conformance {
     let mut run = Run {
-        process: Process::new(program, &subject),
+        process: SidecarProcess::new(program, &subject),
         subject,
         limits,
         table: Conformance::default(),
@@ -67,9 +67,9 @@ pub async fn check(program: Command, subject: Subject, limits: Limits) -> Confor
 }
 
 struct Run {
-    process: Process,
+    process: SidecarProcess,
     subject: Subject,
-    limits: Limits,
+    limits: CallLimits,
     table: Conformance,
 }
 
@@ -99,7 +99,12 @@ impl Run {
                 has_points |= self.point(checks, None).await;
             }
             if !has_points {
-                self.record(Check::Info, None, Duration::ZERO, Err(Failure::NoPoints));
+                self.record(
+                    Check::Info,
+                    None,
+                    Duration::ZERO,
+                    Err(CheckFailure::NoPoints),
+                );
             }
         }
         let start = Instant::now();
@@ -127,7 +132,7 @@ impl Run {
             }
             let start = Instant::now();
             let mut result = self.check(check, version).await;
-            if matches!(result, Err(Failure::Unserved)) {
+            if matches!(result, Err(CheckFailure::Unserved)) {
                 skipped = Some("it does not serve the hook point");
                 self.skip(check, version, "it does not serve the hook point");
                 continue;
@@ -149,7 +154,7 @@ impl Run {
         &mut self,
         check: Check,
         version: Option<Version>,
-    ) -> Result<Option<bool>, Failure> {
+    ) -> Result<Option<bool>, CheckFailure> {
         let sidecar = self.process.running(self.limits.start).await?;
         let called = Called {
             subject: &self.subject,
@@ -189,7 +194,7 @@ impl Run {
         check: Check,
         version: Option<Version>,
         time: Duration,
-        result: Result<Option<bool>, Failure>,
+        result: Result<Option<bool>, CheckFailure>,
     ) {
         let (changes, outcome) = match result {
             Ok(changes) => (changes, Outcome::Passed),

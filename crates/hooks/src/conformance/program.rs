@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::called::Subject;
-use super::failure::Failure;
+use super::failure::CheckFailure;
 use crate::client;
 use crate::discovery;
 use crate::sidecar::{Sidecar, Version};
@@ -25,7 +25,7 @@ const SOCKET_RETRY_DELAY: Duration = Duration::from_millis(20);
 const EXIT_DELAY: Duration = Duration::from_secs(1);
 
 /// The program's process, started on demand.
-pub struct Process {
+pub struct SidecarProcess {
     command: Command,
     socket_dir: PathBuf,
     /// A connection shows that it serves: a plugin's sidecar has no `Info`.
@@ -74,7 +74,7 @@ impl Drop for Group {
     }
 }
 
-impl Process {
+impl SidecarProcess {
     /// Does not start the program yet.
     pub fn new(mut command: Command, subject: &Subject) -> Self {
         command
@@ -92,10 +92,10 @@ impl Process {
     /// Starts the program and waits until it serves.
     ///
     /// # Errors
-    /// [`Failure::Start`], [`Failure::Exited`], [`Failure::NotReady`].
-    pub async fn start(&mut self, limit: Duration) -> Result<Sidecar, Failure> {
+    /// [`CheckFailure::Start`], [`CheckFailure::Exited`], [`CheckFailure::NotReady`].
+    pub async fn start(&mut self, limit: Duration) -> Result<Sidecar, CheckFailure> {
         self.remove_sockets();
-        let mut child = self.command.spawn().map_err(Failure::Start)?;
+        let mut child = self.command.spawn().map_err(CheckFailure::Start)?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         let group = Group {
             leader: id.and_then(Pid::from_raw),
@@ -114,20 +114,20 @@ impl Process {
         Ok(sidecar)
     }
 
-    async fn find(&self, deadline: Instant) -> Result<Sidecar, Failure> {
+    async fn find(&self, deadline: Instant) -> Result<Sidecar, CheckFailure> {
         if self.is_plugin {
             let found = timeout_at(deadline, first_socket(&self.socket_dir)).await;
-            return found.map_err(|_| Failure::NoSocket);
+            return found.map_err(|_| CheckFailure::NoSocket);
         }
         let found = discovery::collect(&self.socket_dir, 1, deadline).await?;
-        found.into_iter().next().ok_or(Failure::NoSocket)
+        found.into_iter().next().ok_or(CheckFailure::NoSocket)
     }
 
     /// Returns the sidecar, restarting it if it has exited.
     ///
     /// # Errors
     /// The errors of [`Self::start`].
-    pub async fn running(&mut self, limit: Duration) -> Result<Sidecar, Failure> {
+    pub async fn running(&mut self, limit: Duration) -> Result<Sidecar, CheckFailure> {
         if let Some(running) = &mut self.running
             && matches!(running.child.try_wait(), Ok(None))
         {
@@ -140,12 +140,12 @@ impl Process {
 
     /// The cause of a failed call: the program's exit, if it exited during the call, else
     /// `failure`.
-    pub async fn cause(&mut self, failure: Failure) -> Failure {
+    pub async fn cause(&mut self, failure: CheckFailure) -> CheckFailure {
         let Some(running) = &mut self.running else {
             return failure;
         };
         match timeout(EXIT_DELAY, running.child.wait()).await {
-            Ok(Ok(status)) => Failure::EndedInCall {
+            Ok(Ok(status)) => CheckFailure::EndedInCall {
                 status,
                 call: Box::new(failure),
             },
@@ -156,15 +156,15 @@ impl Process {
     /// Waits for the program to exit.
     ///
     /// # Errors
-    /// [`Failure::StillRunning`], or [`Failure::Exited`] with a status other than 0.
-    pub async fn ended(&mut self, limit: Duration) -> Result<(), Failure> {
+    /// [`CheckFailure::StillRunning`], or [`CheckFailure::Exited`] with a status other than 0.
+    pub async fn ended(&mut self, limit: Duration) -> Result<(), CheckFailure> {
         let Some(running) = &mut self.running else {
             return Ok(());
         };
         let result = match timeout(limit, running.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(status) => Err(exited(status)),
-            Err(_) => Err(Failure::StillRunning { after: limit }),
+            Err(_) => Err(CheckFailure::StillRunning { after: limit }),
         };
         self.kill().await;
         result
@@ -173,15 +173,15 @@ impl Process {
     /// Sends SIGTERM and waits for the exit. The kubelet ignores the exit status.
     ///
     /// # Errors
-    /// [`Failure::StillRunning`].
-    pub async fn terminate(&mut self, limit: Duration) -> Result<(), Failure> {
+    /// [`CheckFailure::StillRunning`].
+    pub async fn terminate(&mut self, limit: Duration) -> Result<(), CheckFailure> {
         // The program leads its group. It may have exited already.
         let running = self.running.as_ref();
         if let Some(pid) = running.and_then(|running| running.group.leader) {
             let _ = kill_process(pid, Signal::TERM);
         }
         match self.ended(limit).await {
-            Err(Failure::Exited { .. }) => Ok(()),
+            Err(CheckFailure::Exited { .. }) => Ok(()),
             result => result,
         }
     }
@@ -239,9 +239,9 @@ fn kill_group(leader: Pid) {
     }
 }
 
-fn exited(status: std::io::Result<ExitStatus>) -> Failure {
+fn exited(status: std::io::Result<ExitStatus>) -> CheckFailure {
     match status {
-        Ok(status) => Failure::Exited { status },
-        Err(error) => Failure::Start(error),
+        Ok(status) => CheckFailure::Exited { status },
+        Err(error) => CheckFailure::Start(error),
     }
 }

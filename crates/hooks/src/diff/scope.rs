@@ -25,12 +25,12 @@ const MAX_PREFIXES: usize = 32;
 
 /// A namespace of the compared documents. Equal numbers mean equal texts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Namespace<'t> {
+pub struct NumberedNamespace<'t> {
     number: usize,
     pub uri: &'t str,
 }
 
-impl PartialEq for Namespace<'_> {
+impl PartialEq for NumberedNamespace<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
@@ -41,13 +41,13 @@ impl PartialEq for Namespace<'_> {
 pub struct Namespaces<'t>(HashMap<&'t str, usize>);
 
 impl<'t> Namespaces<'t> {
-    fn named(&mut self, uri: &'t str) -> Namespace<'t> {
+    fn named(&mut self, uri: &'t str) -> NumberedNamespace<'t> {
         if uri.is_empty() {
-            return Namespace::default();
+            return NumberedNamespace::default();
         }
         let next = self.0.len().saturating_add(1);
         let number = *self.0.entry(uri).or_insert(next);
-        Namespace { number, uri }
+        NumberedNamespace { number, uri }
     }
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Name<'_> {
 }
 
 /// The prefixes in scope, innermost last.
-type Prefixes<'t> = Rc<[(&'t str, Namespace<'t>)]>;
+type Prefixes<'t> = Rc<[(&'t str, NumberedNamespace<'t>)]>;
 
 /// An element and its namespace.
 #[derive(Debug, Clone)]
@@ -76,22 +76,22 @@ pub struct Scoped<'t> {
     pub element: &'t Element,
     pub name: Name<'t>,
     /// Its namespace, if it differs from the parent's and the name does not show it.
-    pub new_namespace: Option<Namespace<'t>>,
-    namespace: Namespace<'t>,
+    pub new_namespace: Option<NumberedNamespace<'t>>,
+    namespace: NumberedNamespace<'t>,
     prefixes: Prefixes<'t>,
 }
 
 impl<'t> Scoped<'t> {
     /// The root element of a document.
     pub fn root(element: &'t Element, known: &mut Namespaces<'t>) -> Self {
-        Self::new(element, Rc::default(), Namespace::default(), known)
+        Self::new(element, Rc::default(), NumberedNamespace::default(), known)
     }
 
     /// `outer` is the parent's namespace.
     fn new(
         element: &'t Element,
         outer_prefixes: Prefixes<'t>,
-        outer: Namespace<'t>,
+        outer: NumberedNamespace<'t>,
         known: &mut Namespaces<'t>,
     ) -> Self {
         let prefixes = with_declared(element, outer_prefixes, known);
@@ -102,7 +102,7 @@ impl<'t> Scoped<'t> {
         let mut innermost_first = prefixes.iter().rev();
         let namespace = innermost_first
             .find(|(declared, _)| *declared == prefix.unwrap_or_default())
-            .map_or_else(Namespace::default, |(_, namespace)| *namespace);
+            .map_or_else(NumberedNamespace::default, |(_, namespace)| *namespace);
         let libvirt = libvirt_prefix(namespace.uri);
         Self {
             element,

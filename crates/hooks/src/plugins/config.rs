@@ -10,13 +10,13 @@ use super::point::LauncherHookPoint;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Plugin {
-    pub metadata: Metadata,
+    pub metadata: PluginMetadata,
     pub spec: Spec,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Metadata {
+pub struct PluginMetadata {
     pub name: String,
 }
 
@@ -46,7 +46,7 @@ impl Plugin {
 #[serde(default, rename_all = "camelCase")]
 pub struct Hook {
     pub cel: Option<Cel>,
-    pub sidecar: Option<Sidecar>,
+    pub sidecar: Option<PluginSidecar>,
     /// A CEL expression; the hook runs if it is true.
     pub condition: Option<String>,
     /// See [`Hook::ignores_failure`].
@@ -88,7 +88,7 @@ pub struct Cel {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Sidecar {
+pub struct PluginSidecar {
     pub socket_path: String,
     /// The hook points of a sidecar in `launcherHooks`; missing in `domainHooks`.
     pub permitted_hooks: Option<Vec<String>>,

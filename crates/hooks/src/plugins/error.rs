@@ -9,11 +9,11 @@ use tonic::Code;
 
 use super::boot_files::BootFileError;
 use super::config::TimeoutError;
-use super::evaluator::ExpressionError;
+use super::evaluator::EvaluatorError;
 use super::point::LauncherHookPoint;
 use super::settings::SettingsError;
 use crate::answer::AnswerError;
-use crate::error::CallError;
+use crate::error::HookCallError;
 use crate::timeout::display_limit;
 use crate::work::WorkError;
 
@@ -39,7 +39,7 @@ pub enum PluginError {
         /// Index of the hook from 0. `None` for the plugin's own condition.
         hook: Option<usize>,
         #[source]
-        reason: Box<ExpressionError>,
+        reason: Box<EvaluatorError>,
     },
     /// A hook with the failure strategy `Fail` failed.
     #[error("plugin {plugin} hook {hook} failed")]
@@ -61,7 +61,7 @@ impl PluginError {
         let PluginHookError::Sidecar(SidecarError::Call { reason, .. }) = &**reason else {
             return false;
         };
-        matches!(reason, CallError::Failed { code, .. } if *code == Code::Unimplemented)
+        matches!(reason, HookCallError::Failed { code, .. } if *code == Code::Unimplemented)
     }
 }
 
@@ -72,7 +72,7 @@ pub enum PluginHookError {
     #[error("{0}")]
     At(LauncherHookPoint, #[source] Box<Self>),
     #[error(transparent)]
-    Expression(#[from] ExpressionError),
+    Expression(#[from] EvaluatorError),
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
     /// The returned domain is refused.
@@ -125,6 +125,6 @@ pub enum SidecarError {
         /// The socket's path, as the hook has it.
         socket: String,
         #[source]
-        reason: CallError,
+        reason: HookCallError,
     },
 }

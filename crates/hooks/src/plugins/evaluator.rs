@@ -31,7 +31,7 @@ const EXPRESSION_FAILED: i32 = 1;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExpressionError {
+pub enum EvaluatorError {
     /// The expression is invalid or fails. The evaluator wrote the text.
     #[error("{0}")]
     Failed(String),
@@ -60,7 +60,7 @@ impl Default for Evaluator {
 }
 
 #[derive(Debug)]
-pub struct Input {
+pub struct PluginInput {
     /// The variable `domainSpec`.
     pub domain: Arc<Element>,
     /// The variable `vmi`.
@@ -71,9 +71,9 @@ impl Evaluator {
     pub async fn condition(
         &self,
         text: &str,
-        input: &Input,
+        input: &PluginInput,
         deadline: Instant,
-    ) -> Result<bool, ExpressionError> {
+    ) -> Result<bool, EvaluatorError> {
         let answer = self.evaluate("condition", text, input, deadline).await?;
         Ok(answer == b"true")
     }
@@ -82,9 +82,9 @@ impl Evaluator {
     pub async fn mutation(
         &self,
         text: &str,
-        input: &Input,
+        input: &PluginInput,
         deadline: Instant,
-    ) -> Result<Vec<u8>, ExpressionError> {
+    ) -> Result<Vec<u8>, EvaluatorError> {
         self.evaluate("mutation", text, input, deadline).await
     }
 
@@ -92,9 +92,9 @@ impl Evaluator {
         &self,
         kind: &'static str,
         text: &str,
-        Input { domain, vmi }: &Input,
+        PluginInput { domain, vmi }: &PluginInput,
         deadline: Instant,
-    ) -> Result<Vec<u8>, ExpressionError> {
+    ) -> Result<Vec<u8>, EvaluatorError> {
         let after = deadline.saturating_duration_since(Instant::now());
         let (program, text) = (self.0.clone(), text.to_owned());
         let (domain, vmi) = (Arc::clone(domain), vmi.clone());
@@ -105,22 +105,22 @@ impl Evaluator {
                 cpu: MAX_CPU,
                 wall: deadline.saturating_duration_since(Instant::now()),
             };
-            let input = input.map_err(ExpressionError::Input)?;
+            let input = input.map_err(EvaluatorError::Input)?;
             let answer = command::run(program, [kind], &[], Some(input), limits);
             answer.map_err(|error| match error {
                 CommandError::Failed { status, stderr, .. }
                     if status.code() == Some(EXPRESSION_FAILED) =>
                 {
-                    ExpressionError::Failed(excerpt(&stderr, MAX_ERROR_CHARS))
+                    EvaluatorError::Failed(excerpt(&stderr, MAX_ERROR_CHARS))
                 }
-                CommandError::TimedOut { .. } => ExpressionError::TimedOut { after },
-                error => ExpressionError::Evaluator(error),
+                CommandError::TimedOut { .. } => EvaluatorError::TimedOut { after },
+                error => EvaluatorError::Evaluator(error),
             })
         };
         match work::until(deadline, run).await {
             Ok(answer) => answer,
-            Err(WorkError::TimedOut { .. }) => Err(ExpressionError::TimedOut { after }),
-            Err(error) => Err(ExpressionError::Work(error)),
+            Err(WorkError::TimedOut { .. }) => Err(EvaluatorError::TimedOut { after }),
+            Err(error) => Err(EvaluatorError::Work(error)),
         }
     }
 }

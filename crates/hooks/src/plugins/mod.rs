@@ -33,7 +33,7 @@ pub use boot_files::{BootFile, BootFileError, BootFileKind};
 pub use config::TimeoutError;
 pub use context::InvocationContext;
 pub use error::{PluginError, PluginHookError, SidecarError};
-pub use evaluator::ExpressionError;
+pub use evaluator::EvaluatorError;
 pub use pipeline::{Applied, Pipeline};
 pub use point::LauncherHookPoint;
 pub use settings::SettingsError;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::config::Plugin;
 use super::context::InvocationContext;
 use super::error::{PluginError, PluginHookError};
-use super::evaluator::{Evaluator, Input};
+use super::evaluator::{Evaluator, PluginInput};
 use super::point::LauncherHookPoint;
 use super::selection::{Conditions, Selected};
 use super::sidecar::{SOCKET_TIMEOUT, Socket, definition};
@@ -156,7 +156,7 @@ impl Pipeline {
         let vmi = vmi.clone();
         Ok(Conditions {
             evaluator: &self.evaluator,
-            input: Input { domain, vmi },
+            input: PluginInput { domain, vmi },
             deadline,
         })
     }

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::config::{Hook, Plugin};
 use super::error::{PluginError, PluginHookError, SidecarError};
-use super::evaluator::{Evaluator, Input};
+use super::evaluator::{Evaluator, PluginInput};
 use super::point::LauncherHookPoint;
 use super::sidecar::SOCKET_TIMEOUT;
 use crate::timeout::hook_call_deadline;
@@ -71,7 +71,7 @@ impl Selected<'_> {
 /// Runs the CEL evaluator for the conditions of plugins and hooks.
 pub struct Conditions<'a> {
     pub evaluator: &'a Evaluator,
-    pub input: Input,
+    pub input: PluginInput,
     pub deadline: Instant,
 }
 

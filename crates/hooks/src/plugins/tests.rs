@@ -143,7 +143,7 @@ async fn an_evaluator_gets_the_expression_the_domain_and_the_vmi_within_limits()
 fn a_refusal_without_a_text_says_so() {
     let refused = |text: &str| {
         let status = tonic::Status::aborted(text);
-        crate::CallError::from_status(status, 1).to_string()
+        crate::HookCallError::from_status(status, 1).to_string()
     };
     assert_eq!(refused(" "), "failed with Aborted: it gave no reason");
     assert_eq!(refused("no licence"), "failed with Aborted: no licence");

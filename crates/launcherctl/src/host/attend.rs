@@ -4,8 +4,8 @@ use std::pin::pin;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::console_hub::{self, Output};
-use super::control::{Phase, StopRequests, Update};
+use super::console_hub::{self, ConsoleBytes};
+use super::control::{RunPhase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{LauncherProcess, Vm};
 use super::status;
@@ -33,7 +33,7 @@ pub(super) async fn attend(
         tokio::select! {
             Some(bytes) = next_output(&mut output) => {
                 if until.seen_in(&bytes) {
-                    progress.phase(Phase::GuestUp);
+                    progress.phase(RunPhase::GuestUp);
                     if args.stop_when_up { return Ok(Update::Ended(None)); }
                 }
             },
@@ -70,7 +70,7 @@ async fn why_not_up(vm: Vm<'_>) -> Option<Problem> {
 }
 
 /// `None` once there is no more output.
-async fn next_output(output: &mut Option<Output>) -> Option<Vec<u8>> {
+async fn next_output(output: &mut Option<ConsoleBytes>) -> Option<Vec<u8>> {
     loop {
         match output.as_mut()?.recv().await {
             Ok(bytes) => return Some(bytes),

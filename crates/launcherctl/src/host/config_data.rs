@@ -14,7 +14,7 @@ use crate::json::is_object_at;
 use crate::manifest::Manifest;
 use crate::manifest::cluster_only::FILLED_BY_CLUSTER;
 use crate::manifest::config_data::{
-    ConfigData, Files, Kind, NamedPath, Reference, of_document, of_path, references, write,
+    ConfigData, ConfigKind, Files, NamedPath, Reference, of_document, of_path, references, write,
 };
 use api::pod_paths::{
     CONFIG_MAP_DIR, DOWNWARD_API_DIR, SECRET_DIR, SERVICE_ACCOUNT_DIR, SYSPREP_DIR,
@@ -32,9 +32,12 @@ pub struct ConfigDataArgs {
 }
 
 impl ConfigDataArgs {
-    fn given(&self) -> impl Iterator<Item = (Kind, &NamedPath)> {
-        let config_maps = self.config_maps.iter().map(|it| (Kind::ConfigMap, it));
-        config_maps.chain(self.secrets.iter().map(|it| (Kind::Secret, it)))
+    fn given(&self) -> impl Iterator<Item = (ConfigKind, &NamedPath)> {
+        let config_maps = self
+            .config_maps
+            .iter()
+            .map(|it| (ConfigKind::ConfigMap, it));
+        config_maps.chain(self.secrets.iter().map(|it| (ConfigKind::Secret, it)))
     }
 }
 
@@ -115,7 +118,7 @@ fn of_sidecars(sidecars: &[SidecarProgram]) -> impl Iterator<Item = Reference<'_
         let (name, key) = sidecar.config_map.as_ref()?;
         Some(Reference {
             field: format!("hook sidecar {number}"),
-            kind: Kind::ConfigMap,
+            kind: ConfigKind::ConfigMap,
             name,
             is_optional: false,
             keys: vec![key],
@@ -158,7 +161,7 @@ pub fn copy(source: &VmDir, target: &VmDir) -> Result<(), CtlError> {
                 path: volume.path(),
             };
             // A ConfigMap's keys have the same rules.
-            let files = of_path(Kind::Secret, &given)?;
+            let files = of_path(ConfigKind::Secret, &given)?;
             write(&target.path(directory).join(&given.name), &files)?;
         }
     }

@@ -38,7 +38,7 @@ const MAX_QUEUED_OUTPUT: usize = 256;
 const MAX_QUEUED_INPUT: usize = 16;
 
 /// The guest's output, in pieces.
-pub type Output = broadcast::Receiver<Vec<u8>>;
+pub type ConsoleBytes = broadcast::Receiver<Vec<u8>>;
 
 /// Connects to the console of the guest with this UID, if it has one, and serves it in the VM's
 /// directory until QEMU closes it. Returns the guest's output, first its earlier output from QEMU's
@@ -46,7 +46,7 @@ pub type Output = broadcast::Receiver<Vec<u8>>;
 ///
 /// # Errors
 /// QEMU accepts no connection, or a socket cannot be made.
-pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<Output>, FileError> {
+pub async fn serve(uid: &str, dir: &VmDir) -> Result<Option<ConsoleBytes>, FileError> {
     let paths = PodPaths::default();
     let serial = dir.path(&paths.serial_socket(uid));
     if !serial.exists() {
@@ -161,7 +161,7 @@ async fn write_to_guest(mut guest: OwnedWriteHalf, mut typed: mpsc::Receiver<Vec
     }
 }
 
-async fn write_to_client(mut client: OwnedWriteHalf, history: Vec<u8>, mut output: Output) {
+async fn write_to_client(mut client: OwnedWriteHalf, history: Vec<u8>, mut output: ConsoleBytes) {
     let mut next = Ok(history);
     loop {
         match next {

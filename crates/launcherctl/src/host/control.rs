@@ -39,7 +39,7 @@ const LAST_UPDATES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Progress of a VM, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Phase {
+pub enum RunPhase {
     /// The launcher answers calls.
     LauncherReady,
     /// Like [`Self::LauncherReady`], for the target of a migration.
@@ -58,7 +58,7 @@ pub enum Phase {
     LauncherEnded,
 }
 
-impl Phase {
+impl RunPhase {
     /// Whether the VM is ending or its guest has ended.
     pub fn is_ending(self) -> bool {
         self >= Self::ShutdownRequested
@@ -83,9 +83,9 @@ impl Phase {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Update {
     /// The first report: the last phase reached, or that its end was requested.
-    Current(Option<Phase>),
+    Current(Option<RunPhase>),
     /// A phase has been reached.
-    Phase { phase: Phase },
+    Phase { phase: RunPhase },
     /// A remark.
     Note(String),
     /// The guest's console can be connected to, if it has one.
@@ -103,7 +103,7 @@ pub enum Update {
 
 /// What a client wants; a later one includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Request {
+pub enum ControlRequest {
     /// The VM outlives this client.
     Detach,
     /// Shut the guest down; repeating this changes nothing.
@@ -114,14 +114,14 @@ pub enum Request {
 
 /// Sends the supervisor's reports.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct RunProgress {
     clients: broadcast::Sender<Update>,
     /// Given to later clients first.
-    phase: watch::Sender<Option<Phase>>,
+    phase: watch::Sender<Option<RunPhase>>,
 }
 
-impl Progress {
-    pub fn phase(&self, phase: Phase) {
+impl RunProgress {
+    pub fn phase(&self, phase: RunPhase) {
         self.phase.send_replace(Some(phase));
         self.send(Update::Phase { phase });
     }
@@ -138,37 +138,37 @@ impl Progress {
 
 /// Requests from clients and signals to end the VM: the strongest one so far.
 #[derive(Debug, Clone)]
-pub struct StopRequests(watch::Receiver<Option<Request>>);
+pub struct StopRequests(watch::Receiver<Option<ControlRequest>>);
 
 impl StopRequests {
     /// Waits for a request to end the VM, or returns at once if there was one.
     pub async fn requested(&mut self) {
-        self.at_least(Request::Stop).await;
+        self.at_least(ControlRequest::Stop).await;
     }
 
     /// Waits for a request to force the VM off.
     pub async fn forced(&mut self) {
-        self.at_least(Request::Force).await;
+        self.at_least(ControlRequest::Force).await;
     }
 
-    async fn at_least(&mut self, wanted: Request) {
+    async fn at_least(&mut self, wanted: ControlRequest) {
         // It has a sender as long as clients are accepted.
-        let is_reached = |strongest: &Option<Request>| *strongest >= Some(wanted);
+        let is_reached = |strongest: &Option<ControlRequest>| *strongest >= Some(wanted);
         let _ = self.0.wait_for(is_reached).await;
     }
 }
 
 /// The strongest request so far.
-type Strongest = watch::Sender<Option<Request>>;
+type Strongest = watch::Sender<Option<ControlRequest>>;
 
 /// Notes a request, unless there was one at least as strong.
-fn note(strongest: &Strongest, request: Request) {
+fn note(strongest: &Strongest, request: ControlRequest) {
     strongest.send_modify(|strongest| *strongest = (*strongest).max(Some(request)));
 }
 
 /// The first signal shuts the guest down, the second forces it off.
 async fn serve_signals(mut signals: EndSignals, requests: Strongest) {
-    for request in [Request::Stop, Request::Force] {
+    for request in [ControlRequest::Stop, ControlRequest::Force] {
         signals.next().await;
         note(&requests, request);
     }
@@ -177,7 +177,7 @@ async fn serve_signals(mut signals: EndSignals, requests: Strongest) {
 /// The supervisor's side.
 #[derive(Debug)]
 pub struct Control {
-    pub progress: Progress,
+    pub progress: RunProgress,
     /// Accepts clients, also when all have gone.
     acceptor: JoinHandle<()>,
 }
@@ -194,7 +194,7 @@ impl Control {
         signals: Option<EndSignals>,
     ) -> Result<(Self, StopRequests), FileError> {
         let mut connections = Acceptor::new(listen(socket)?, "the supervisor's socket");
-        let progress = Progress {
+        let progress = RunProgress {
             clients: broadcast::Sender::new(MAX_QUEUED),
             phase: watch::Sender::new(None),
         };
@@ -206,8 +206,8 @@ impl Control {
         let serve = move |stream, is_owner| {
             let updates = of_clients.clients.subscribe();
             let phase = *of_clients.phase.borrow();
-            let is_requested = *requests.borrow() >= Some(Request::Stop);
-            let current = phase.max(is_requested.then_some(Phase::ShutdownRequested));
+            let is_requested = *requests.borrow() >= Some(ControlRequest::Stop);
+            let current = phase.max(is_requested.then_some(RunPhase::ShutdownRequested));
             let client = serve_client(stream, current, updates, requests.clone(), is_owner);
             tokio::spawn(client);
         };
@@ -231,7 +231,7 @@ impl Control {
 /// Serves a client until it has the last update.
 async fn serve_client(
     stream: UnixStream,
-    current: Option<Phase>,
+    current: Option<RunPhase>,
     mut updates: broadcast::Receiver<Update>,
     strongest: Strongest,
     mut is_owner: bool,
@@ -258,7 +258,7 @@ async fn serve_client(
             request = requests.next(), if is_reading => {
                 is_reading = request.is_some();
                 // The end of its owner's requests stops the VM.
-                let at_end = is_owner.then_some(Request::Stop);
+                let at_end = is_owner.then_some(ControlRequest::Stop);
                 let parsed = request.map_or(at_end, |line| serde_json::from_str(&line).ok());
                 if let Some(request) = parsed {
                     is_owner = false;
@@ -321,7 +321,7 @@ impl ControlClient {
     }
 
     /// The progress that the supervisor of the VM in `dir` reports; `None` without a supervisor.
-    pub async fn current(dir: &VmDir) -> Option<Option<Phase>> {
+    pub async fn current(dir: &VmDir) -> Option<Option<RunPhase>> {
         let mut client = Self::connect(dir).await?;
         match timeout(CURRENT_TIMEOUT, client.next()).await {
             Ok(Ok(Update::Current(current))) => Some(current),
@@ -357,7 +357,7 @@ impl ControlClient {
         Err(SupervisorError::Lost(self.name.clone()).into())
     }
 
-    pub async fn request(&mut self, request: Request) {
+    pub async fn request(&mut self, request: ControlRequest) {
         // Reading its updates detects that the supervisor has ended.
         let _ = self.requests.write_all(&line(&request)).await;
     }
@@ -397,12 +397,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let (_control, mut stop, mut owner) = serve(&socket).await;
-        owner.request(Request::Detach).await;
+        owner.request(ControlRequest::Detach).await;
         drop(owner);
         drop(UnixStream::connect(&socket).await.unwrap());
         assert!(!is_requested(&mut stop).await);
         ControlClient::new(UnixStream::connect(&socket).await.unwrap(), &vm())
-            .request(Request::Stop)
+            .request(ControlRequest::Stop)
             .await;
         stop.requested().await;
     }
@@ -412,15 +412,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let (control, mut stop, mut owner) = serve(&socket).await;
-        owner.request(Request::Detach).await;
+        owner.request(ControlRequest::Detach).await;
         drop(owner);
         drop(UnixStream::connect(&socket).await.unwrap());
         while control.progress.clients.receiver_count() > 0 {
-            control.progress.phase(Phase::DomainRunning);
+            control.progress.phase(RunPhase::DomainRunning);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let mut client = ControlClient::new(UnixStream::connect(&socket).await.unwrap(), &vm());
-        client.request(Request::Stop).await;
+        client.request(ControlRequest::Stop).await;
         stop.requested().await;
     }
 
@@ -429,7 +429,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (_control, mut stop, mut owner) = serve(&dir.path().join("control.sock")).await;
         for _ in 0..3 {
-            owner.request(Request::Stop).await;
+            owner.request(ControlRequest::Stop).await;
         }
         stop.requested().await;
         let forced = timeout(Duration::from_millis(100), stop.forced()).await;
@@ -437,7 +437,7 @@ mod tests {
             forced.is_err(),
             "a second plain stop waits as the first does"
         );
-        owner.request(Request::Force).await;
+        owner.request(ControlRequest::Force).await;
         stop.forced().await;
     }
 
@@ -449,11 +449,11 @@ mod tests {
         let (control, mut stop, mut owner) = serve(&vm.path(CONTROL_SOCKET)).await;
         let current = async || ControlClient::current(&vm).await.unwrap();
         assert_eq!(current().await, None);
-        control.progress.phase(Phase::DomainRunning);
-        assert_eq!(current().await, Some(Phase::DomainRunning));
-        owner.request(Request::Stop).await;
+        control.progress.phase(RunPhase::DomainRunning);
+        assert_eq!(current().await, Some(RunPhase::DomainRunning));
+        owner.request(ControlRequest::Stop).await;
         stop.requested().await;
-        assert!(current().await.is_some_and(Phase::is_ending));
+        assert!(current().await.is_some_and(RunPhase::is_ending));
     }
 
     #[tokio::test]
@@ -462,7 +462,7 @@ mod tests {
         let socket = dir.path().join("control.sock");
         let (control, mut stop, mut owner) = serve(&socket).await;
         let mut other = ControlClient::new(UnixStream::connect(&socket).await.unwrap(), &vm());
-        other.request(Request::Stop).await;
+        other.request(ControlRequest::Stop).await;
         stop.requested().await;
         let finished = tokio::spawn(control.finish(Update::Ended(None)));
         for client in [&mut owner, &mut other] {

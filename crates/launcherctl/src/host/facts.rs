@@ -7,7 +7,7 @@ use std::path::Path;
 use super::failure::console_log;
 use super::start_args::SuperviseArgs;
 use super::vm_dir::VmDir;
-use client::problems::Facts;
+use client::problems::VmFacts;
 use domain::Domain;
 use domain::disks::{Disk, DiskDevice};
 use os::procfs;
@@ -17,7 +17,7 @@ use os::small_file::{self, Links};
 const MAX_CONSOLE_BYTES: u64 = 4096;
 
 /// Adds what files of the VM and its QEMU tell.
-pub fn complete(facts: &mut Facts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
+pub fn complete(facts: &mut VmFacts, uid: &str, qemu: Option<i32>, dir: &VmDir) {
     if let Ok(args) = SuperviseArgs::load(dir) {
         facts.wants_kvm = !args.start.emulate;
     }

@@ -7,7 +7,7 @@ use tokio::process::Child;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::control::{Phase, Progress, StopRequests};
+use super::control::{RunPhase, RunProgress, StopRequests};
 use super::error::RunError;
 use super::launcher_log::failed_sync;
 use super::processes::terminate;
@@ -62,7 +62,7 @@ pub(super) struct Vm<'a> {
     pub args: &'a SuperviseArgs,
     pub vmi: &'a Value,
     pub dir: &'a VmDir,
-    pub progress: &'a Progress,
+    pub progress: &'a RunProgress,
 }
 
 impl<'a> Vm<'a> {
@@ -224,7 +224,7 @@ impl<'a> LauncherProcess<'a> {
     pub async fn force_off(&mut self) -> Result<(), CtlError> {
         let forced = async {
             self.act(Action::Kill).await?;
-            self.vm.progress.phase(Phase::GuestDown);
+            self.vm.progress.phase(RunPhase::GuestDown);
             self.wait_for_exit().await
         };
         if let Ok(ended) = timeout(FORCE_TIMEOUT, forced).await
@@ -262,7 +262,7 @@ impl<'a> LauncherProcess<'a> {
                 return self.force_off().await;
             }
         }
-        self.vm.progress.phase(Phase::GuestDown);
+        self.vm.progress.phase(RunPhase::GuestDown);
         self.wait_for_exit().await
     }
 
@@ -288,7 +288,7 @@ impl<'a> LauncherProcess<'a> {
                 "the guest is paused, and shuts down only once it is resumed: launcherctl unpause {name}; launcherctl stop {name} --force ends it now"
             ));
         }
-        self.vm.progress.phase(Phase::ShutdownRequested);
+        self.vm.progress.phase(RunPhase::ShutdownRequested);
         let (client, vmi) = (self.client()?.clone(), self.vm.vmi);
         let ask = async {
             loop {
@@ -318,7 +318,7 @@ impl<'a> LauncherProcess<'a> {
             fail!("the launcher has not ended {seconds} s after its domain");
         };
         let status = status.map_err(RuntimeError)?;
-        self.vm.progress.phase(Phase::LauncherEnded);
+        self.vm.progress.phase(RunPhase::LauncherEnded);
         if !status.success() {
             fail!("the launcher ended with {status}");
         }

@@ -11,15 +11,15 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::control::{ControlClient, Phase};
+use super::control::{ControlClient, RunPhase};
 use super::failure::{self, Failure, console_log};
-use super::network::{Forward, Network};
+use super::network::{Forward, HostNetwork};
 use super::vm_dir::VmDir;
 use super::{facts, processes};
 use crate::files::absolute;
 use api::vmi::Vmi;
 use api::vmi::cpu::Cpu;
-use client::problems::{Condition, Facts, Problem, problems};
+use client::problems::{Condition, Problem, VmFacts, problems};
 use client::{Client, is_starting};
 use domain::Domain;
 use domain::object::InterfaceStatus;
@@ -71,7 +71,7 @@ pub async fn collect(dir: &VmDir) -> VmStatus {
 }
 
 /// Like [`collect`], with what the rules for problems look at in their place.
-pub async fn collect_facts(dir: &VmDir) -> (VmStatus, Facts) {
+pub async fn collect_facts(dir: &VmDir) -> (VmStatus, VmFacts) {
     let (status, domain, launcher) = collect_now(dir).await;
     let condition = match &*status.state {
         FAILED => Condition::Failed(status.reason.clone().unwrap_or_default()),
@@ -79,13 +79,13 @@ pub async fn collect_facts(dir: &VmDir) -> (VmStatus, Facts) {
         NOT_ANSWERING => Condition::Silent,
         _ => Condition::Answers,
     };
-    let mut facts = Facts {
+    let mut facts = VmFacts {
         name: dir.name(),
         condition,
         failed_at: failure::time(dir),
         now: Timestamp::now().as_second(),
         domain,
-        ..Facts::default()
+        ..VmFacts::default()
     };
     if let Some(launcher) = launcher {
         // KubeVirt's tells nothing.
@@ -127,7 +127,7 @@ async fn collect_now(dir: &VmDir) -> (VmStatus, Domain, Option<Client>) {
     // After a change that needs a restart, the guest has what it had.
     let bytes = memory.and_then(|memory| u64::try_from(memory.value().ok()?).ok());
     let other = domain.spec.memory_bytes().filter(|it| Some(*it) != bytes);
-    let network = Network::load(dir).ok().flatten();
+    let network = HostNetwork::load(dir).ok().flatten();
     let has_guest = dir.is_of_run() || state == LOST;
     let of_domain = &domain.status;
     let status = VmStatus {
@@ -155,7 +155,7 @@ async fn collect_now(dir: &VmDir) -> (VmStatus, Domain, Option<Client>) {
 /// The VM's state, its domain if it has one, and its launcher if that answers.
 async fn domain(dir: &VmDir) -> (String, Domain, Option<Client>) {
     let supervisor = ControlClient::current(dir).await;
-    let is_ending = supervisor.flatten().is_some_and(Phase::is_ending);
+    let is_ending = supervisor.flatten().is_some_and(RunPhase::is_ending);
     let Ok(client) = dir.client().await else {
         let state = match supervisor {
             None => LOST,
@@ -235,7 +235,7 @@ mod tests {
             let (owner, _client) = tokio::net::UnixStream::pair().unwrap();
             let supervisor = Control::serve(&vm.path(CONTROL_SOCKET), owner, None).unwrap();
             assert_eq!(state().await, STARTING);
-            supervisor.0.progress.phase(Phase::GuestDown);
+            supervisor.0.progress.phase(RunPhase::GuestDown);
             assert_eq!(state().await, STOPPING);
         });
         // A process started by another test holds the socket until its exec.

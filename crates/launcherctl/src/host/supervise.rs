@@ -22,12 +22,12 @@ use tokio::process::Child;
 use tokio::sync::mpsc;
 
 use super::attend::attend;
-use super::control::{Control, Phase, StopRequests, Update};
+use super::control::{Control, RunPhase, StopRequests, Update};
 use super::error::RunError;
 use super::launcher::{LauncherProcess, Vm};
 use super::launcher_log::reason;
 use super::launcher_start::start_launcher;
-use super::network::{self, Network};
+use super::network::{self, HostNetwork};
 use super::processes::terminate_all;
 use super::sidecars;
 use super::start_args::SuperviseArgs;
@@ -163,7 +163,7 @@ fn launch(vm: Vm<'_>) -> Result<(LauncherProcess<'_>, Vec<Child>), CtlError> {
         false => sidecars::programs(vm.vmi, &vm.args.start.sidecars)?,
     };
     let mut count = programs.len();
-    if let Some(network) = Network::load(vm.dir)? {
+    if let Some(network) = HostNetwork::load(vm.dir)? {
         network::sidecar::serve(network, vm.dir)?;
         count += 1;
     }
@@ -198,15 +198,15 @@ async fn start(
         ended = sidecars::ended(sidecars, vm.dir) => return Err(ended.into()),
     }
     if vm.args.incoming {
-        vm.progress.phase(Phase::TargetReady);
+        vm.progress.phase(RunPhase::TargetReady);
         let came = launcher.wait_for_guest().await?;
         if came {
-            vm.progress.phase(Phase::GuestArrived);
+            vm.progress.phase(RunPhase::GuestArrived);
         }
         return Ok(came);
     }
-    vm.progress.phase(Phase::LauncherReady);
+    vm.progress.phase(RunPhase::LauncherReady);
     launcher.sync(limit).await?;
-    vm.progress.phase(Phase::DomainRunning);
+    vm.progress.phase(RunPhase::DomainRunning);
     Ok(true)
 }

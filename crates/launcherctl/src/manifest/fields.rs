@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::error::{FieldError, MAX_PROBLEMS};
-use super::lines::{Content, Node};
+use super::lines::{Content, YamlNode};
 use super::paths::join;
 use crate::similar::similar;
 
@@ -28,13 +28,13 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
 });
 
 /// The unknown fields of a VM or VMI, in the document's order; none for another kind.
-pub fn unknown_fields(kind: &str, document: &Node) -> Vec<FieldError> {
+pub fn unknown_fields(kind: &str, document: &YamlNode) -> Vec<FieldError> {
     let mut found = Vec::new();
     check(kind, document, "", &mut found);
     found
 }
 
-fn check(kind: &str, node: &Node, path: &str, found: &mut Vec<FieldError>) {
+fn check(kind: &str, node: &YamlNode, path: &str, found: &mut Vec<FieldError>) {
     match &node.content {
         Content::Scalar(_) => {}
         Content::List(items) => {
@@ -99,7 +99,7 @@ spec:
           interfaces: [{name: a, masquerade: {mode: x}}]
         resources: {requests: {memory: 1Gi, 'example.org/x': 1}}
 ";
-        let node = Node::read(text).unwrap().remove(0);
+        let node = YamlNode::read(text).unwrap().remove(0);
         let found = unknown_fields(VM, &node);
         let meant = |it: &FieldError| {
             let meant = it.message.strip_prefix("unknown field; did you mean ");

@@ -11,7 +11,7 @@ use super::yaml_error::YamlError;
 
 /// A part of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct YamlNode {
     /// From 1; for a field's value, the line of the field's name.
     pub line: u64,
     pub content: Content,
@@ -22,12 +22,12 @@ pub enum Content {
     /// Text, a number, a truth value or null.
     Scalar(Value),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// An object, in the document's order.
-    Object(Vec<(String, Node)>),
+    Object(Vec<(String, YamlNode)>),
 }
 
-impl Node {
+impl YamlNode {
     /// The documents of a text. Reads JSON as YAML.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Node {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Content>::deserialize(deserializer)?;
         Ok(Self {
@@ -155,7 +155,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Content, A::Error> {
         let mut object = Vec::new();
         while let Some(key) = fields.next_key::<Spanned<String>>()? {
-            let mut node: Node = fields.next_value()?;
+            let mut node: YamlNode = fields.next_value()?;
             node.line = match key.referenced.line() {
                 0 => node.line,
                 line => line,
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn each_part_has_the_line_of_its_name() {
         let text = "kind: A\n---\nkind: VirtualMachine\nspec:\n  disks:\n  - name: root\n    disk:\n      bus: virtio\n  - {name: data}\n";
-        let documents = Node::read(text).unwrap();
+        let documents = YamlNode::read(text).unwrap();
         assert_eq!(documents[1].text("kind"), "VirtualMachine");
         let line = |path| documents[1].line_of(path);
         assert_eq!(line("spec"), 4);
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn json_has_lines_too() {
         let text = "{\n  \"kind\": \"List\",\n  \"items\": [\n    {\"kind\": \"B\",\n     \"spec\": null}\n  ]\n}\n";
-        let documents = Node::read(text).unwrap();
+        let documents = YamlNode::read(text).unwrap();
         assert_eq!(documents.len(), 1);
         assert_eq!(documents[0].line_of("spec"), 5);
     }

@@ -33,7 +33,7 @@ pub use error::{FieldError, MAX_PROBLEMS, ManifestError, in_conversion, in_manif
 pub use libvirt::{Asked, Libvirt, LibvirtAnswer, Questions};
 pub use network::Card;
 pub use origin::Origin;
-pub use problems::{Problem, Severity, problems};
+pub use problems::{ManifestProblem, Severity, problems};
 pub use rules::text::is_label;
 
 use crate::json::{list_at, set, set_default, text_at};
@@ -115,7 +115,7 @@ impl Manifest {
 /// A line for each unknown field of a manifest: a cluster silently drops it, and so do we. Limited
 /// to the first ones; empty for an unreadable text.
 pub fn unknown_fields(text: &str) -> Vec<String> {
-    let documents = lines::Node::read(text).unwrap_or_default();
+    let documents = lines::YamlNode::read(text).unwrap_or_default();
     let lines = documents.iter().flat_map(|document| {
         let unknown = fields::unknown_fields(document.text("kind"), document).into_iter();
         unknown.map(|error| format!("{}: {error}", document.line_of(&error.field)))

@@ -1,17 +1,17 @@
 //! Finds a field of the VMI in the user's file; fields added by admission are not there.
 
 use super::documents;
-use super::lines::Node;
+use super::lines::YamlNode;
 
 /// The document from which a VMI was made.
 #[derive(Debug)]
-pub struct Origin(Option<Node>);
+pub struct Origin(Option<YamlNode>);
 
 impl Origin {
     /// Of the VM or VMI in a text.
     pub fn of(text: &str) -> Self {
-        let documents = Node::read(text).unwrap_or_default();
-        let is_vm = |document: &&Node| documents::KINDS.contains(&document.text("kind"));
+        let documents = YamlNode::read(text).unwrap_or_default();
+        let is_vm = |document: &&YamlNode| documents::KINDS.contains(&document.text("kind"));
         let vm = documents.iter().find(is_vm).or(match documents.as_slice() {
             // A VMI from a launcher may have no kind.
             [one] => Some(one),

@@ -16,7 +16,7 @@ use super::documents;
 use super::error::{FieldError, MAX_PROBLEMS};
 use super::fields::unknown_fields;
 use super::libvirt::{Questions, depends_on_machine};
-use super::lines::Node;
+use super::lines::YamlNode;
 use super::paths::{CLUSTER_PARTS, is_related, pointer};
 use super::rules::{violations, violations_of_data_volume, violations_of_vm};
 use super::{defaults, typed};
@@ -41,7 +41,7 @@ pub enum Severity {
 /// A problem of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Problem {
+pub struct ManifestProblem {
     pub severity: Severity,
     /// Line of the file, from 1.
     pub line: u64,
@@ -51,7 +51,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl Problem {
+impl ManifestProblem {
     /// A problem of the whole file.
     pub fn of_file(line: u64, message: String) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Problem {
     }
 
     /// A problem of a document's field.
-    fn of_field(document: &Node, error: FieldError) -> Self {
+    fn of_field(document: &YamlNode, error: FieldError) -> Self {
         let line = document.line_of(&error.field);
         Self {
             field: error.field,
@@ -80,28 +80,28 @@ impl Problem {
 /// The problems of all VMs and VMIs of a text, by line: at most [`MAX_PROBLEMS`], and a note if
 /// there are more. Their texts are cut. libvirt is asked, where questions are given, about those
 /// without an error.
-pub fn problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
+pub fn problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<ManifestProblem> {
     let mut found = whole_problems(text, libvirt);
-    for Problem { field, message, .. } in &mut found {
+    for ManifestProblem { field, message, .. } in &mut found {
         *field = cut(std::mem::take(field));
         *message = cut(std::mem::take(message));
     }
     found
 }
 
-fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
-    let documents = match Node::read(text) {
+fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<ManifestProblem> {
+    let documents = match YamlNode::read(text) {
         Ok(documents) => documents,
         Err(error) => {
             let message = format!("invalid YAML: {}", error.message);
-            return vec![Problem::of_file(error.line, message)];
+            return vec![ManifestProblem::of_file(error.line, message)];
         }
     };
-    let values = documents.iter().map(Node::value);
+    let values = documents.iter().map(YamlNode::value);
     let data = values.map(|it| config_data::of_document(&it));
     let data: ConfigData = data.filter_map(Result::ok).flatten().collect();
-    let is_vm = |node: &&Node| documents::KINDS.contains(&node.text("kind"));
-    let mut found: Vec<Problem> = documents
+    let is_vm = |node: &&YamlNode| documents::KINDS.contains(&node.text("kind"));
+    let mut found: Vec<ManifestProblem> = documents
         .iter()
         .flat_map(|node| of_document(node, &data, libvirt))
         .collect();
@@ -109,12 +109,12 @@ fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
         Some(second) => {
             let message = "run takes one virtual machine: put each into a file of its own";
             let error = FieldError::new("kind", message);
-            found.push(Problem::of_field(second, error).into_note());
+            found.push(ManifestProblem::of_field(second, error).into_note());
         }
         None if documents.iter().all(|it| it.text("kind").is_empty()) => {
             let line = documents.first().map_or(1, |node| node.line_of("kind"));
-            let error = documents::the_vmi(documents.iter().map(Node::value).collect()).err();
-            found.extend(error.map(|error| Problem::of_file(line, chain(&error))));
+            let error = documents::the_vmi(documents.iter().map(YamlNode::value).collect()).err();
+            found.extend(error.map(|error| ManifestProblem::of_file(line, chain(&error))));
         }
         None => {}
     }
@@ -123,13 +123,17 @@ fn whole_problems(text: &str, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
         found.truncate(MAX_PROBLEMS);
         let line = found.last().map_or(1, |problem| problem.line);
         let message = format!("there are more than {MAX_PROBLEMS} problems; mend these first");
-        found.push(Problem::of_file(line, message).into_note());
+        found.push(ManifestProblem::of_file(line, message).into_note());
     }
     found
 }
 
 /// The problems of a document; a note for one that nobody reads here.
-fn of_document(node: &Node, data: &ConfigData, libvirt: Option<&Questions<'_>>) -> Vec<Problem> {
+fn of_document(
+    node: &YamlNode,
+    data: &ConfigData,
+    libvirt: Option<&Questions<'_>>,
+) -> Vec<ManifestProblem> {
     let errors: Vec<FieldError> = match node.text("kind") {
         "" => Vec::new(),
         kind @ (documents::VM | documents::VMI) => return of_vm(node, kind, data, libvirt),
@@ -140,24 +144,26 @@ fn of_document(node: &Node, data: &ConfigData, libvirt: Option<&Questions<'_>>) 
                 "{kind:?} is not read, neither by check nor by run; they read virtual machines, DataVolumes, ConfigMaps and Secrets"
             );
             let error = FieldError::new("kind", message);
-            return vec![Problem::of_field(node, error).into_note()];
+            return vec![ManifestProblem::of_field(node, error).into_note()];
         }
     };
     let errors = errors.into_iter();
-    errors.map(|error| Problem::of_field(node, error)).collect()
+    errors
+        .map(|error| ManifestProblem::of_field(node, error))
+        .collect()
 }
 
 /// The problems of a VM or VMI, with the ConfigMaps and Secrets beside it.
 fn of_vm(
-    node: &Node,
+    node: &YamlNode,
     kind: &str,
     data: &ConfigData,
     libvirt: Option<&Questions<'_>>,
-) -> Vec<Problem> {
+) -> Vec<ManifestProblem> {
     let is_vmi = kind == documents::VMI;
-    let problem = |error| Problem::of_field(node, error);
+    let problem = |error| ManifestProblem::of_field(node, error);
     let unknown = unknown_fields(kind, node).into_iter();
-    let mut found: Vec<Problem> = unknown.map(problem).collect();
+    let mut found: Vec<ManifestProblem> = unknown.map(problem).collect();
     let value = node.value();
     let version = text_at(&value, "/apiVersion");
     if !version.is_empty() && !API_VERSIONS.contains(&version) {
@@ -172,7 +178,7 @@ fn of_vm(
     match documents::into_vmi(value) {
         Ok(mut vmi) => {
             let notes = cluster_only::notes(&vmi).into_iter().map(in_vmi);
-            let notes: Vec<Problem> = notes.map(Problem::into_note).collect();
+            let notes: Vec<ManifestProblem> = notes.map(ManifestProblem::into_note).collect();
             let references = config_data::references(&vmi);
             let beside = references
                 .iter()
@@ -197,7 +203,7 @@ fn of_vm(
             // What follows from an error is no news.
             let errors = found.clone();
             let is_known =
-                |note: &Problem| errors.iter().any(|it| is_related(&it.field, &note.field));
+                |note: &ManifestProblem| errors.iter().any(|it| is_related(&it.field, &note.field));
             found.extend(notes.into_iter().filter(|note| !is_known(note)));
         }
         Err(mut error) if CLUSTER_PARTS.contains(&&*error.field) => {

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::error::CtlError;
 use crate::files::{display_name, read_text};
 use crate::host::own_libvirt::OwnLibvirt;
-use crate::manifest::{Asked, Problem, Questions, Severity, problems};
+use crate::manifest::{Asked, ManifestProblem, Questions, Severity, problems};
 use crate::view::output::{Format, print};
 use os::logging::chain;
 
@@ -28,14 +28,14 @@ pub struct CheckArgs {
 /// # Errors
 /// None of the files can be read.
 pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
-    let mut found: Vec<(String, Vec<Problem>, Asked)> = Vec::new();
+    let mut found: Vec<(String, Vec<ManifestProblem>, Asked)> = Vec::new();
     for file in &args.files {
         let libvirt = Questions::new(&OwnLibvirt);
         let problems = match read_text(file) {
             Ok(text) => problems(&text, Some(&libvirt)),
             Err(error) if args.files.len() == 1 => return Err(error.into()),
             // It must not hide the problems of the others.
-            Err(error) => vec![Problem::of_file(1, chain(&error))],
+            Err(error) => vec![ManifestProblem::of_file(1, chain(&error))],
         };
         found.push((display_name(file), problems, libvirt.asked.take()));
     }
@@ -51,14 +51,14 @@ pub fn check(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
-fn is_sound(problems: &[Problem]) -> bool {
+fn is_sound(problems: &[ManifestProblem]) -> bool {
     let mut problems = problems.iter();
     problems.all(|problem| problem.severity == Severity::Note)
 }
 
 /// A line for each problem in compilers' format, so that editors find the place; for a file without
 /// an error, a line that says what was checked.
-fn text(found: &[(String, Vec<Problem>, Asked)]) -> Vec<String> {
+fn text(found: &[(String, Vec<ManifestProblem>, Asked)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (file, problems, asked) in found {
         for problem in problems {

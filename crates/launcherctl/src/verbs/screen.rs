@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::host::console::ConsoleOutput;
-use crate::host::control::{Phase, Update};
+use crate::host::control::{RunPhase, Update};
 use crate::view::output::{Format, print_json};
 use terminal::on_stderr;
 
@@ -41,7 +41,7 @@ impl Screen {
                 print_json(&json!({"phase": phase.text(), "seconds": seconds}));
             }
             // `migrate` prints its result.
-            (_, Update::Phase { phase }) if *phase == Phase::GuestArrived => {}
+            (_, Update::Phase { phase }) if *phase == RunPhase::GuestArrived => {}
             (_, Update::Phase { phase }) => {
                 self.line(&format!("[{seconds:7.2} s] {}", phase.text()));
             }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::target::{NotRunning, RunningVm, VmArgs, vm_name};
+use super::target::{NoLauncher, RunningVm, VmArgs, vm_name};
 use crate::error::{CtlError, fail, text_error};
 use crate::host::control::ControlClient;
 use crate::host::launcher::{REQUEST_INTERVAL, grace};
@@ -51,7 +51,7 @@ pub async fn shutdown(args: &ShutdownArgs, format: Format) -> Result<ExitCode, C
 }
 
 fn has_no_launcher(error: &CtlError) -> bool {
-    error.of::<NotRunning>().is_some() || error.of().is_some_and(CallError::has_no_server)
+    error.of::<NoLauncher>().is_some() || error.of().is_some_and(CallError::has_no_server)
 }
 
 /// Shuts down the guest of the VM in `dir`, if one runs. Returns what is so then.

@@ -11,7 +11,7 @@ use super::target::RunningVm;
 
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
-use crate::host::network::Network;
+use crate::host::network::HostNetwork;
 use crate::host::registry;
 use client::running::check_runs;
 
@@ -45,8 +45,8 @@ pub async fn ssh(args: &SshArgs) -> Result<ExitCode, CtlError> {
     let RunningVm { dir, client } = RunningVm::connect(registry::find(name)?).await?;
     // A paused guest would silently block ssh.
     check_runs(client.domain().await?.as_ref())?;
-    let network = Network::load(&dir)?;
-    let Some(forward) = network.as_ref().and_then(Network::ssh) else {
+    let network = HostNetwork::load(&dir)?;
+    let Some(forward) = network.as_ref().and_then(HostNetwork::ssh) else {
         fail!(
             "{name} has no network that leads to its SSH server; was it started with --network none, or by an older launcherctl?"
         );

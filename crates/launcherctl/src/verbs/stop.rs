@@ -13,7 +13,7 @@ use super::shutdown::shut_down;
 use super::target::Target;
 use crate::error::{CtlError, fail};
 use crate::files::absolute;
-use crate::host::control::{ControlClient, Request, SupervisorError, Update};
+use crate::host::control::{ControlClient, ControlRequest, SupervisorError, Update};
 use crate::host::failure::Failure;
 use crate::host::processes::{guest, terminate_all};
 use crate::host::registry;
@@ -100,9 +100,9 @@ async fn stop_one(
     };
     let supervisor = control.process();
     let (request, limit) = match force {
-        true => (Request::Force, FORCE_TIMEOUT),
+        true => (ControlRequest::Force, FORCE_TIMEOUT),
         // The VMI's grace period.
-        false => (Request::Stop, Duration::MAX),
+        false => (ControlRequest::Stop, Duration::MAX),
     };
     control.request(request).await;
     match timeout(limit, until_ended(&mut control, &screen)).await {

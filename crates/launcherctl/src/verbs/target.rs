@@ -24,7 +24,7 @@ use domain::Domain;
 /// No launcher runs, or none that answers yet.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct NotRunning(String);
+pub struct NoLauncher(String);
 
 /// Which VM, or which running launcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -174,7 +174,7 @@ fn not_running(dir: &VmDir, error: CallError) -> CtlError {
             "{name} has no launcher any more; launcherctl status {name} says what is left of it"
         ),
     };
-    NotRunning(why).into()
+    NoLauncher(why).into()
 }
 
 /// The only running VM, else the only VM.
@@ -200,7 +200,7 @@ fn the_only_one() -> Result<VmDir, CtlError> {
         ),
         (None, _) => {
             let why = "no VM of this user runs here; launcherctl run FILE starts one, --root names another launcher";
-            Err(NotRunning(why.to_owned()).into())
+            Err(NoLauncher(why.to_owned()).into())
         }
     }
 }

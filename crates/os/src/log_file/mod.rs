@@ -25,14 +25,14 @@ pub enum Progress {
 
 /// Why reading did not come to the end; `E` is the reader's own error.
 #[derive(Debug)]
-pub enum ReadError<E> {
+pub enum LogReadError<E> {
     /// The reader takes no more.
     Reader(E),
     /// The log cannot be read, for now.
     Log(io::Error),
 }
 
-impl<E> From<io::Error> for ReadError<E> {
+impl<E> From<io::Error> for LogReadError<E> {
     fn from(error: io::Error) -> Self {
         Self::Log(error)
     }
@@ -88,10 +88,10 @@ impl LogFile {
     ///
     /// # Errors
     /// If `each` refuses, or a file cannot be read; that can be tried again.
-    pub fn read<E>(&mut self, each: &mut Each<'_, E>) -> Result<Progress, ReadError<E>> {
+    pub fn read<E>(&mut self, each: &mut Each<'_, E>) -> Result<Progress, LogReadError<E>> {
         match self.read_open(each) {
             Ok(Progress::More) => Ok(Progress::More),
-            Err(ReadError::Reader(error)) => Err(ReadError::Reader(error)),
+            Err(LogReadError::Reader(error)) => Err(LogReadError::Reader(error)),
             Ok(Progress::Done) => {
                 if let Some(next) = self.successor()? {
                     // Lines that were written between the last read and the rotation.
@@ -103,18 +103,18 @@ impl LogFile {
                 Ok(Progress::Done)
             }
             // What cannot be read is not waited for when there is something newer.
-            Err(ReadError::Log(error)) => match self.successor()? {
+            Err(LogReadError::Log(error)) => match self.successor()? {
                 Some(next) => {
                     self.open = Some(next);
                     Ok(Progress::More)
                 }
-                None => Err(ReadError::Log(error)),
+                None => Err(LogReadError::Log(error)),
             },
         }
     }
 
     /// Reads the open file once.
-    fn read_open<E>(&mut self, each: &mut Each<'_, E>) -> Result<Progress, ReadError<E>> {
+    fn read_open<E>(&mut self, each: &mut Each<'_, E>) -> Result<Progress, LogReadError<E>> {
         let Some(open) = &mut self.open else {
             return Ok(Progress::Done);
         };
@@ -122,7 +122,7 @@ impl LogFile {
         if is_truncated {
             open.file.rewind()?;
             open.position = 0;
-            self.end_line(each).map_err(ReadError::Reader)?;
+            self.end_line(each).map_err(LogReadError::Reader)?;
         }
         let (Some(open), Some(free)) = (&mut self.open, self.buffer.get_mut(self.begun..)) else {
             return Ok(Progress::Done);
@@ -135,7 +135,7 @@ impl LogFile {
         };
         open.position += count as u64;
         self.hand_on(self.begun + count, each)
-            .map_err(ReadError::Reader)?;
+            .map_err(LogReadError::Reader)?;
         Ok(Progress::More)
     }
 

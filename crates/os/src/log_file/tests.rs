@@ -152,7 +152,7 @@ fn a_reader_that_refuses_is_not_a_log_that_cannot_be_read() {
             other => break other,
         }
     };
-    assert!(matches!(refused, Err(ReadError::Reader("full"))));
+    assert!(matches!(refused, Err(LogReadError::Reader("full"))));
 }
 
 #[test]
@@ -172,14 +172,14 @@ fn what_is_not_a_regular_file_is_an_error_that_can_pass() {
         Ok::<(), ()>(())
     };
     for _ in 0..2 {
-        let Err(ReadError::Log(error)) = log.read(&mut each) else {
+        let Err(LogReadError::Log(error)) = log.read(&mut each) else {
             panic!("a FIFO was read");
         };
         assert_eq!(error.to_string(), "it is not a regular file");
     }
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    assert!(matches!(log.read(&mut each), Err(ReadError::Log(_))));
+    assert!(matches!(log.read(&mut each), Err(LogReadError::Log(_))));
     std::fs::remove_dir(&path).unwrap();
     std::fs::write(&path, "one\n").unwrap();
     while log.read(&mut each).unwrap() == Progress::More {}

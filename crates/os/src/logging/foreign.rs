@@ -1,6 +1,6 @@
 //! Lines of libvirt's and QEMU's own logs, turned into lines of ours.
 
-use super::{Line, verbosity, write};
+use super::{LogLine, verbosity, write};
 
 /// Logs a line that a libvirt daemon wrote to its stderr.
 pub fn libvirt(text: &str) {
@@ -21,12 +21,12 @@ pub fn own_libvirt(text: &str) {
 
 /// Joins the lines of a QEMU log: its command line is written over many.
 #[derive(Debug, Default)]
-pub struct Qemu {
+pub struct QemuLines {
     prefix: &'static str,
     begun: String,
 }
 
-impl Qemu {
+impl QemuLines {
     /// For lines that get `prefix` in front.
     pub fn new(prefix: &'static str) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Qemu {
     pub fn log(&mut self, text: &str) {
         if let Some(message) = self.join(text) {
             write(
-                &Line::now("info")
+                &LogLine::now("info")
                     .with("subcomponent", "qemu")
                     .with("msg", &message),
             );
@@ -66,7 +66,7 @@ impl Qemu {
 
 /// `time: thread: level : pos : text`, see libvirt's logging page. Other lines are logged as they
 /// are.
-fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
+fn libvirt_line(text: &str, verbosity: u8) -> Option<LogLine> {
     if text.trim().is_empty() {
         return None;
     }
@@ -93,7 +93,7 @@ fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
         }
         level = "warning";
     }
-    let line = Line::at(level, &timestamp)
+    let line = LogLine::at(level, &timestamp)
         .with("subcomponent", "libvirt")
         .with("thread", thread.trim())
         .with("msg", message);
@@ -103,8 +103,8 @@ fn libvirt_line(text: &str, verbosity: u8) -> Option<Line> {
     })
 }
 
-fn plain(text: &str) -> Line {
-    Line::now("info")
+fn plain(text: &str) -> LogLine {
+    LogLine::now("info")
         .with("subcomponent", "libvirt")
         .with("msg", text)
 }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_command_line_is_one_message() {
-        let mut qemu = Qemu::new("");
+        let mut qemu = QemuLines::new("");
         assert_eq!(qemu.join("/usr/bin/qemu \\"), None);
         assert_eq!(qemu.join("-S \\"), None);
         assert_eq!(
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_command_line_without_an_end_is_not_kept_for_ever() {
-        let mut qemu = Qemu::new("[SeaBios]: ");
+        let mut qemu = QemuLines::new("[SeaBios]: ");
         let long = format!("{}\\", "x".repeat(1024));
         let messages = (0..1000).filter_map(|_| qemu.join(&long)).count();
         assert!(messages >= 3);

@@ -13,9 +13,9 @@ use tracing::{Event, Level};
 
 /// A line in the making: keys and values, sorted when it is written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line(BTreeMap<String, Value>);
+pub struct LogLine(BTreeMap<String, Value>);
 
-impl Line {
+impl LogLine {
     /// A line of this level (`info`, `warning`, `error`, `fatal`) and this moment.
     pub fn now(level: &str) -> Self {
         Self::at(level, &stamp(Timestamp::now()))
@@ -37,7 +37,7 @@ impl Line {
 
     /// Adds this VMI; a name in the line itself stays.
     #[must_use]
-    pub(super) fn about(mut self, vmi: &super::Vmi) -> Self {
+    pub(super) fn about(mut self, vmi: &super::LoggedVmi) -> Self {
         let fields = [
             ("kind", ""),
             ("name", vmi.name.as_str()),
@@ -119,7 +119,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.put(field, Value::from(format!("{value:?}")));
     }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn keys_are_sorted_and_the_component_is_added() {
-        let line = Line::at("info", "2026-01-02T03:04:05.000006Z")
+        let line = LogLine::at("info", "2026-01-02T03:04:05.000006Z")
             .with("pos", "start.rs:12")
             .with("msg", "Marked as ready");
         assert_eq!(
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn a_line_about_a_vmi_has_the_keys_of_the_reference() {
-        let vmi = super::super::Vmi {
+        let vmi = super::super::LoggedVmi {
             name: "vm1".to_owned(),
             namespace: "ns1".to_owned(),
             uid: "u-1".to_owned(),
         };
-        let line = Line::at("info", "2026-01-02T03:04:05.000006Z").with("msg", "Synced vmi");
+        let line = LogLine::at("info", "2026-01-02T03:04:05.000006Z").with("msg", "Synced vmi");
         assert_eq!(
             line.about(&vmi).render("virt-launcher"),
             "{\"component\":\"virt-launcher\",\"kind\":\"\",\"level\":\"info\",\"msg\":\"Synced vmi\",\
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        let text = Line::now("error")
+        let text = LogLine::now("error")
             .with("msg", "first\nsecond \"quoted\"")
             .render("x");
         assert_eq!(text.matches('\n').count(), 1);
@@ -202,14 +202,17 @@ mod tests {
         );
     }
 
-    /// Collects what `Line::of` makes of real events.
+    /// Collects what `LogLine::of` makes of real events.
     fn lines_of(work: impl FnOnce()) -> Vec<serde_json::Value> {
         use std::sync::{Arc, Mutex};
         use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
         struct Keep(Arc<Mutex<Vec<String>>>);
         impl<S: tracing::Subscriber> Layer<S> for Keep {
             fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-                self.0.lock().unwrap().push(Line::of(event).render("test"));
+                self.0
+                    .lock()
+                    .unwrap()
+                    .push(LogLine::of(event).render("test"));
             }
         }
         let kept = Arc::new(Mutex::new(Vec::new()));

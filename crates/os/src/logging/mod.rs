@@ -16,12 +16,12 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-pub use line::Line;
+pub use line::LogLine;
 
 pub const DEFAULT_VERBOSITY: u8 = 2;
 
 static COMPONENT: OnceLock<&'static str> = OnceLock::new();
-static VMI: OnceLock<Vmi> = OnceLock::new();
+static VMI: OnceLock<LoggedVmi> = OnceLock::new();
 static VERBOSITY: AtomicU8 = AtomicU8::new(DEFAULT_VERBOSITY);
 /// Keeps lines whole: stderr itself is not locked across writes of other libraries, but ours go out
 /// in one piece.
@@ -34,14 +34,14 @@ pub fn init(component: &'static str) {
         let subscriber = tracing_subscriber::registry().with(Json);
         // It fails only when there is one already, as in tests.
         drop(tracing::subscriber::set_global_default(subscriber));
-        std::panic::set_hook(Box::new(|panic| write(&Line::of_panic(panic))));
+        std::panic::set_hook(Box::new(|panic| write(&LogLine::of_panic(panic))));
     }
 }
 
 /// The VMI that this process serves. Lines about it carry `kind`, `name`, `namespace` and `uid`, as
 /// in the reference, where the kind is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vmi {
+pub struct LoggedVmi {
     pub name: String,
     pub namespace: String,
     pub uid: String,
@@ -51,12 +51,12 @@ pub struct Vmi {
 const ABOUT_THE_VMI: [&str; 4] = ["virt_launcher::launcher", "convert", "hooks", "pod"];
 
 /// Names the VMI of all further lines. A second call changes nothing.
-pub fn set_vmi(vmi: Vmi) {
+pub fn set_vmi(vmi: LoggedVmi) {
     drop(VMI.set(vmi));
 }
 
 /// The VMI that a line from `target`, a module's path, is about.
-fn vmi_of(target: &str) -> Option<&'static Vmi> {
+fn vmi_of(target: &str) -> Option<&'static LoggedVmi> {
     let is_below = |module: &str| {
         let rest = target.strip_prefix(module);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
@@ -103,7 +103,7 @@ pub fn verbosity() -> u8 {
 /// The last line of a process that cannot go on. Kubernetes shows the last lines of the log as the
 /// container's termination message, so nothing must come after it.
 pub fn fatal(message: &str) {
-    write(&Line::now("fatal").with("msg", message));
+    write(&LogLine::now("fatal").with("msg", message));
 }
 
 /// Limit of an error's text, in the log and for others, in bytes: a sidecar's own message has 4,096
@@ -144,7 +144,7 @@ fn component() -> &'static str {
 }
 
 /// Writes one line. That stderr is closed is nothing that could be reported.
-fn write(line: &Line) {
+fn write(line: &LogLine) {
     let text = line.render(component());
     let _whole = OUT.lock();
     let _ = std::io::stderr().write_all(text.as_bytes());
@@ -187,7 +187,7 @@ impl<S: Subscriber> Layer<S> for Json {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let line = Line::of(event);
+        let line = LogLine::of(event);
         write(&match vmi_of(event.metadata().target()) {
             Some(vmi) => line.about(vmi),
             None => line,
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_domain_manager_are_about_the_vmi() {
-        set_vmi(Vmi {
+        set_vmi(LoggedVmi {
             name: "vm1".to_owned(),
             namespace: "ns1".to_owned(),
             uid: "u-1".to_owned(),

@@ -30,10 +30,10 @@ pub struct CloudInitData {
     /// `meta_data.json` for ConfigDrive.
     pub config_drive_meta_data: Option<ConfigDriveMetadata>,
     #[serde(deserialize_with = "null_is_default")]
-    pub user_data: Data,
+    pub user_data: CloudData,
     /// Network data; empty: none.
     #[serde(deserialize_with = "null_is_default")]
-    pub network_data: Data,
+    pub network_data: CloudData,
     /// Tagged devices of the guest, for ConfigDrive.
     pub devices_data: Option<Vec<DeviceData>>,
     /// The volume that the data are for.
@@ -67,9 +67,9 @@ impl CloudInitData {
 /// User or network data. User data need not be text: cloud-init takes it compressed. JSON replaces
 /// bytes that are not UTF-8.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Data(pub Vec<u8>);
+pub struct CloudData(pub Vec<u8>);
 
-impl Data {
+impl CloudData {
     /// Whether there are no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -82,19 +82,19 @@ impl Data {
     }
 }
 
-impl From<&str> for Data {
+impl From<&str> for CloudData {
     fn from(text: &str) -> Self {
         Self(text.as_bytes().to_vec())
     }
 }
 
-impl Serialize for Data {
+impl Serialize for CloudData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text())
     }
 }
 
-impl<'de> Deserialize<'de> for Data {
+impl<'de> Deserialize<'de> for CloudData {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(String::deserialize(deserializer)?.into_bytes()))
     }
@@ -234,8 +234,8 @@ mod tests {
     // D-hook-12 (docs/differences.md).
     fn what_is_no_text_gets_its_bytes_back_unless_it_was_changed() {
         let given = CloudInitData {
-            user_data: Data(b"\x1f\x8b\x08".to_vec()),
-            network_data: Data(vec![0xff]),
+            user_data: CloudData(b"\x1f\x8b\x08".to_vec()),
+            network_data: CloudData(vec![0xff]),
             ..CloudInitData::default()
         };
         let mut data: CloudInitData =

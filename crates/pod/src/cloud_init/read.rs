@@ -9,7 +9,7 @@ use super::super::access_credentials::read_secret;
 use super::super::error::unusable;
 use super::super::safe_path::{Dir, optional};
 use super::super::{LauncherFlags, PodError};
-use super::data::{CloudInitData, ConfigDriveMetadata, Data, DataSource, NoCloudMetadata};
+use super::data::{CloudData, CloudInitData, ConfigDriveMetadata, DataSource, NoCloudMetadata};
 use api::pod_paths;
 use api::vmi::Vmi;
 use api::vmi::access_credentials::SshPublicKeyAccessCredential;
@@ -109,9 +109,9 @@ fn read(
     // The user data or the network data are enough if the other's secret is not there.
     let (user_data, network_data) = match (user, network) {
         (Ok(user), Ok(network)) => (user, network),
-        (Ok(user), Err(e)) if !user.is_empty() && e.is_not_found() => (user, Data::default()),
+        (Ok(user), Err(e)) if !user.is_empty() && e.is_not_found() => (user, CloudData::default()),
         (Err(e), Ok(network)) if !network.is_empty() && e.is_not_found() => {
-            (Data::default(), network)
+            (CloudData::default(), network)
         }
         (Err(e), _) | (_, Err(e)) => return Err(e),
     };
@@ -206,7 +206,11 @@ fn host_name(vmi: &Vmi) -> &str {
         .unwrap_or(name)
 }
 
-fn given_data(flags: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<Data, PodError> {
+fn given_data(
+    flags: &LauncherFlags,
+    volume: &str,
+    given: &Given<'_>,
+) -> Result<CloudData, PodError> {
     if let Some(secret) = given.secret {
         let has_other = !given.plain.is_empty() || !given.base64.is_empty();
         match secret_data(flags, volume, &secret.name, given) {
@@ -220,7 +224,7 @@ fn given_data(flags: &LauncherFlags, volume: &str, given: &Given<'_>) -> Result<
     }
     let field = given.what;
     decode_base64(given.base64)
-        .map(Data)
+        .map(CloudData)
         .map_err(|error| unusable!("{field}: it is not Base64: {error}"))
 }
 
@@ -230,13 +234,13 @@ fn secret_data(
     volume: &str,
     secret: &str,
     given: &Given<'_>,
-) -> Result<Data, PodError> {
+) -> Result<CloudData, PodError> {
     let place = format!("{}/{volume}", pod_paths::SECRET_DIR);
     let dir = optional(Dir::of_pod(&flags.root, &place))?;
     for key in given.keys {
         let Some(dir) = &dir else { break };
         match optional(dir.find_within(key)) {
-            Ok(Some(file)) => return file.content(LARGEST).map(Data),
+            Ok(Some(file)) => return file.content(LARGEST).map(CloudData),
             // The pod mounts both keys. For a key that the secret lacks, the kubelet makes an empty
             // directory.
             Ok(None) | Err(PodError::Hostile { .. }) => {}
@@ -433,7 +437,7 @@ mod tests {
         };
         let data = |pod: &Pod, inline: &str| {
             let data = pod.data(&secrets(inline));
-            let text = |data: Data| data.text().into_owned();
+            let text = |data: CloudData| data.text().into_owned();
             (text(data.user_data), text(data.network_data))
         };
         let pod = Pod::with_directories(&["userdata", "networkData"]);

@@ -14,7 +14,7 @@ use dhcproto::v4::{
 
 use crate::network::error::NetworkError;
 use crate::network::mac::MacAddress;
-use crate::network::reply::{Answer, Ignored};
+use crate::network::reply::{DhcpAnswer, Ignored};
 use crate::network::request::DhcpOptions;
 use crate::network::resolv_conf::longest;
 use crate::network::search_domains::{domain_octets, valid_search_domains};
@@ -95,7 +95,7 @@ impl Server {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<Answer, Ignored> {
+    pub fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<DhcpAnswer, Ignored> {
         let request = borrowed::Message::new(packet).map_err(|_| Ignored::Malformed)?;
         if request.opcode() != Opcode::BootRequest || request.hlen() > MAX_HARDWARE_ADDRESS {
             return Err(Ignored::Malformed);
@@ -116,7 +116,7 @@ impl Server {
         } else {
             from.ip()
         };
-        Ok(Answer {
+        Ok(DhcpAnswer {
             kind: name,
             bytes,
             to: SocketAddr::new(ip, from.port()),

@@ -10,7 +10,7 @@ use dhcproto::v6::{
 };
 
 use crate::network::mac::MacAddress;
-use crate::network::reply::{Answer, Ignored};
+use crate::network::reply::{DhcpAnswer, Ignored};
 
 /// UDP port of DHCPv6 servers.
 pub const SERVER_PORT: u16 = 547;
@@ -61,7 +61,7 @@ impl Server {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<Answer, Ignored> {
+    pub fn answer(&self, packet: &[u8], from: SocketAddr) -> Result<DhcpAnswer, Ignored> {
         let request = Request::parse(packet).ok_or(Ignored::Malformed)?;
         let (kind, name) = match MessageType::from(request.kind) {
             MessageType::Solicit if !request.rapid_commit => (MessageType::Advertise, "Advertise"),
@@ -81,7 +81,7 @@ impl Server {
         let bytes = self
             .reply(&request, kind, client_id)
             .map_err(|_| Ignored::Malformed)?;
-        Ok(Answer {
+        Ok(DhcpAnswer {
             kind: name,
             bytes,
             to: from,

@@ -11,7 +11,7 @@ fn server() -> Server {
     Server::new(config, MacAddress([2, 0, 0, 0, 0, 0]))
 }
 
-fn answer(packet: &[u8]) -> Result<Answer, Ignored> {
+fn answer(packet: &[u8]) -> Result<DhcpAnswer, Ignored> {
     server().answer(packet, PEER.parse().unwrap())
 }
 

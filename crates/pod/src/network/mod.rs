@@ -41,7 +41,7 @@ pub use error::NetworkError;
 pub use links::{Link, PodLinks};
 pub use mac::MacAddress;
 pub use plan::TapInterface;
-pub use reply::{Answer, Ignored};
+pub use reply::{DhcpAnswer, Ignored};
 pub use request::{Binding, DhcpOptions, Interface, Network, NetworkRequest, NetworkSource, Scope};
 pub use resolv_conf::ResolvConf;
 pub use servers::DhcpServers;

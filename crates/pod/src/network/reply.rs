@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 /// A packet to send through the guest's bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct DhcpAnswer {
     /// The message's type, for the log.
     pub kind: &'static str,
     pub bytes: Vec<u8>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::network::rate::{LogLimit, Pace};
-use crate::network::reply::{Answer, Ignored};
+use crate::network::reply::{DhcpAnswer, Ignored};
 use crate::network::udp::BridgeSocket;
 
 /// Longest packet that is read; longer ones get no answer. Messages of clients fit into one
@@ -20,7 +20,7 @@ const RECEIVE_RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(crate) async fn serve(
     bridge: String,
     socket: BridgeSocket,
-    answer: impl Fn(&[u8], SocketAddr) -> Result<Answer, Ignored> + Send,
+    answer: impl Fn(&[u8], SocketAddr) -> Result<DhcpAnswer, Ignored> + Send,
 ) {
     let (mut pace, mut log) = (Pace::new(), LogLimit::new());
     let mut buffer = [0; MAX_PACKET];

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 
 use pod::network::plan::plan;
 use pod::network::{
-    Answer, Binding, CachedAddress, DhcpOptions, Ignored, Interface, Link, MacAddress, Network,
+    Binding, CachedAddress, DhcpAnswer, DhcpOptions, Ignored, Interface, Link, MacAddress, Network,
     NetworkError, NetworkRequest, NetworkSource, PodDns, PodLinks, ResolvConf, Scope, ServerConfig,
     dhcp4, dhcp6, names,
 };
@@ -163,7 +163,7 @@ fn compare(
     case: &str,
     exchanges: &[Exchange],
     count: &mut Count,
-    answer: impl Fn(&[u8], SocketAddr) -> Result<Answer, Ignored>,
+    answer: impl Fn(&[u8], SocketAddr) -> Result<DhcpAnswer, Ignored>,
     same: impl Fn(&[u8], &[u8], &str),
 ) {
     for exchange in exchanges {

@@ -36,7 +36,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The launcher across restarts.
 // D-sup-16 (docs/differences.md).
-pub struct Launcher<'a> {
+pub struct LauncherProcess<'a> {
     program: PathBuf,
     arguments: Vec<OsString>,
     signals: &'a SignalQueue,
@@ -50,7 +50,7 @@ pub struct Launcher<'a> {
     takes_signals: bool,
 }
 
-impl<'a> Launcher<'a> {
+impl<'a> LauncherProcess<'a> {
     /// Does not start the launcher yet.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use nix::sys::signal::Signal;
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 
 pub use error::MonitorError;
-use launcher::Launcher;
+use launcher::LauncherProcess;
 use options::Options;
 use os::logging;
 use os::process::adopt_orphans;
@@ -89,7 +89,7 @@ fn run_launcher(
         tracing::warn!(reason = %error, "Orphaned processes do not become children of this one");
     }
     privileges::raise_ambient();
-    let status = Launcher::new(options, arguments, signals)?.run()?;
+    let status = LauncherProcess::new(options, arguments, signals)?.run()?;
     if status != 0 {
         tracing::error!("dirty virt-launcher shutdown: exit-code {status}");
     }

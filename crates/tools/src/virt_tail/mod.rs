@@ -18,7 +18,7 @@ use rustix::fs::inotify::WatchFlags;
 
 use self::output::{Output, Stop};
 use os::inotify::DirChanges;
-use os::log_file::{LogFile, Progress, ReadError};
+use os::log_file::{LogFile, LogReadError, Progress};
 use os::logging;
 use os::signals::SignalQueue;
 use os::wait::wait;
@@ -109,8 +109,8 @@ fn follow(path: &Path, signals: &SignalQueue) -> Stop {
         };
         let timeout = match read {
             Ok(_) => changes.poll_interval(),
-            Err(ReadError::Reader(stop)) => return stop,
-            Err(ReadError::Log(error)) => {
+            Err(LogReadError::Reader(stop)) => return stop,
+            Err(LogReadError::Log(error)) => {
                 tracing::debug!(reason = %error, "{} cannot be read now", path.display());
                 Some(RETRY_DELAY)
             }

@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::extents::Extents;
-use crate::nbd::{BASE_ALLOCATION, Client, DIRTY_BITMAP, NbdError};
+use crate::nbd::{BASE_ALLOCATION, DIRTY_BITMAP, NbdClient, NbdError};
 use api::proto::nbd::nbd_server::{Nbd, NbdServer};
 use api::proto::nbd::{DataChunk, MapRequest, MapResponse, ReadRequest};
 
@@ -96,7 +96,7 @@ async fn map(
     if incremental {
         contexts.push(format!("{DIRTY_BITMAP}{}", request.bitmap_name));
     }
-    let mut client = Client::connect(&socket, &request.export_name, &contexts).await?;
+    let mut client = NbdClient::connect(&socket, &request.export_name, &contexts).await?;
     for (at, context) in contexts.iter().enumerate() {
         if !client.has_context(at) {
             return Err(ServiceError::NoContext(context.clone()));
@@ -129,7 +129,7 @@ async fn read(
     request: ReadRequest,
     answers: Sender<Result<DataChunk, Status>>,
 ) -> Result<(), ServiceError> {
-    let mut client = Client::connect(&socket, &request.export_name, &[]).await?;
+    let mut client = NbdClient::connect(&socket, &request.export_name, &[]).await?;
     let end = end_of(&client, request.offset, request.length)?;
     let mut at = request.offset;
     while at < end {
@@ -145,7 +145,7 @@ async fn read(
 }
 
 /// The end of the range. If the length is 0 or too large, the range ends with the disk.
-fn end_of(client: &Client<UnixStream>, offset: u64, length: u64) -> Result<u64, ServiceError> {
+fn end_of(client: &NbdClient<UnixStream>, offset: u64, length: u64) -> Result<u64, ServiceError> {
     let size = client.size();
     if offset >= size {
         return Err(ServiceError::BeyondEnd { offset, size });

@@ -33,7 +33,7 @@ const MAX_DOWNTIME_MS: u64 = 2_000_000;
 
 /// How the guest's memory is transferred, in KubeVirt's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum MigrationMode {
     /// The guest runs on the source.
     PreCopy,
     /// The guest runs on the target, and its memory follows.
@@ -42,7 +42,7 @@ pub enum Mode {
     Paused,
 }
 
-impl Mode {
+impl MigrationMode {
     /// The word in the metadata.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -126,14 +126,14 @@ impl Sample {
 /// An action, and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
-    pub action: Action,
+    pub action: MonitorAction,
     /// The reason, for the log.
-    pub why: Why,
+    pub why: ActionReason,
 }
 
 /// An action on a migration in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum MonitorAction {
     /// The guest continues on the target.
     StartPostCopy,
     /// Sets how many milliseconds the guest may be paused at the end.
@@ -144,7 +144,7 @@ pub enum Action {
     Abort,
 }
 
-impl Action {
+impl MonitorAction {
     /// The name in `launcherctl`.
     pub fn name(self) -> &'static str {
         match self {
@@ -157,7 +157,7 @@ impl Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Why {
+pub enum ActionReason {
     NotBeforeAllowed,
     TimeIsUp {
         seconds: i64,
@@ -185,7 +185,7 @@ pub enum Why {
     NoBandwidth,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ActionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotBeforeAllowed => f.write_str("the downtime that is allowed at the beginning"),
@@ -248,7 +248,7 @@ impl Monitor {
     }
 
     /// How the guest's memory is transferred now.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> MigrationMode {
         match self {
             Self::TimeLimits(limits) => limits.mode(),
             Self::Stall(monitor) => monitor.mode(),

@@ -7,14 +7,14 @@ use api::migration_options::StallDetectorOptions;
 
 use super::detector::{Detector, Record};
 use super::downtime::QEMU_DEFAULT_MS;
-use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
+use super::{ActionReason, Decision, MAX_DOWNTIME_MS, MigrationMode, MonitorAction, Rules, Sample};
 
 #[derive(Debug)]
 pub struct StallMonitor {
     rules: Rules,
     options: StallDetectorOptions,
     detector: Detector,
-    mode: Mode,
+    mode: MigrationMode,
     /// Limit of the whole migration, in seconds. The longest downtime extends it at the deadline.
     acceptable_seconds: i64,
     /// Second of the migration by which a switchover must begin, and then by which it must end.
@@ -24,7 +24,7 @@ pub struct StallMonitor {
     switchover_has_begun: bool,
     /// The current sample, and the decision that the caller carries out.
     sample: Sample,
-    decided: Option<(Stage, Action)>,
+    decided: Option<(Stage, MonitorAction)>,
 }
 
 /// The steps of handling a sample, in order.
@@ -41,7 +41,7 @@ impl StallMonitor {
             rules,
             detector: Detector::new(options.clone()),
             options,
-            mode: Mode::PreCopy,
+            mode: MigrationMode::PreCopy,
             acceptable_seconds: rules.acceptable_seconds,
             switchover_deadline: rules.acceptable_seconds,
             record: Record::default(),
@@ -52,7 +52,7 @@ impl StallMonitor {
         }
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> MigrationMode {
         self.mode
     }
 
@@ -63,8 +63,8 @@ impl StallMonitor {
         }
         // A migration starts with QEMU's own limit, unless `maxDowntimeMs` is lower.
         let downtime = self.rules.max_downtime_ms.min(QEMU_DEFAULT_MS);
-        let action = Action::SetMaxDowntime(downtime);
-        self.decide(Stage::Beginning, action, Why::NotBeforeAllowed)
+        let action = MonitorAction::SetMaxDowntime(downtime);
+        self.decide(Stage::Beginning, action, ActionReason::NotBeforeAllowed)
     }
 
     pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
@@ -76,7 +76,7 @@ impl StallMonitor {
             }
             Stage::Stall => {
                 self.after_stall(action, succeeded);
-                self.check_deadline(action == Action::Abort)
+                self.check_deadline(action == MonitorAction::Abort)
             }
             Stage::Deadline => {
                 self.after_deadline(action, succeeded);
@@ -85,14 +85,19 @@ impl StallMonitor {
         }
     }
 
-    fn decide(&mut self, stage: Stage, action: Action, why: Why) -> Option<Decision> {
+    fn decide(
+        &mut self,
+        stage: Stage,
+        action: MonitorAction,
+        why: ActionReason,
+    ) -> Option<Decision> {
         self.decided = Some((stage, action));
         Some(Decision { action, why })
     }
 
     fn watch(&mut self) -> Option<Decision> {
-        if self.sample.is_paused_to_migrate && self.mode == Mode::PreCopy {
-            self.mode = Mode::Paused;
+        if self.sample.is_paused_to_migrate && self.mode == MigrationMode::PreCopy {
+            self.mode = MigrationMode::Paused;
         }
         if self.sample.is_aborting {
             return None;
@@ -104,7 +109,7 @@ impl StallMonitor {
     }
 
     /// Returns the action if the migration is stalled.
-    fn stalled(&mut self) -> Option<(Action, Why)> {
+    fn stalled(&mut self) -> Option<(MonitorAction, ActionReason)> {
         let stats = *self.sample.running()?;
         let record = Record {
             remaining_bytes: stats.data_remaining?,
@@ -116,7 +121,7 @@ impl StallMonitor {
             if !self.switchover_has_begun && self.detector.is_stalled(record) {
                 return self.converge();
             }
-        } else if self.mode != Mode::PreCopy {
+        } else if self.mode != MigrationMode::PreCopy {
             self.record = record;
         } else if let Some(bandwidth) = stats.memory_bps {
             self.detector.note_bandwidth(bandwidth);
@@ -127,7 +132,7 @@ impl StallMonitor {
     /// What helps a stalled migration: with `allowWorkloadDisruption` post-copy or a long downtime;
     /// else the allowed downtime, or an abort where the expected one is above
     /// `precopyPossibleFactor` times that. `searchLocalMinima` waits for a local minimum.
-    fn converge(&self) -> Option<(Action, Why)> {
+    fn converge(&self) -> Option<(MonitorAction, ActionReason)> {
         let downtime_ms = self.detector.downtime_ms(self.record);
         if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
             return None;
@@ -136,12 +141,12 @@ impl StallMonitor {
         if !self.ends_in_time(downtime_ms) {
             return None;
         }
-        let minimum = Why::LocalMinimum { downtime_ms };
+        let minimum = ActionReason::LocalMinimum { downtime_ms };
         if self.rules.allow_disruption && self.rules.can_post_copy() {
-            return Some((Action::StartPostCopy, minimum));
+            return Some((MonitorAction::StartPostCopy, minimum));
         }
         if self.rules.allow_disruption {
-            return Some((Action::SetMaxDowntime(MAX_DOWNTIME_MS), minimum));
+            return Some((MonitorAction::SetMaxDowntime(MAX_DOWNTIME_MS), minimum));
         }
         let (max_ms, factor) = (
             self.rules.max_downtime_ms,
@@ -151,18 +156,18 @@ impl StallMonitor {
         let max = max_ms as f64;
         Some(
             if f64::from(downtime_ms) <= max || f64::from(downtime_ms) <= max * factor {
-                let why = Why::DowntimeAllowed {
+                let why = ActionReason::DowntimeAllowed {
                     downtime_ms,
                     max_ms,
                 };
-                (Action::SetMaxDowntime(max_ms), why)
+                (MonitorAction::SetMaxDowntime(max_ms), why)
             } else {
-                let why = Why::DowntimeTooLong {
+                let why = ActionReason::DowntimeTooLong {
                     downtime_ms,
                     max_ms,
                     factor,
                 };
-                (Action::Abort, why)
+                (MonitorAction::Abort, why)
             },
         )
     }
@@ -183,11 +188,11 @@ impl StallMonitor {
         (self.acceptable_seconds as f64 * self.options.completion_timeout_factor.value()) as i64
     }
 
-    fn after_stall(&mut self, action: Action, succeeded: bool) {
-        self.switchover_has_begun = succeeded || action == Action::Abort;
+    fn after_stall(&mut self, action: MonitorAction, succeeded: bool) {
+        self.switchover_has_begun = succeeded || action == MonitorAction::Abort;
         match action {
-            Action::StartPostCopy if succeeded => self.mode = Mode::PostCopy,
-            Action::SetMaxDowntime(_) if succeeded => self.extend_deadline(),
+            MonitorAction::StartPostCopy if succeeded => self.mode = MigrationMode::PostCopy,
+            MonitorAction::SetMaxDowntime(_) if succeeded => self.extend_deadline(),
             _ => {}
         }
     }
@@ -200,53 +205,53 @@ impl StallMonitor {
 
     fn check_deadline(&mut self, is_aborted: bool) -> Option<Decision> {
         let deadline = match self.mode {
-            Mode::Paused => self.acceptable_seconds,
+            MigrationMode::Paused => self.acceptable_seconds,
             _ => self.switchover_deadline,
         };
         let is_late = self.acceptable_seconds != 0 && self.sample.seconds() > deadline;
         // A post-copy cannot be aborted: the target has the newest memory.
-        if !is_late || self.mode == Mode::PostCopy || is_aborted {
+        if !is_late || self.mode == MigrationMode::PostCopy || is_aborted {
             return None;
         }
         let (action, why) = self.at_deadline();
         self.decide(Stage::Deadline, action, why)
     }
 
-    fn at_deadline(&self) -> (Action, Why) {
+    fn at_deadline(&self) -> (MonitorAction, ActionReason) {
         if !self.detector.has_bandwidth() {
-            return (Action::Abort, Why::NoBandwidth);
+            return (MonitorAction::Abort, ActionReason::NoBandwidth);
         }
-        let why = Why::TimeIsUp {
+        let why = ActionReason::TimeIsUp {
             seconds: self.acceptable_seconds,
         };
         let downtime_ms = self.detector.downtime_ms(self.record);
         let action = if self.switchover_has_begun || !self.ends_in_time(downtime_ms) {
-            Action::Abort
+            MonitorAction::Abort
         } else if self.rules.can_post_copy() {
-            Action::StartPostCopy
+            MonitorAction::StartPostCopy
         } else if self.rules.allow_disruption {
-            Action::SetMaxDowntime(MAX_DOWNTIME_MS)
+            MonitorAction::SetMaxDowntime(MAX_DOWNTIME_MS)
         } else {
-            Action::Abort
+            MonitorAction::Abort
         };
         (action, why)
     }
 
-    fn after_deadline(&mut self, action: Action, succeeded: bool) {
+    fn after_deadline(&mut self, action: MonitorAction, succeeded: bool) {
         if !succeeded {
             return;
         }
         match action {
-            Action::StartPostCopy => {
-                self.mode = Mode::PostCopy;
+            MonitorAction::StartPostCopy => {
+                self.mode = MigrationMode::PostCopy;
                 self.switchover_has_begun = true;
             }
-            Action::SetMaxDowntime(_) => {
+            MonitorAction::SetMaxDowntime(_) => {
                 self.acceptable_seconds = self.longest_seconds();
                 self.extend_deadline();
                 self.switchover_has_begun = true;
             }
-            Action::Suspend | Action::Abort => {}
+            MonitorAction::Suspend | MonitorAction::Abort => {}
         }
     }
 }

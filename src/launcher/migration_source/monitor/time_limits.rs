@@ -8,12 +8,12 @@ use std::time::Duration;
 use api::migration_options::DowntimeTuning;
 
 use super::downtime::Tuner;
-use super::{Action, Decision, MAX_DOWNTIME_MS, Mode, Rules, Sample, Why};
+use super::{ActionReason, Decision, MAX_DOWNTIME_MS, MigrationMode, MonitorAction, Rules, Sample};
 
 #[derive(Debug)]
 pub struct TimeLimits {
     rules: Rules,
-    mode: Mode,
+    mode: MigrationMode,
     /// Limit of the whole migration, in seconds; extended once the guest is paused for it.
     acceptable_seconds: i64,
     /// Bytes that remained at the last sample; 0 before the first.
@@ -31,7 +31,7 @@ enum Decided {
     /// Another downtime, in milliseconds.
     Tuned(u64),
     /// Help or an end.
-    Limited(Action),
+    Limited(MonitorAction),
 }
 
 impl TimeLimits {
@@ -40,7 +40,7 @@ impl TimeLimits {
             rules,
             tuner: tuning.map(|options| Tuner::new(rules.max_downtime_ms, options)),
             sample: Sample::default(),
-            mode: Mode::PreCopy,
+            mode: MigrationMode::PreCopy,
             acceptable_seconds: rules.acceptable_seconds,
             remaining: 0,
             last_progress: Duration::ZERO,
@@ -48,7 +48,7 @@ impl TimeLimits {
         }
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> MigrationMode {
         self.mode
     }
 
@@ -60,17 +60,17 @@ impl TimeLimits {
 
     // D-mig-33 (docs/differences.md).
     fn tune(&mut self) -> Option<Decision> {
-        if self.mode != Mode::PreCopy || self.sample.is_aborting {
+        if self.mode != MigrationMode::PreCopy || self.sample.is_aborting {
             return None;
         }
         let tuner = self.tuner.as_mut()?;
         let downtime_ms = tuner.next(&self.sample)?;
         self.decided = Some(Decided::Tuned(downtime_ms));
-        let why = Why::Tuning {
+        let why = ActionReason::Tuning {
             from_ms: tuner.current_ms,
             max_ms: tuner.max_ms,
         };
-        let action = Action::SetMaxDowntime(downtime_ms);
+        let action = MonitorAction::SetMaxDowntime(downtime_ms);
         Some(Decision { action, why })
     }
 
@@ -94,14 +94,14 @@ impl TimeLimits {
 
     fn decide(&self, sample: &Sample) -> Option<Decision> {
         // The guest runs on the target, and only the target has its newest memory.
-        if self.mode == Mode::PostCopy {
+        if self.mode == MigrationMode::PostCopy {
             return None;
         }
         let time_is_up = self.acceptable_seconds != 0 && sample.seconds() > self.acceptable_seconds;
-        let too_late = Why::TimeIsUp {
+        let too_late = ActionReason::TimeIsUp {
             seconds: self.acceptable_seconds,
         };
-        if time_is_up && self.rules.allow_disruption && self.mode != Mode::Paused {
+        if time_is_up && self.rules.allow_disruption && self.mode != MigrationMode::Paused {
             return Some(Decision {
                 action: self.help(),
                 why: too_late,
@@ -113,28 +113,30 @@ impl TimeLimits {
         let delay = sample.elapsed.saturating_sub(self.last_progress).as_secs();
         let limit = u64::try_from(self.rules.progress_timeout).unwrap_or(0);
         let why = if self.rules.progress_timeout != 0 && delay > limit {
-            Why::NoProgress { seconds: delay }
+            ActionReason::NoProgress { seconds: delay }
         } else if time_is_up {
             too_late
         } else {
             return None;
         };
-        let action = Action::Abort;
+        let action = MonitorAction::Abort;
         Some(Decision { action, why })
     }
 
     /// Post-copy where `allowPostCopy` lets it, else a longer downtime (VFIO) or a pause of the
     /// guest.
-    fn help(&self) -> Action {
+    fn help(&self) -> MonitorAction {
         if self.rules.can_post_copy() {
-            return Action::StartPostCopy;
+            return MonitorAction::StartPostCopy;
         }
         if self.rules.has_vfio {
             // Paused vCPUs do not stop a host device's writes to memory, but a switchover does.
             let seconds = u64::try_from(self.acceptable_seconds.saturating_mul(2)).unwrap_or(0);
-            return Action::SetMaxDowntime(seconds.saturating_mul(1000).min(MAX_DOWNTIME_MS));
+            return MonitorAction::SetMaxDowntime(
+                seconds.saturating_mul(1000).min(MAX_DOWNTIME_MS),
+            );
         }
-        Action::Suspend
+        MonitorAction::Suspend
     }
 
     pub fn performed(&mut self, succeeded: bool) -> Option<Decision> {
@@ -154,14 +156,14 @@ impl TimeLimits {
         }
     }
 
-    fn after(&mut self, action: Action) {
+    fn after(&mut self, action: MonitorAction) {
         match action {
-            Action::StartPostCopy => self.mode = Mode::PostCopy,
-            Action::SetMaxDowntime(_) | Action::Suspend => {
+            MonitorAction::StartPostCopy => self.mode = MigrationMode::PostCopy,
+            MonitorAction::SetMaxDowntime(_) | MonitorAction::Suspend => {
                 self.acceptable_seconds = self.acceptable_seconds.saturating_mul(2);
-                self.mode = Mode::Paused;
+                self.mode = MigrationMode::Paused;
             }
-            Action::Abort => {}
+            MonitorAction::Abort => {}
         }
     }
 }

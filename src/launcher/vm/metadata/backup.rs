@@ -93,7 +93,7 @@ impl Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use convert::backup::Mode;
+    use convert::backup::RequestedMode;
 
     fn start(name: &str) -> Start {
         Start {
@@ -101,7 +101,7 @@ mod tests {
                 name: name.into(),
                 started: "2026-01-02T03:04:05Z".parse().unwrap(),
             },
-            mode: Mode::Pull,
+            mode: RequestedMode::Pull,
             incremental: None,
             target_path: "/t".into(),
             skip_quiesce: false,

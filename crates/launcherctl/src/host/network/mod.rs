@@ -45,13 +45,13 @@ enum Wanted {
 
 /// The network of a VM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Network {
+pub struct HostNetwork {
     cards: Vec<Card>,
     /// For the first card.
     forwards: Vec<Forward>,
 }
 
-impl Network {
+impl HostNetwork {
     /// Turns the manifest's interfaces into those of a network binding plugin; `None` without
     /// interfaces. Also returns notes for the user.
     ///

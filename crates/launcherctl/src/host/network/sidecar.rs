@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::Network;
+use super::HostNetwork;
 use super::xml::add_cards;
 use crate::files::{FileError, listen};
 use crate::host::vm_dir::VmDir;
@@ -29,7 +29,7 @@ pub fn socket(dir: &VmDir) -> PathBuf {
 ///
 /// # Errors
 /// The socket cannot be made.
-pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
+pub fn serve(network: HostNetwork, dir: &VmDir) -> Result<(), FileError> {
     let hooks = dir.path(HOOKS_DIR);
     std::fs::create_dir_all(&hooks).map_err(FileError::on("make", &hooks))?;
     let listener = listen(&socket(dir))?;
@@ -42,7 +42,7 @@ pub fn serve(network: Network, dir: &VmDir) -> Result<(), FileError> {
 }
 
 #[derive(Debug, Clone)]
-struct Sidecar(Network);
+struct Sidecar(HostNetwork);
 
 #[tonic::async_trait]
 impl Info for Sidecar {

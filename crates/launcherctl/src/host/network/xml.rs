@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Forward, Network};
+use super::{Forward, HostNetwork};
 use crate::manifest::Card;
 
 const END_OF_DOMAIN: &str = "</domain>";
@@ -14,7 +14,7 @@ const SLOTS: Range<usize> = 0x14..0x1f;
 
 /// Adds the cards to the domain; `None` if the text is not a domain. A domain that already has them
 /// is unchanged.
-pub(super) fn add_cards(network: &Network, domain: &str) -> Option<String> {
+pub(super) fn add_cards(network: &HostNetwork, domain: &str) -> Option<String> {
     if network.cards.iter().any(|card| domain.contains(&card.mac)) {
         return Some(domain.to_owned());
     }
@@ -90,14 +90,14 @@ fn arguments(index: usize, place: &str, card: &Card, forwards: &[Forward]) -> St
 mod tests {
     use super::*;
 
-    fn network() -> Network {
+    fn network() -> HostNetwork {
         let card = |name: &str, mac: &str| Card {
             name: name.to_owned(),
             model: "virtio".to_owned(),
             mac: mac.to_owned(),
             boot_order: None,
         };
-        Network {
+        HostNetwork {
             cards: vec![
                 card("default", "52:54:00:00:00:01"),
                 card("other", "52:54:00:00:00:02"),

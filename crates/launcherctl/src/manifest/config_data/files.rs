@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{Files, Kind, NamedFiles, NamedPath};
+use super::{ConfigKind, Files, NamedFiles, NamedPath};
 use crate::error::{CtlError, TextError, fail, text_error};
 use crate::files::{FileError, create_private};
 use crate::json::{copy_at, text_at};
@@ -26,7 +26,7 @@ const MAX_KEY_BYTES: usize = 253;
 
 /// The files in a ConfigMap or Secret of the manifest; `None` for other documents.
 pub fn of_document(document: &Value) -> Result<Option<NamedFiles>, TextError> {
-    let Some(kind) = Kind::of_document(document) else {
+    let Some(kind) = ConfigKind::of_document(document) else {
         return Ok(None);
     };
     let name = text_at(document, "/metadata/name");
@@ -44,7 +44,7 @@ pub fn of_document(document: &Value) -> Result<Option<NamedFiles>, TextError> {
 
 /// The content of a file.
 fn of_entry(
-    (kind, name): (Kind, &str),
+    (kind, name): (ConfigKind, &str),
     is_plain: bool,
     key: &str,
     value: &Value,
@@ -66,7 +66,7 @@ fn of_entry(
 
 /// All problems of a ConfigMap or Secret document, each with its field; none for other documents.
 pub fn document_problems(document: &Value) -> Vec<FieldError> {
-    let Some(kind) = Kind::of_document(document) else {
+    let Some(kind) = ConfigKind::of_document(document) else {
         return Vec::new();
     };
     let name = text_at(document, "/metadata/name");
@@ -86,7 +86,7 @@ pub fn document_problems(document: &Value) -> Vec<FieldError> {
 }
 
 /// The regular files of a directory, or one file.
-pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, CtlError> {
+pub fn of_path(kind: ConfigKind, given: &NamedPath) -> Result<Files, CtlError> {
     let path = &given.path;
     let metadata = fs::metadata(path).map_err(FileError::on("read", path))?;
     let paths = if metadata.is_dir() {
@@ -116,7 +116,7 @@ pub fn of_path(kind: Kind, given: &NamedPath) -> Result<Files, CtlError> {
 }
 
 /// Kubernetes' rule for keys, which also prevents a key from leading to another directory.
-fn check_key(kind: Kind, name: &str, key: &str) -> Result<(), TextError> {
+fn check_key(kind: ConfigKind, name: &str, key: &str) -> Result<(), TextError> {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
     let is_path = key == "." || key.starts_with("..");
     if !key.is_empty() && key.len() <= MAX_KEY_BYTES && key.chars().all(is_valid) && !is_path {

@@ -28,12 +28,12 @@ pub const GENERATED: [&str; 7] = [
 
 /// Which of the two it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ConfigKind {
     ConfigMap,
     Secret,
 }
 
-impl Kind {
+impl ConfigKind {
     /// The kind of a manifest's document; `None` for others.
     pub fn of_document(document: &Value) -> Option<Self> {
         match text_at(document, "/kind") {
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ConfigKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ConfigMap => "ConfigMap",
@@ -73,10 +73,10 @@ impl fmt::Display for Kind {
 pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// ConfigMaps and Secrets by their names.
-pub type ConfigData = BTreeMap<(Kind, String), Files>;
+pub type ConfigData = BTreeMap<(ConfigKind, String), Files>;
 
 /// One of them.
-pub type NamedFiles = ((Kind, String), Files);
+pub type NamedFiles = ((ConfigKind, String), Files);
 
 /// `NAME=PATH` of an option.
 #[derive(Debug, Clone)]

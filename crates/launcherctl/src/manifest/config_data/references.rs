@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigData, Files, Kind};
+use super::{ConfigData, ConfigKind, Files};
 use crate::json::{is_true_at, list_at, text_at};
 use crate::manifest::error::FieldError;
 use api::pod_paths::{CONFIG_MAP_DIR, SECRET_DIR, SYSPREP_DIR};
@@ -20,7 +20,7 @@ const ACPI_TABLES: [(&str, &str); 2] = [("slicNameRef", "slic.bin"), ("msdmNameR
 pub struct Reference<'a> {
     /// The VMI's field.
     pub field: String,
-    pub kind: Kind,
+    pub kind: ConfigKind,
     pub name: &'a str,
     /// Whether it may be missing.
     pub is_optional: bool,
@@ -90,10 +90,15 @@ pub fn references(vmi: &Value) -> Vec<Reference<'_>> {
     for (index, volume) in list_at(vmi, "/spec/volumes").iter().enumerate() {
         let (field, volume_name) = (format!("spec.volumes[{index}]"), text_at(volume, "/name"));
         for (source, key, kind, directory) in [
-            ("configMap", "name", Kind::ConfigMap, CONFIG_MAP_DIR),
-            ("secret", "secretName", Kind::Secret, SECRET_DIR),
-            ("sysprep/configMap", "name", Kind::ConfigMap, SYSPREP_DIR),
-            ("sysprep/secret", "name", Kind::Secret, SYSPREP_DIR),
+            ("configMap", "name", ConfigKind::ConfigMap, CONFIG_MAP_DIR),
+            ("secret", "secretName", ConfigKind::Secret, SECRET_DIR),
+            (
+                "sysprep/configMap",
+                "name",
+                ConfigKind::ConfigMap,
+                SYSPREP_DIR,
+            ),
+            ("sysprep/secret", "name", ConfigKind::Secret, SYSPREP_DIR),
         ] {
             found.push(Reference {
                 field: format!("{field}.{}.{key}", source.replace('/', ".")),
@@ -111,7 +116,7 @@ pub fn references(vmi: &Value) -> Vec<Reference<'_>> {
             for (reference, keys) in CLOUD_INIT_KEYS {
                 found.push(Reference {
                     field: format!("{field}.{source}.{reference}"),
-                    kind: Kind::Secret,
+                    kind: ConfigKind::Secret,
                     name: text_at(volume, &format!("/{source}/{reference}/name")),
                     is_optional: false,
                     keys: keys.to_vec(),
@@ -126,7 +131,7 @@ pub fn references(vmi: &Value) -> Vec<Reference<'_>> {
             let secret = text_at(credential, &format!("/{kind}/source/secret/secretName"));
             found.push(Reference {
                 field: format!("spec.accessCredentials[{index}].{kind}"),
-                kind: Kind::Secret,
+                kind: ConfigKind::Secret,
                 name: secret,
                 is_optional: false,
                 keys: Vec::new(),

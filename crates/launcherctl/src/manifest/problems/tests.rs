@@ -1,7 +1,7 @@
 use super::*;
 
 fn found(text: &str) -> Vec<String> {
-    let line = |it: &Problem| format!("{}: {}: {}", it.line, it.field, it.message);
+    let line = |it: &ManifestProblem| format!("{}: {}: {}", it.line, it.field, it.message);
     problems(text, None).iter().map(line).collect()
 }
 
@@ -139,7 +139,7 @@ fn an_interface_with_a_misspelt_binding_is_no_interface_of_a_cluster() {
 
 /// The problems' lines and fields.
 fn places(text: &str) -> Vec<String> {
-    let place = |it: &Problem| format!("{}: {}", it.line, it.field);
+    let place = |it: &ManifestProblem| format!("{}: {}", it.line, it.field);
     problems(text, None).iter().map(place).collect()
 }
 

@@ -10,14 +10,14 @@ use super::{Options, subject, until_signal};
 use crate::error::CtlError;
 use crate::view::output::{Format, Line, counted, print};
 use client::refusal::on_one_line;
-use hooks::conformance::{Conformance, Limits, Outcome, check};
+use hooks::conformance::{CallLimits, Conformance, Outcome, check};
 use terminal::table;
 
 const CHANGES_NOTHING: &str = "it has changed nothing of what it got";
 
 /// Arguments of `hooks check`.
 #[derive(Debug, Args)]
-pub struct CheckArgs {
+pub struct HooksCheckArgs {
     /// VMI or VM manifest that the sidecar gets, such as one with its annotations; without it, a
     /// small one
     #[arg(long, value_name = "FILE")]
@@ -36,9 +36,9 @@ pub struct CheckArgs {
 ///
 /// # Errors
 /// The program is missing, or the VMI is unreadable.
-pub async fn run(args: &CheckArgs, format: Format) -> Result<ExitCode, CtlError> {
+pub async fn run(args: &HooksCheckArgs, format: Format) -> Result<ExitCode, CtlError> {
     let (program, subject, _dirs) = subject(args.vmi.as_deref(), &args.program, &args.options)?;
-    let checks = check(program, subject, Limits::default());
+    let checks = check(program, subject, CallLimits::default());
     let conformance = until_signal(checks).await?;
     let passed = conformance.passed();
     let json =

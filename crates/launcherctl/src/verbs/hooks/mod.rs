@@ -51,7 +51,7 @@ enum Action {
     Try(trial::TryArgs),
     /// Check whether a sidecar program does what a launcher expects: answers, bad input, size,
     /// time, its end
-    Check(check::CheckArgs),
+    Check(check::HooksCheckArgs),
 }
 
 /// `hooks`, `hooks try` and `hooks check`.

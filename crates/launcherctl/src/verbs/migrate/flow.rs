@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::output::{Output, seconds, summary};
+use super::output::{MigrationOutput, seconds, summary};
 use super::{MigrateArgs, vmi};
 use crate::error::{CtlError, fail};
 use crate::files::FileError;
-use crate::host::network::Network;
+use crate::host::network::HostNetwork;
 use crate::host::registry;
 use crate::host::vm_dir::VmDir;
 use crate::json::{list_at, set, text_at};
@@ -75,7 +75,7 @@ async fn reports(launcher: &Client, limit: Duration, is_wanted: fn(&Domain) -> b
 }
 
 /// A migration that is ready to start.
-pub struct Migration<'a> {
+pub struct MigrationFlow<'a> {
     source: &'a RunningVm,
     target: &'a RunningVm,
     /// The VMI as last sent, without the migration.
@@ -84,10 +84,10 @@ pub struct Migration<'a> {
     /// virt-handler's, as sent with the VMI.
     options: VirtualMachineOptions,
     args: &'a MigrateArgs,
-    output: Output,
+    output: MigrationOutput,
 }
 
-impl<'a> Migration<'a> {
+impl<'a> MigrationFlow<'a> {
     /// Determines what to move.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl<'a> Migration<'a> {
         sent: &'a Value,
         guest: &Domain,
         args: &'a MigrateArgs,
-        output: Output,
+        output: MigrationOutput,
     ) -> Result<Self, CtlError> {
         let plan = source.client.plan(sent).await?;
         // The target would take it for the guest's.
@@ -175,7 +175,7 @@ impl<'a> Migration<'a> {
     /// The source listens on the guest's forwarded ports until it ends, so the target gets others.
     /// Says which, before the migration begins.
     fn move_ports(&self) -> Result<BTreeMap<u16, u16>, CtlError> {
-        let Some(mut network) = Network::load(&self.source.dir)? else {
+        let Some(mut network) = HostNetwork::load(&self.source.dir)? else {
             return Ok(BTreeMap::new());
         };
         let ports = network.use_other_ports()?;

@@ -29,10 +29,10 @@ use crate::view::output::{Format, print};
 use domain::Domain;
 use domain::status::{LifeCycle, StateChangeReason};
 
-use flow::{Migration, target_launcher};
+use flow::{MigrationFlow, target_launcher};
 use options::MigrationLimits;
 use os::signals::EndSignals;
-use output::Output;
+use output::MigrationOutput;
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
@@ -70,8 +70,8 @@ pub async fn migrate(args: &MigrateArgs, format: Format) -> Result<ExitCode, Ctl
     };
     let migrate = async |target: &VmDir, stop: &mut EndSignals| {
         let target = target_launcher(target).await?;
-        let output = Output::new(format);
-        let migration = Migration::new(&source, &target, &vmi, &guest, args, output).await?;
+        let output = MigrationOutput::new(format);
+        let migration = MigrationFlow::new(&source, &target, &vmi, &guest, args, output).await?;
         let summary = migration.run(stop).await?;
         let root = target.dir.root().display().to_string();
         let json = json!({"success": true, "message": summary, "root": root});

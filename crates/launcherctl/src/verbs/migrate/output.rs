@@ -15,13 +15,13 @@ use terminal::human_size;
 const LINE_INTERVAL_MICROS: u64 = 1_000_000;
 
 #[derive(Debug)]
-pub struct Output {
+pub struct MigrationOutput {
     format: Format,
     /// When the next sample gets its line, in microseconds.
     next_line: Cell<u64>,
 }
 
-impl Output {
+impl MigrationOutput {
     pub fn new(format: Format) -> Self {
         let next_line = Cell::new(0);
         Self { format, next_line }

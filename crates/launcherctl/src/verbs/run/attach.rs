@@ -6,15 +6,15 @@ use super::has_no_console;
 use crate::error::CtlError;
 use crate::host::console::{Console, ConsoleEvent, Terminal, is_terminal};
 use crate::host::console_hub::CONSOLE_SOCKET;
-use crate::host::control::{ControlClient, Phase, Request, Update};
-use crate::host::network::Network;
+use crate::host::control::{ControlClient, ControlRequest, RunPhase, Update};
+use crate::host::network::HostNetwork;
 use crate::host::vm_dir::VmDir;
 use crate::verbs::screen::Screen;
 use os::signals::EndSignals;
 
 /// How the terminal left the VM.
 #[derive(Debug, Clone, Copy)]
-pub enum Outcome {
+pub enum AttachmentEnd {
     /// The VM has ended.
     Ended(ExitCode),
     /// The VM keeps running.
@@ -55,9 +55,9 @@ impl<'a> Attachment<'a> {
     /// The VM could not be started, or was lost.
     pub async fn attend(
         mut self,
-        detach_at: Option<Phase>,
+        detach_at: Option<RunPhase>,
         signals: &mut EndSignals,
-    ) -> Result<Outcome, CtlError> {
+    ) -> Result<AttachmentEnd, CtlError> {
         loop {
             tokio::select! {
                 update = self.control.next() => {
@@ -81,14 +81,14 @@ impl<'a> Attachment<'a> {
     async fn handle(
         &mut self,
         update: Update,
-        detach_at: Option<Phase>,
-    ) -> Result<Option<Outcome>, CtlError> {
+        detach_at: Option<RunPhase>,
+    ) -> Result<Option<AttachmentEnd>, CtlError> {
         self.screen.show(&update);
         match update {
             Update::Ended(failure) => {
                 failure.iter().for_each(|text| self.screen.note(text));
                 let code = u8::from(failure.is_some());
-                return Ok(Some(Outcome::Ended(code.into())));
+                return Ok(Some(AttachmentEnd::Ended(code.into())));
             }
             Update::Phase { phase } => {
                 self.note_phase(phase);
@@ -103,11 +103,11 @@ impl<'a> Attachment<'a> {
     }
 
     /// Applies a phase to this terminal.
-    fn note_phase(&mut self, phase: Phase) {
-        self.is_stopping |= phase == Phase::ShutdownRequested;
-        if phase == Phase::DomainRunning {
-            let network = Network::load(self.dir).ok().flatten();
-            for forward in network.iter().flat_map(Network::forwards) {
+    fn note_phase(&mut self, phase: RunPhase) {
+        self.is_stopping |= phase == RunPhase::ShutdownRequested;
+        if phase == RunPhase::DomainRunning {
+            let network = HostNetwork::load(self.dir).ok().flatten();
+            for forward in network.iter().flat_map(HostNetwork::forwards) {
                 self.screen.note(&forward.to_string());
             }
         }
@@ -116,10 +116,10 @@ impl<'a> Attachment<'a> {
     /// Shuts the guest down; the second time forces it off.
     async fn stop(&mut self) {
         if std::mem::replace(&mut self.is_stopping, true) {
-            self.control.request(Request::Force).await;
+            self.control.request(ControlRequest::Force).await;
             return;
         }
-        self.control.request(Request::Stop).await;
+        self.control.request(ControlRequest::Stop).await;
         self.screen
             .note("the guest is to shut down; Ctrl-C once more forces it off");
     }
@@ -138,8 +138,8 @@ impl<'a> Attachment<'a> {
         Ok(())
     }
 
-    async fn detach(&mut self) -> Outcome {
-        self.control.request(Request::Detach).await;
+    async fn detach(&mut self) -> AttachmentEnd {
+        self.control.request(ControlRequest::Detach).await;
         self.terminal = None;
         let name = self.name;
         let console = match self.dir.load_vmi().as_ref().is_ok_and(has_no_console) {
@@ -149,7 +149,7 @@ impl<'a> Attachment<'a> {
         self.screen.note(&format!(
             "{name} runs on: {console}launcherctl stop {name} ends it"
         ));
-        Outcome::Detached
+        AttachmentEnd::Detached
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::process::Child;
 use tokio::time::timeout;
 
 use crate::error::{CtlError, fail};
-use crate::host::control::{ControlClient, Phase, Request, SupervisorError, Update};
+use crate::host::control::{ControlClient, ControlRequest, RunPhase, SupervisorError, Update};
 use crate::host::processes::terminate_all;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
 use crate::host::vm_dir::VmDir;
@@ -74,7 +74,7 @@ pub async fn receive(
     let started = prepare(incoming, &manifest, &dir);
     let (supervisor, mut control) = started.inspect_err(|_| dir.remove(&[]))?;
     let moved = async {
-        wait_for(Phase::TargetReady, &name, &mut control, &screen, stop).await?;
+        wait_for(RunPhase::TargetReady, &name, &mut control, &screen, stop).await?;
         migrate(&dir, stop).await
     };
     match moved.await {
@@ -92,8 +92,8 @@ pub async fn receive(
             return Err(error);
         }
     }
-    wait_for(Phase::GuestArrived, &name, &mut control, &screen, stop).await?;
-    control.request(Request::Detach).await;
+    wait_for(RunPhase::GuestArrived, &name, &mut control, &screen, stop).await?;
+    control.request(ControlRequest::Detach).await;
     screen.note(&format!("{name} runs on"));
     Ok(ExitCode::SUCCESS)
 }
@@ -122,7 +122,7 @@ fn prepare(
 
 /// Shows the supervisor's reports until the VM has reached a phase.
 async fn wait_for(
-    wanted: Phase,
+    wanted: RunPhase,
     name: &str,
     control: &mut ControlClient,
     screen: &Screen,
@@ -144,7 +144,7 @@ async fn wait_for(
 
 /// Ends a supervisor whose launcher gets no VM. Its report on that is not the reason.
 async fn end(mut supervisor: Child, mut control: ControlClient) {
-    control.request(Request::Stop).await;
+    control.request(ControlRequest::Stop).await;
     let ended = async {
         while control.next().await.is_ok() {}
         supervisor.wait().await

@@ -28,8 +28,8 @@ use crate::error::{CtlError, RuntimeError, fail};
 use crate::files::{FileError, create_private};
 use crate::host::config_data::ConfigDataArgs;
 use crate::host::console::is_terminal;
-use crate::host::control::{ControlClient, Phase, SupervisorError};
-use crate::host::network::{Network, NetworkArgs};
+use crate::host::control::{ControlClient, RunPhase, SupervisorError};
+use crate::host::network::{HostNetwork, NetworkArgs};
 use crate::host::processes::{terminate_all, tool};
 use crate::host::sidecar_program::SidecarProgram;
 use crate::host::start_args::{StartArgs, SuperviseArgs};
@@ -39,7 +39,7 @@ use crate::json::{copy_at, is_true_at};
 use crate::manifest::config_data::NamedPath;
 use crate::manifest::{Manifest, ManifestError, in_conversion, in_manifest};
 use crate::view::output::Format;
-use attach::{Attachment, Outcome};
+use attach::{Attachment, AttachmentEnd};
 pub use incoming::{CANCELLED, Incoming, NotArrived, receive};
 use os::signals::EndSignals;
 
@@ -86,7 +86,7 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     let bindings = manifest.check_bindings().map_err(ManifestError::Field);
     bindings.map_err(in_manifest(&args.manifest))?;
     let mut notes = manifest.leave_out_node_parts();
-    let (network, of_network) = Network::of(&mut manifest, &args.network)?;
+    let (network, of_network) = HostNetwork::of(&mut manifest, &args.network)?;
     notes.extend(of_network);
     notes.iter().for_each(|note| screen.note(note));
     let sidecars = crate::host::sidecars::programs(manifest.value(), &args.start.sidecars);
@@ -103,20 +103,20 @@ pub async fn run(args: &RunArgs, format: Format) -> Result<ExitCode, CtlError> {
     // A directory of --root may have another VM's.
     failure::clear(&dir);
     let is_up = match args.start.until {
-        Some(_) => Phase::GuestUp,
-        None => Phase::DomainRunning,
+        Some(_) => RunPhase::GuestUp,
+        None => RunPhase::DomainRunning,
     };
     let detach_at = args.detach.then_some(is_up);
     let ran = async {
         let (mut supervisor, control) = start_supervisor(&dir)?;
         let attachment = Attachment::new(&name, &dir, control, &screen);
         let outcome = attachment.attend(detach_at, &mut signals).await;
-        if !matches!(outcome, Ok(Outcome::Detached)) {
+        if !matches!(outcome, Ok(AttachmentEnd::Detached)) {
             let _ = timeout(EXIT_TIMEOUT, supervisor.wait()).await;
         }
         Ok(match outcome? {
-            Outcome::Ended(code) => code,
-            Outcome::Detached => ExitCode::SUCCESS,
+            AttachmentEnd::Ended(code) => code,
+            AttachmentEnd::Detached => ExitCode::SUCCESS,
         })
     };
     let result = ran.await;
@@ -146,7 +146,7 @@ fn prepare(
     args: &RunArgs,
     manifest: &Manifest,
     sidecars: Result<Vec<SidecarProgram>, CtlError>,
-    network: Option<&Network>,
+    network: Option<&HostNetwork>,
     dir: &VmDir,
     screen: &Screen,
 ) -> Result<(), CtlError> {
@@ -176,7 +176,7 @@ fn prepare(
     match network {
         Some(network) => network.store(dir)?,
         // A directory of --root may have an earlier VM's.
-        None => Network::remove(dir),
+        None => HostNetwork::remove(dir),
     }
     let supervise = SuperviseArgs {
         stop_when_up: !args.detach && !is_terminal(),

@@ -69,7 +69,7 @@ fn iteration(seconds: u64, remaining_mib: u64) -> Sample {
 }
 
 /// The actions at a sample, all of them successful.
-fn actions(monitor: &mut Monitor, sample: &Sample) -> Vec<Action> {
+fn actions(monitor: &mut Monitor, sample: &Sample) -> Vec<MonitorAction> {
     let mut actions = Vec::new();
     let mut decision = monitor.observe(sample);
     while let Some(decided) = decision {
@@ -86,7 +86,7 @@ fn a_migration_that_goes_on_is_left_alone() {
         let found = actions(&mut monitor, &at(seconds, 1000 - seconds));
         assert_eq!(found, [], "{seconds}");
     }
-    assert_eq!(monitor.mode(), Mode::PreCopy);
+    assert_eq!(monitor.mode(), MigrationMode::PreCopy);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_stuck_migration_is_aborted_once() {
     let mut monitor = time_limits(rules());
     assert_eq!(actions(&mut monitor, &at(1, 500)), []);
     assert_eq!(actions(&mut monitor, &at(21, 500)), []);
-    assert_eq!(actions(&mut monitor, &at(22, 500)), [Action::Abort]);
+    assert_eq!(actions(&mut monitor, &at(22, 500)), [MonitorAction::Abort]);
     let aborting = Sample {
         is_aborting: true,
         ..at(23, 500)
@@ -120,7 +120,7 @@ fn the_time_before_libvirt_knows_what_is_left_is_not_without_progress() {
         elapsed: Duration::from_secs(71),
         ..Sample::default()
     };
-    assert_eq!(actions(&mut monitor, &unanswered), [Action::Abort]);
+    assert_eq!(actions(&mut monitor, &unanswered), [MonitorAction::Abort]);
 }
 
 #[test]
@@ -130,19 +130,25 @@ fn a_late_migration_is_helped_as_far_as_that_is_allowed() {
         let mut monitor = time_limits(rules);
         (actions(&mut monitor, &late), monitor.mode())
     };
-    assert_eq!(done(rules()), (vec![Action::Abort], Mode::PreCopy));
+    assert_eq!(
+        done(rules()),
+        (vec![MonitorAction::Abort], MigrationMode::PreCopy)
+    );
     let disruption = Rules {
         allow_disruption: true,
         ..rules()
     };
-    assert_eq!(done(disruption), (vec![Action::Suspend], Mode::Paused));
+    assert_eq!(
+        done(disruption),
+        (vec![MonitorAction::Suspend], MigrationMode::Paused)
+    );
     let post_copy = Rules {
         allow_post_copy: true,
         ..disruption
     };
     assert_eq!(
         done(post_copy),
-        (vec![Action::StartPostCopy], Mode::PostCopy)
+        (vec![MonitorAction::StartPostCopy], MigrationMode::PostCopy)
     );
     let vfio = Rules {
         has_vfio: true,
@@ -150,7 +156,10 @@ fn a_late_migration_is_helped_as_far_as_that_is_allowed() {
     };
     assert_eq!(
         done(vfio),
-        (vec![Action::SetMaxDowntime(200_000)], Mode::Paused)
+        (
+            vec![MonitorAction::SetMaxDowntime(200_000)],
+            MigrationMode::Paused
+        )
     );
 }
 
@@ -162,9 +171,9 @@ fn a_paused_migration_has_twice_the_time_and_one_in_post_copy_all_of_it() {
         ..rules()
     };
     let mut paused = time_limits(disruption);
-    assert_eq!(actions(&mut paused, &at(101, 10)), [Action::Suspend]);
+    assert_eq!(actions(&mut paused, &at(101, 10)), [MonitorAction::Suspend]);
     assert_eq!(actions(&mut paused, &at(200, 10)), []);
-    assert_eq!(actions(&mut paused, &at(201, 10)), [Action::Abort]);
+    assert_eq!(actions(&mut paused, &at(201, 10)), [MonitorAction::Abort]);
     let post_copy = Rules {
         allow_post_copy: true,
         ..disruption
@@ -172,7 +181,7 @@ fn a_paused_migration_has_twice_the_time_and_one_in_post_copy_all_of_it() {
     let mut post_copy = time_limits(post_copy);
     assert_eq!(
         actions(&mut post_copy, &at(101, 10)),
-        [Action::StartPostCopy]
+        [MonitorAction::StartPostCopy]
     );
     assert_eq!(actions(&mut post_copy, &at(100_000, 10)), []);
 }
@@ -186,9 +195,9 @@ fn help_that_fails_is_tried_again() {
     let mut monitor = time_limits(disruption);
     for seconds in [101, 102] {
         let decision = monitor.observe(&at(seconds, 10)).map(|it| it.action);
-        assert_eq!(decision, Some(Action::Suspend));
+        assert_eq!(decision, Some(MonitorAction::Suspend));
         assert_eq!(monitor.performed(false), None);
-        assert_eq!(monitor.mode(), Mode::PreCopy);
+        assert_eq!(monitor.mode(), MigrationMode::PreCopy);
     }
 }
 
@@ -205,11 +214,11 @@ fn without_a_limit_a_migration_may_last_for_ever() {
 }
 
 /// A stalled migration: 400 MiB remain repeatedly, four seconds at this bandwidth.
-fn stalled(rules: Rules) -> Vec<Action> {
+fn stalled(rules: Rules) -> Vec<MonitorAction> {
     let mut monitor = stall_monitor(rules);
     assert_eq!(
         actions(&mut monitor, &at(0, 4000)),
-        [Action::SetMaxDowntime(300)]
+        [MonitorAction::SetMaxDowntime(300)]
     );
     assert_eq!(actions(&mut monitor, &iteration(1, 400)), []);
     actions(&mut monitor, &iteration(11, 400))
@@ -217,25 +226,25 @@ fn stalled(rules: Rules) -> Vec<Action> {
 
 #[test]
 fn a_stalled_migration_switches_over_at_a_local_minimum_as_far_as_that_is_allowed() {
-    assert_eq!(stalled(rules()), [Action::Abort]);
+    assert_eq!(stalled(rules()), [MonitorAction::Abort]);
     let patient = Rules {
         max_downtime_ms: 3000,
         ..rules()
     };
-    assert_eq!(stalled(patient), [Action::SetMaxDowntime(3000)]);
+    assert_eq!(stalled(patient), [MonitorAction::SetMaxDowntime(3000)]);
     let disruption = Rules {
         allow_disruption: true,
         ..rules()
     };
     assert_eq!(
         stalled(disruption),
-        [Action::SetMaxDowntime(MAX_DOWNTIME_MS)]
+        [MonitorAction::SetMaxDowntime(MAX_DOWNTIME_MS)]
     );
     let post_copy = Rules {
         allow_post_copy: true,
         ..disruption
     };
-    assert_eq!(stalled(post_copy), [Action::StartPostCopy]);
+    assert_eq!(stalled(post_copy), [MonitorAction::StartPostCopy]);
 }
 
 #[test]
@@ -243,7 +252,7 @@ fn a_stalled_migration_waits_for_a_local_minimum() {
     let mut monitor = stall_monitor(rules());
     assert_eq!(
         actions(&mut monitor, &at(0, 4000)),
-        [Action::SetMaxDowntime(300)]
+        [MonitorAction::SetMaxDowntime(300)]
     );
     assert_eq!(actions(&mut monitor, &iteration(1, 100)), []);
     assert_eq!(actions(&mut monitor, &iteration(12, 200)), []);
@@ -251,12 +260,12 @@ fn a_stalled_migration_waits_for_a_local_minimum() {
     // The rest takes one second at this bandwidth, which is allowed.
     assert_eq!(
         actions(&mut monitor, &iteration(14, 100)),
-        [Action::SetMaxDowntime(1000)]
+        [MonitorAction::SetMaxDowntime(1000)]
     );
     assert_eq!(actions(&mut monitor, &iteration(15, 100)), []);
     // The switchover has not begun in time.
     assert_eq!(actions(&mut monitor, &at(44, 100)), []);
-    assert_eq!(actions(&mut monitor, &at(45, 100)), [Action::Abort]);
+    assert_eq!(actions(&mut monitor, &at(45, 100)), [MonitorAction::Abort]);
 }
 
 #[test]
@@ -268,7 +277,7 @@ fn the_best_value_is_forgotten_when_patience_ends() {
     assert_eq!(actions(&mut monitor, &iteration(15, 110)), []);
     assert_eq!(
         actions(&mut monitor, &iteration(22, 110)),
-        [Action::SetMaxDowntime(1000)]
+        [MonitorAction::SetMaxDowntime(1000)]
     );
 }
 
@@ -280,7 +289,7 @@ fn the_memory_that_qemu_pauses_for_is_reported() {
         ..at(1, 10)
     };
     actions(&mut monitor, &paused);
-    assert_eq!(monitor.mode(), Mode::Paused);
+    assert_eq!(monitor.mode(), MigrationMode::Paused);
 }
 
 /// A migration with `downtimeTuning`.
@@ -318,7 +327,7 @@ fn the_downtime_rises_in_steps_from_the_third_pass_on_with_a_pause_after_each() 
         found.extend(actions(&mut monitor, &in_pass(pass, seconds)));
     }
     // (1000 - 150) / 7 is 121.
-    let expected = [150, 271, 392, 513, 634].map(Action::SetMaxDowntime);
+    let expected = [150, 271, 392, 513, 634].map(MonitorAction::SetMaxDowntime);
     assert_eq!(found, expected);
 }
 
@@ -334,7 +343,7 @@ fn the_downtime_rises_to_the_allowed_one_at_most() {
     let found: Vec<_> = (0..5)
         .flat_map(|seconds| actions(&mut monitor, &in_pass(0, seconds)))
         .collect();
-    assert_eq!(found, [900, 1000].map(Action::SetMaxDowntime));
+    assert_eq!(found, [900, 1000].map(MonitorAction::SetMaxDowntime));
 }
 
 #[test]
@@ -346,13 +355,16 @@ fn a_downtime_that_was_refused_is_tried_again_and_help_comes_in_time_all_the_sam
         Some((decision.action, next))
     };
     let first = refused(&mut monitor, &in_pass(3, 1));
-    assert_eq!(first, Some((Action::SetMaxDowntime(150), None)));
+    assert_eq!(first, Some((MonitorAction::SetMaxDowntime(150), None)));
     // From QEMU's own limit, which it still has.
     let second = refused(&mut monitor, &in_pass(3, 2));
-    assert_eq!(second, Some((Action::SetMaxDowntime(421), None)));
+    assert_eq!(second, Some((MonitorAction::SetMaxDowntime(421), None)));
     let late = refused(&mut monitor, &in_pass(3, 101));
     assert_eq!(
         late,
-        Some((Action::SetMaxDowntime(421), Some(Action::Abort)))
+        Some((
+            MonitorAction::SetMaxDowntime(421),
+            Some(MonitorAction::Abort)
+        ))
     );
 }

@@ -97,10 +97,10 @@ fn replay(trace: &Trace) -> Vec<(usize, String, String)> {
         let mut decision = monitor.observe(&sample(step, is_aborting));
         while let Some(Decision { action, .. }) = decision {
             let (name, failure) = match action {
-                Action::SetMaxDowntime(ms) => (format!("D{ms}"), Flags::DOWNTIME_FAILS),
-                Action::StartPostCopy => ("P".to_owned(), Flags::POST_COPY_FAILS),
-                Action::Suspend => ("S".to_owned(), Flags::SUSPEND_FAILS),
-                Action::Abort => {
+                MonitorAction::SetMaxDowntime(ms) => (format!("D{ms}"), Flags::DOWNTIME_FAILS),
+                MonitorAction::StartPostCopy => ("P".to_owned(), Flags::POST_COPY_FAILS),
+                MonitorAction::Suspend => ("S".to_owned(), Flags::SUSPEND_FAILS),
+                MonitorAction::Abort => {
                     is_aborting = true;
                     ("A".to_owned(), 0)
                 }
