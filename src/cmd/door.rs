@@ -20,6 +20,7 @@ use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
 use api::proto::cmd::v1::{self, VirtualMachineOptions};
 use api::vmi::Vmi;
 use hooks::plugins::Pipeline;
+use hooks::{HOOKS_TIMEOUT, RequestId};
 use os::failpoints;
 use os::lock::lock;
 use os::serving_thread::SMALL_INPUT_BYTES;
@@ -147,6 +148,7 @@ impl Door {
             vmi_json,
             options: Arc::new(options),
             plugins,
+            id: RequestId::unique(),
             hooks_deadline,
         })
     }

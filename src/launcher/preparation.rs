@@ -84,7 +84,9 @@ impl Preparation {
         purpose: Purpose,
     ) -> Result<(String, Vec<String>), LauncherError> {
         let (vmi_json, deadline) = (&request.vmi_json, request.hooks_deadline);
-        let sidecars = self.sidecars.on_define_domain(xml, vmi_json, deadline);
+        let sidecars = self
+            .sidecars
+            .on_define_domain(xml, vmi_json, request.id, deadline);
         let by_sidecars = sidecars.await?;
         let plugins = self.in_pod(request.plugins.clone());
         let context = match purpose {

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
+use hooks::RequestId;
 use hooks::plugins::Pipeline;
 
 /// The input of a sync: the decoded VMI of a call, and its options.
@@ -17,6 +18,9 @@ pub struct SyncRequest {
     /// virt-handler's information on the node and the cluster.
     pub options: Arc<VirtualMachineOptions>,
     pub plugins: Pipeline,
-    /// When all hooks must have answered: later than virt-handler stops waiting.
+    /// By which the sidecars know it again.
+    pub id: RequestId,
+    /// When all hooks must have answered: `HOOKS_TIMEOUT` after the call arrived, whether it waited
+    /// for its turn or not.
     pub hooks_deadline: Instant,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::executable::write_script;
 use crate::support::{Pod, built_example, example, is_missing, search_path};
-use hooks::{HookPoint, Sidecars};
+use hooks::{HookPoint, RequestId, Sidecars};
 use os::logging::chain;
 use prost::bytes::Bytes;
 use serde_json::json;
@@ -107,12 +107,12 @@ async fn collect(pod: &Pod) -> Sidecars {
 /// What became of the domain; the hook is called twice, to see that it is idempotent.
 async fn defined_twice(sidecars: &Sidecars, domain: &str, vmi: &Bytes) -> String {
     let once = sidecars
-        .on_define_domain(domain.to_owned(), vmi, later())
+        .on_define_domain(domain.to_owned(), vmi, RequestId::unique(), later())
         .await
         .unwrap()
         .xml;
     let twice = sidecars
-        .on_define_domain(once.clone(), vmi, later())
+        .on_define_domain(once.clone(), vmi, RequestId::unique(), later())
         .await
         .unwrap()
         .xml;
@@ -160,7 +160,7 @@ async fn the_shell_sidecar_sets_the_base_board() {
     assert!(!xml.contains("first"), "{xml}");
     // Without the annotation nothing changes, and it says so in the log.
     let xml = sidecars
-        .on_define_domain(bare.into(), &vmi(&[]), later())
+        .on_define_domain(bare.into(), &vmi(&[]), RequestId::unique(), later())
         .await
         .unwrap()
         .xml;
@@ -206,7 +206,7 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     assert_eq!(order(&domain.devices.disks[0].boot_order), Some(2));
     // Without annotations nothing changes, however the library writes the document.
     let same = sidecars
-        .on_define_domain(KUBEVIRT.into(), &vmi(&[]), later())
+        .on_define_domain(KUBEVIRT.into(), &vmi(&[]), RequestId::unique(), later())
         .await
         .unwrap();
     assert!(same.xml.contains("ns0:kubevirt"), "{same:?}");
@@ -214,7 +214,7 @@ async fn the_python_sidecar_sets_boot_order_and_menu() {
     // Its own error reaches the user who started the virtual machine.
     let wrong = vmi(&[("boot.vm.example.org/first", "nosuch")]);
     let error = sidecars
-        .on_define_domain(DOMAIN.into(), &wrong, later())
+        .on_define_domain(DOMAIN.into(), &wrong, RequestId::unique(), later())
         .await
         .unwrap_err();
     let error = chain(&error);
@@ -343,7 +343,7 @@ async fn the_error_of_a_program_has_its_exit_status_and_stderr() {
     let _process = shim(&pod, "v1alpha2", programs.path());
     let error = collect(&pod)
         .await
-        .on_define_domain(DOMAIN.into(), &vmi(&[]), later())
+        .on_define_domain(DOMAIN.into(), &vmi(&[]), RequestId::unique(), later())
         .await
         .unwrap_err();
     let error = chain(&error);
@@ -369,6 +369,7 @@ async fn a_program_that_hangs_is_killed_with_its_children() {
         .on_define_domain(
             DOMAIN.into(),
             &vmi(&[]),
+            RequestId::unique(),
             Instant::now() + Duration::from_secs(5),
         )
         .await
@@ -399,7 +400,7 @@ async fn a_background_process_of_a_program_does_not_delay_its_answer() {
     let process = shim(&pod, "v1alpha2", programs.path());
     let result = collect(&pod)
         .await
-        .on_define_domain(DOMAIN.into(), &vmi(&[]), later())
+        .on_define_domain(DOMAIN.into(), &vmi(&[]), RequestId::unique(), later())
         .await;
     let child = std::fs::read_to_string(marker).unwrap();
     let killed = Command::new("kill").arg(child.trim()).status().unwrap();

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::support::{Fake, Pod, XML, vmi};
-use hooks::Sidecars;
+use hooks::{RequestId, Sidecars};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -54,11 +54,12 @@ fn outcome(answer: &[u8]) -> Result<String, String> {
     let deadline = Instant::now() + Duration::from_secs(60);
     bench
         .runtime
-        .block_on(
-            bench
-                .sidecars
-                .on_define_domain(XML.into(), &vmi(), deadline),
-        )
+        .block_on(bench.sidecars.on_define_domain(
+            XML.into(),
+            &vmi(),
+            RequestId::unique(),
+            deadline,
+        ))
         .map(|applied| applied.xml)
         .map_err(|error| os::logging::chain(&error))
 }

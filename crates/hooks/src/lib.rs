@@ -41,6 +41,6 @@ pub use diff::{Change, Changes};
 pub use error::{HookCallError, HookError, UnusableReason};
 pub use report::{CallReport, HookPointReport, Report, SidecarReport};
 pub use sidecar::{HookPoint, Sidecar, Version};
-pub use sidecars::Sidecars;
+pub use sidecars::{RequestId, Sidecars};
 pub use timeout::HOOKS_TIMEOUT;
 pub use work::WorkError;

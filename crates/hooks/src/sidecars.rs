@@ -9,6 +9,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use os::lock::lock;
@@ -43,11 +44,22 @@ pub struct Sidecars {
     current_call: CurrentCall,
 }
 
+/// Tells a request from the next one, which calls the sidecars again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    #[must_use]
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// The sidecars' input and result.
 #[derive(Debug)]
 struct Definition {
-    /// Identifies the request: another request calls the sidecars again.
-    deadline: Instant,
+    request: RequestId,
     /// Hash of the domain XML; spares a second copy of the document.
     xml_hash: u64,
     vmi: Bytes,
@@ -124,8 +136,8 @@ impl Sidecars {
     /// the previous one returned.
     ///
     /// Returns the last answer byte for byte, and the sidecars that changed the domain. The same
-    /// input under the same deadline, which identifies the request, is answered from memory, so one
-    /// start of a domain calls each sidecar once.
+    /// input in the same request is answered from memory, so one start of a domain calls each
+    /// sidecar once.
     ///
     /// # Errors
     /// [`HookError::Call`] for the first sidecar that fails, dies, is too slow, or gives a refused
@@ -135,6 +147,7 @@ impl Sidecars {
         &self,
         xml: String,
         vmi_json: &Bytes,
+        request: RequestId,
         deadline: Instant,
     ) -> Result<Applied, HookError> {
         let mut modified_by = Vec::new();
@@ -147,7 +160,7 @@ impl Sidecars {
         let hash = move || (hasher.hash_one(&xml), xml);
         let (xml_hash, xml) = work::until(deadline, hash).await?;
         if let Some(last) = &*last_definition
-            && (last.deadline, last.xml_hash, &last.vmi) == (deadline, xml_hash, vmi_json)
+            && (last.request, last.xml_hash, &last.vmi) == (request, xml_hash, vmi_json)
         {
             return Ok(last.result.clone());
         }
@@ -163,7 +176,7 @@ impl Sidecars {
         let xml = work::until(deadline, move || domain.text).await?;
         let result = Applied { xml, modified_by };
         *last_definition = Some(Definition {
-            deadline,
+            request,
             xml_hash,
             vmi: vmi_json.clone(),
             result: result.clone(),

@@ -91,6 +91,7 @@ mod tests {
             vmi_json: Bytes::new(),
             options: Arc::default(),
             plugins: Pipeline::default(),
+            id: hooks::RequestId::unique(),
             hooks_deadline: Instant::now(),
         }
     }

@@ -327,6 +327,7 @@ fn request(vmi: &Value) -> SyncRequest {
         vmi_json: Bytes::from(vmi.to_string()),
         options: Arc::default(),
         plugins: hooks::plugins::Pipeline::default(),
+        id: hooks::RequestId::unique(),
         hooks_deadline: os::time::deadline(SOON),
     }
 }

@@ -23,7 +23,7 @@ async fn a_sidecar_gets_the_whole_vmi_and_unknown_elements_stay() {
     let given = XML.replace("</domain>", "<unknown a=\"1\"><b/></unknown></domain>");
     let xml = collect(&pod, 1)
         .await
-        .on_define_domain(given, &vmi(), later())
+        .on_define_domain(given, &vmi(), RequestId::unique(), later())
         .await
         .unwrap()
         .xml;
@@ -43,7 +43,7 @@ async fn a_sidecar_that_hangs_times_out_within_the_request() {
     let sidecars = collect(&pod, 1).await;
     let deadline = soon();
     let error = sidecars
-        .on_define_domain(XML.into(), &vmi(), deadline)
+        .on_define_domain(XML.into(), &vmi(), RequestId::unique(), deadline)
         .await
         .unwrap_err();
     let (text, reason) = call_error(error);
@@ -54,7 +54,7 @@ async fn a_sidecar_that_hangs_times_out_within_the_request() {
     );
     // The next request is not held up by what that one left behind.
     sidecars
-        .on_define_domain(XML.into(), &vmi(), soon())
+        .on_define_domain(XML.into(), &vmi(), RequestId::unique(), soon())
         .await
         .unwrap_err();
 }
@@ -147,20 +147,20 @@ async fn the_same_input_in_one_request_is_answered_without_a_second_call() {
     let pod = Pod::new();
     let seen = pod.serve("hook-sidecar-0/s", Fake::appending("x"));
     let sidecars = collect(&pod, 1).await;
-    let deadline = later();
+    let (request, deadline) = (RequestId::unique(), later());
     let first = sidecars
-        .on_define_domain(XML.into(), &vmi(), deadline)
+        .on_define_domain(XML.into(), &vmi(), request, deadline)
         .await
         .unwrap();
     let second = sidecars
-        .on_define_domain(XML.into(), &vmi(), deadline)
+        .on_define_domain(XML.into(), &vmi(), request, deadline)
         .await
         .unwrap();
     assert_eq!(first.modified_by, [r#""fake" (hook-sidecar-0/s)"#]);
     assert_eq!((first, seen.vmis().len()), (second, 1));
     // Another input, and another request, ask again.
     sidecars
-        .on_define_domain(XML.replace("kvm", "qemu"), &vmi(), deadline)
+        .on_define_domain(XML.replace("kvm", "qemu"), &vmi(), request, deadline)
         .await
         .unwrap();
     define(&sidecars).await.unwrap();

@@ -6,7 +6,7 @@ mod discovery;
 use std::time::Duration;
 
 use crate::support::{Behaviour, Fake, Pod, VMI, XML, vmi};
-use hooks::{HookCallError, HookError, HookPoint, Sidecars, Version};
+use hooks::{HookCallError, HookError, HookPoint, RequestId, Sidecars, Version};
 use os::logging::chain;
 use tokio::time::Instant;
 
@@ -25,7 +25,9 @@ async fn collect(pod: &Pod, count: usize) -> Sidecars {
 
 /// What the sidecars make of the domain, in a request of its own.
 async fn define(sidecars: &Sidecars) -> Result<String, HookError> {
-    let applied = sidecars.on_define_domain(XML.into(), &vmi(), later()).await;
+    let applied = sidecars
+        .on_define_domain(XML.into(), &vmi(), RequestId::unique(), later())
+        .await;
     Ok(applied?.xml)
 }
 
