@@ -20,8 +20,6 @@ pub use wire::NbdError;
 pub const BASE_ALLOCATION: &str = "base:allocation";
 /// Prefix of QEMU's bitmap contexts.
 pub const DIRTY_BITMAP: &str = "qemu:dirty-bitmap:";
-/// In [`BASE_ALLOCATION`]: the part is not allocated.
-pub const STATE_HOLE: u32 = 1;
 /// In [`BASE_ALLOCATION`]: the part reads as zeros.
 pub const STATE_ZERO: u32 = 2;
 /// In a bitmap context: the part was written to.

@@ -102,21 +102,6 @@ impl Connection {
         Ok(defined?.changeable(permission))
     }
 
-    /// All domains, running or not.
-    pub fn domains(&self) -> Result<Vec<DomainHandle>, Error> {
-        let mut list: *mut sys::virDomainPtr = std::ptr::null_mut();
-        // SAFETY: on success `list` is an array of that many references, ours now: each goes into a
-        // `DomainHandle`, and the array itself is freed once.
-        unsafe {
-            let count = c::check(sys::virConnectListAllDomains(self.ptr(), &mut list, 0))?;
-            let domains = (0..usize::try_from(count).unwrap_or_default())
-                .map(|i| DomainHandle::take(*list.add(i)))
-                .collect();
-            libc::free(list.cast());
-            domains
-        }
-    }
-
     /// The hypervisor's version, such as `10.0.2`.
     pub fn qemu_version(&self) -> Result<String, Error> {
         let mut version: c_ulong = 0;
@@ -128,12 +113,6 @@ impl Connection {
             version / 1_000 % 1_000,
             version % 1_000
         ))
-    }
-
-    /// Whether the connection still works, as far as this side knows (no question is sent).
-    pub fn is_alive(&self) -> bool {
-        // SAFETY: the connection is open.
-        unsafe { sys::virConnectIsAlive(self.ptr()) == 1 }
     }
 
     /// The host's capabilities (XML).

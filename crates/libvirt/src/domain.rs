@@ -185,12 +185,6 @@ impl DomainHandle {
         Ok(c::check(unsafe { sys::virDomainIsActive(self.raw) })? == 1)
     }
 
-    /// Whether it is defined, and not only running.
-    pub fn is_persistent(&self) -> Result<bool, Error> {
-        // SAFETY: the domain is valid.
-        Ok(c::check(unsafe { sys::virDomainIsPersistent(self.raw) })? == 1)
-    }
-
     pub(super) fn done(&self, result: c_int) -> Result<(), Error> {
         c::check(result).map(drop)
     }

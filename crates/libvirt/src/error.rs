@@ -31,8 +31,6 @@ pub mod code {
     pub const NO_DOMAIN: i32 = 42;
     pub const OPERATION_INVALID: i32 = 55;
     pub const OPERATION_TIMEOUT: i32 = 68;
-    pub const CONFIG_UNSUPPORTED: i32 = 67;
-    pub const OPERATION_ABORTED: i32 = 78;
     pub const NO_DOMAIN_METADATA: i32 = 80;
     pub const ARGUMENT_UNSUPPORTED: i32 = 74;
     pub const OPERATION_UNSUPPORTED: i32 = 84;

@@ -179,7 +179,6 @@ fn qemu_embedded_in_this_process_starts_a_guest() {
     start_event_loop().unwrap();
     let connection =
         Connection::open(&format!("qemu:///embed?root={}", root.path().display())).unwrap();
-    assert!(connection.is_alive());
     assert_eq!(connection.qemu_version().unwrap().split('.').count(), 3);
     assert!(connection.warm_up("qemu").unwrap() > 0);
 

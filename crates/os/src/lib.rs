@@ -6,7 +6,6 @@ pub mod accept;
 mod arriving;
 pub mod command;
 pub mod failpoints;
-pub mod file_id;
 pub mod grpc;
 pub mod inotify;
 pub mod lines;

@@ -1,11 +1,8 @@
 //! Processes in `/proc`.
 
-use std::path::PathBuf;
 use std::{fs, io};
 
 use rustix::process::Pid;
-
-use crate::file_id::FileId;
 
 /// The processes whose parent this one is, those started by it and orphans that came to it:
 /// proc_pid_task_children(5) of all threads. Orphans are the main thread's, which is listed first;
@@ -63,23 +60,6 @@ pub fn command_line(pid: Pid) -> String {
     arguments(pid).unwrap_or_default().join(" ")
 }
 
-/// The processes that have the file open; as another user than root, only one's own.
-#[must_use]
-pub fn with_open_file(file: &fs::Metadata) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    let has_file = |pid: &i32| open_file(*pid, FileId::of(file)).is_some();
-    pids.filter(has_file).filter_map(Pid::from_raw).collect()
-}
-
-/// The descriptor, below /proc, by which a process has a file open: also one without a name.
-#[must_use]
-pub fn open_file(pid: i32, file: FileId) -> Option<PathBuf> {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let mut paths = descriptors.map(|descriptor| descriptor.path());
-    paths.find(|it| fs::metadata(it).is_ok_and(|open| FileId::of(&open) == file))
-}
-
 /// What a process takes up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -131,14 +111,6 @@ impl Stat {
         let session = fields.nth(2)?.parse().ok()?;
         Some(Self { is_zombie, session })
     }
-}
-
-/// Whether a signal or a debugger has stopped the process.
-#[must_use]
-pub fn is_stopped(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, state)| state);
-    state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
 /// `memory.events` of the cgroup of a process in `/proc`; empty if it cannot be read.

@@ -437,7 +437,7 @@ mod tests {
             attribute_to_hooks(error.into(), &["sidecar".to_owned()])
         };
         assert!(start(libvirt::code::RPC).is_connection_lost());
-        let refused = start(libvirt::code::CONFIG_UNSUPPORTED);
+        let refused = start(libvirt::code::OPERATION_FAILED);
         assert!(
             refused.to_string().contains("changed by sidecar"),
             "{refused}"

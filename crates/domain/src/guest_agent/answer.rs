@@ -89,9 +89,6 @@ pub struct ExecStatus {
     /// What it wrote to standard error, as base64.
     #[serde(default)]
     pub err_data: Option<String>,
-    /// Whether the agent has kept only the beginning of that.
-    #[serde(default)]
-    pub out_truncated: Option<bool>,
 }
 
 /// `guest-exec-status`.

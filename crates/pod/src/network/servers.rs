@@ -101,11 +101,6 @@ impl DhcpServers {
             }
         }
     }
-
-    /// Pod links of the guests that this process serves.
-    pub fn pod_links(&self) -> impl Iterator<Item = &str> {
-        self.running.keys().map(String::as_str)
-    }
 }
 
 fn start(

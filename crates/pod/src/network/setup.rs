@@ -100,10 +100,6 @@ impl NetworkSetup {
         self.servers.retain(stays);
     }
 
-    pub fn servers(&self) -> &DhcpServers {
-        &self.servers
-    }
-
     fn server_config(
         &self,
         request: &NetworkRequest,
