@@ -15,6 +15,7 @@ use super::layout::{DriverMode, Layout};
 use super::libvirt_conf::{QemuConf, daemon_conf, log_filters};
 use api::pod_paths;
 use libvirt::{self, Connection};
+use os::file_error::FileError;
 use os::small_file;
 use pod::LauncherFlags;
 use pod::flags::LibvirtMode;
@@ -47,12 +48,8 @@ pub enum BackendError {
     #[error("libvirt's daemon is not ready")]
     Daemon(#[from] DaemonError),
     /// A configuration file cannot be written.
-    #[error("cannot write {}", path.display())]
-    Conf {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// libvirt refuses the connection.
     #[error("cannot connect to {uri}")]
     Connect {
@@ -118,10 +115,7 @@ impl Backend {
         environment: &Environment,
     ) -> Result<(), BackendError> {
         let dir = self.layout.socket_dir();
-        std::fs::create_dir_all(&dir).map_err(|source| BackendError::Conf {
-            path: dir.clone(),
-            source,
-        })?;
+        std::fs::create_dir_all(&dir).map_err(FileError::on("write", &dir))?;
         let filters = log_filters(
             &flags.libvirt_log_filters,
             environment.verbosity_number(),
@@ -283,11 +277,11 @@ async fn find_running(
     program: &DaemonProgram,
 ) -> Result<Found, DaemonError> {
     for socket in sockets.iter().map(|name| dir.join(name)) {
-        match socket_owner(&socket, &program.command_line()).await {
-            Ok(SocketOwner::None) => {}
-            Ok(SocketOwner::Previous(process)) => return Ok(Found::Previous(process)),
-            Ok(SocketOwner::Foreign) => return Ok(Found::Foreign(socket)),
-            Err(source) => return Err(DaemonError::UnknownOwner { socket, source }),
+        let owner = socket_owner(&socket, &program.command_line()).await;
+        match owner.map_err(FileError::on("find out which process serves", &socket))? {
+            SocketOwner::None => {}
+            SocketOwner::Previous(process) => return Ok(Found::Previous(process)),
+            SocketOwner::Foreign => return Ok(Found::Foreign(socket)),
         }
     }
     Ok(Found::Nothing)
@@ -326,7 +320,7 @@ fn choose(
 
 /// Writes `qemu.conf`: the image's lines, or without an image the lines that the launcher needs,
 /// then this pod's own.
-fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), BackendError> {
+fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), FileError> {
     // The launcher edits the machine's own file in place, and adds no more than the reference does.
     let in_place = layout.mode() == DriverMode::System && layout.root().dir() == Path::new("/");
     let base = match layout.mode() {
@@ -394,18 +388,15 @@ fn read_conf(path: &Path) -> Option<String> {
 
 /// Replaces a file atomically, and only if its text changes.
 // D-start-4 (docs/differences.md).
-fn write(path: &Path, text: &str) -> Result<(), BackendError> {
-    let fail = |source| BackendError::Conf {
-        path: path.into(),
-        source,
-    };
+fn write(path: &Path, text: &str) -> Result<(), FileError> {
+    let fail = || FileError::on("write", path);
     if small_file::read(path, MAX_CONF_BYTES).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(());
     }
     if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(fail)?;
+        std::fs::create_dir_all(dir).map_err(fail())?;
     }
-    small_file::replace(path, text.as_bytes()).map_err(fail)
+    small_file::replace(path, text.as_bytes()).map_err(fail())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
-use super::start_error::StartError;
+use os::file_error::FileError;
 
 /// Listens under a temporary name until [`Self::publish`] renames it to the one that virt-handler
 /// expects.
@@ -23,7 +23,7 @@ impl CommandSocket {
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub fn listen(starting: PathBuf, ready: PathBuf) -> Result<(Self, UnixListener), StartError> {
+    pub fn listen(starting: PathBuf, ready: PathBuf) -> Result<(Self, UnixListener), FileError> {
         let inherited = pod::restart::inherited(&starting);
         let socket = Self {
             starting,
@@ -45,7 +45,7 @@ impl CommandSocket {
     ///
     /// # Errors
     /// It cannot be renamed.
-    pub fn publish(&self) -> Result<(), StartError> {
+    pub fn publish(&self) -> Result<(), FileError> {
         match std::fs::rename(&self.starting, &self.ready) {
             // An earlier launcher has renamed it.
             Err(error)
@@ -68,11 +68,8 @@ impl CommandSocket {
         drop(std::fs::remove_file(&self.ready));
     }
 
-    fn error(&self, source: io::Error) -> StartError {
-        StartError::Socket {
-            path: self.ready.clone(),
-            source,
-        }
+    fn error(&self, source: io::Error) -> FileError {
+        FileError::on("serve", &self.ready)(source)
     }
 }
 

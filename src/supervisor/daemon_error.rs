@@ -1,8 +1,9 @@
 //! Errors of libvirt's daemons.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+
+use os::file_error::FileError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
@@ -13,13 +14,10 @@ pub enum DaemonError {
         join(.0)
     )]
     NotInstalled(Vec<PathBuf>),
-    /// The program cannot be run.
-    #[error("cannot start {}", program.display())]
-    Spawn {
-        program: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    /// The program cannot be run, the process that serves the socket cannot be determined, or the
+    /// sockets' directory is gone.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The daemon exited too often before it served its socket.
     #[error(
         "{name} exited {times} times before it was ready, the last time with {status}; the last line of its log: {last_line:?}"
@@ -35,20 +33,6 @@ pub enum DaemonError {
     /// A foreign daemon serves the socket.
     #[error("another libvirt daemon already serves {}: stop it, or use --root DIR or --libvirt=embed", .0.display())]
     SocketInUse(PathBuf),
-    /// The process that serves the socket cannot be determined.
-    #[error("cannot find out which process serves {}", socket.display())]
-    UnknownOwner {
-        socket: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// The directory of the daemon's sockets is gone.
-    #[error("cannot wait for libvirt's socket in {}", dir.display())]
-    NoDirectory {
-        dir: PathBuf,
-        #[source]
-        source: io::Error,
-    },
 }
 
 fn join(paths: &[PathBuf]) -> String {

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::daemon_error::DaemonError;
 use super::daemon_process::DaemonProcess;
+use os::file_error::FileError;
 use os::inotify::DirWatch;
 use os::lines;
 use os::logging::foreign;
@@ -95,14 +96,9 @@ impl DaemonProgram {
         command
     }
 
-    fn spawn(&self) -> Result<DaemonProcess, DaemonError> {
-        let child = self
-            .command()
-            .spawn()
-            .map_err(|source| DaemonError::Spawn {
-                program: self.path.clone(),
-                source,
-            })?;
+    fn spawn(&self) -> Result<DaemonProcess, FileError> {
+        let child = self.command().spawn();
+        let child = child.map_err(FileError::on("start", &self.path))?;
         Ok(DaemonProcess::Child(child))
     }
 
@@ -209,10 +205,8 @@ impl Daemon {
         mut attempt: impl FnMut(PathBuf) -> F,
     ) -> Result<T, E> {
         let watch = DirWatch::new();
-        watch.add(dir).map_err(|source| DaemonError::NoDirectory {
-            dir: dir.into(),
-            source,
-        })?;
+        let failed = FileError::on("wait for libvirt's socket in", dir);
+        watch.add(dir).map_err(failed).map_err(DaemonError::from)?;
         let mut exits = self.exits.clone();
         // Earlier exits belong to a daemon that may have served for long.
         let exits_before = exits.borrow_and_update().count;

@@ -24,7 +24,7 @@ fn script(text: &str, dir: &Path) -> DaemonProgram {
 async fn connect(path: PathBuf) -> Result<PathBuf, DaemonError> {
     match UnixStream::connect(&path).await {
         Ok(_) => Ok(path),
-        Err(source) => Err(DaemonError::NoDirectory { dir: path, source }),
+        Err(error) => Err(FileError::on("connect to", path)(error).into()),
     }
 }
 

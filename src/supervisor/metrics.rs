@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::backend::Backend;
-use super::start_error::StartError;
 use crate::launcher::Launcher;
 use os::accept::Acceptor;
+use os::file_error::FileError;
 
 /// Limit for a scraper to send its request and read the answer.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -105,13 +105,10 @@ impl MetricsSocket {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn listen(path: PathBuf) -> Result<Self, StartError> {
+    pub fn listen(path: PathBuf) -> Result<Self, FileError> {
         // No other launcher uses the socket: a root has one launcher.
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).map_err(|source| StartError::Socket {
-            path: path.clone(),
-            source,
-        })?;
+        let listener = UnixListener::bind(&path).map_err(FileError::on("serve", &path))?;
         let connections = Acceptor::new(listener, "the metrics socket");
         Ok(Self { connections, path })
     }

@@ -30,6 +30,7 @@ use api::pod_paths::{
     STARTING_COMMAND_SOCKET,
 };
 use hooks::Sidecars;
+use os::file_error::FileError;
 use os::grpc::serving_process;
 use os::signals::EndSignals;
 use pod::LauncherFlags;
@@ -52,10 +53,8 @@ pub async fn run_pod(mut flags: LauncherFlags, environment: Environment) -> Resu
     }
     let mut signals = EndSignals::listen().map_err(StartError::Signals)?;
     orphans::reap().map_err(StartError::Signals)?;
-    std::fs::create_dir_all(flags.root.dir()).map_err(|source| StartError::Root {
-        path: flags.root.dir().into(),
-        source,
-    })?;
+    let root = flags.root.dir();
+    std::fs::create_dir_all(root).map_err(FileError::on("make the root directory", root))?;
     os::logging::set_vmi(os::logging::LoggedVmi {
         name: flags.name.clone(),
         namespace: flags.namespace.clone(),

@@ -1,7 +1,6 @@
 //! Why the launcher cannot go on.
 
 use std::io;
-use std::path::PathBuf;
 
 use super::backend::BackendError;
 use super::libvirt_hook::LibvirtHookError;
@@ -9,6 +8,7 @@ use super::root_lock::LockError;
 use super::standalone;
 use crate::cmd::DoorError;
 use hooks::HookError;
+use os::file_error::FileError;
 use pod::PodError;
 
 /// Why the launcher cannot go on (exit status 2).
@@ -20,13 +20,9 @@ pub enum StartError {
     /// Signal handlers cannot be installed.
     #[error("signals cannot be caught")]
     Signals(#[source] io::Error),
-    /// The directory of `--root` cannot be made.
-    #[error("cannot make the root directory {}", path.display())]
-    Root {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    /// The directory of `--root`, or a socket, cannot be made.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A directory of the pod cannot be made.
     #[error("the pod's directories cannot be made")]
     Directories(#[from] PodError),
@@ -38,12 +34,6 @@ pub enum StartError {
     Hook(#[from] LibvirtHookError),
     #[error("hook sidecars are missing")]
     Sidecars(#[from] HookError),
-    #[error("cannot serve {}", path.display())]
-    Socket {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
     #[error("STANDALONE_VMI is not a VirtualMachineInstance")]
     Standalone(#[from] standalone::StandaloneError),
     /// The VMI of `STANDALONE_VMI` cannot be started.

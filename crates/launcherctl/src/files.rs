@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
+pub use os::file_error::FileError;
 use os::small_file;
 
 /// Means standard input in place of a file.
@@ -16,28 +17,6 @@ pub const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// `sizeof(sun_path)` without its final 0.
 pub const MAX_SOCKET_PATH_BYTES: usize = 107;
-
-/// A file operation failed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {path}", path = path.display())]
-pub struct FileError {
-    /// The operation, e.g. `read`.
-    pub action: &'static str,
-    pub path: PathBuf,
-    pub source: io::Error,
-}
-
-impl FileError {
-    /// For `map_err` on file operations.
-    pub fn on(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self {
-            action,
-            path,
-            source,
-        }
-    }
-}
 
 /// Something is wrong with a file's content.
 #[derive(Debug, thiserror::Error)]

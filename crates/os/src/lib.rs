@@ -6,6 +6,7 @@ pub mod accept;
 mod arriving;
 pub mod command;
 pub mod failpoints;
+pub mod file_error;
 pub mod grpc;
 pub mod inotify;
 pub mod lines;

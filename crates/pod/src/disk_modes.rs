@@ -81,7 +81,7 @@ fn opens_directly(flags: &LauncherFlags, path: &str, is_block: bool) -> Result<b
     match found.open(OFlags::RDONLY | OFlags::DIRECT) {
         Ok(_) => Ok(true),
         // EINVAL: the file system does not know the flag.
-        Err(PodError::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => {
+        Err(PodError::File(error)) if error.source.kind() == std::io::ErrorKind::InvalidInput => {
             Ok(false)
         }
         Err(e) => Err(e),

@@ -1,23 +1,18 @@
 //! Why the pod is not as the VMI needs it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use os::command::CommandError;
+use os::file_error::FileError;
 
 /// What failed, on which file or volume, why, and what to do. The message never repeats its
 /// source: print the chain.
 #[derive(Debug, thiserror::Error)]
 pub enum PodError {
     /// A system call on a file failed.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// Such as `open` or `make the directory`.
-        action: &'static str,
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A path that a user controls leads somewhere else, or to something that is neither a file nor
     /// a block device.
     #[error("{} {what}: it is not opened, as it could lead out of the pod's volumes", path.display())]
@@ -78,13 +73,10 @@ impl PodError {
     /// Turns the system's error into ours: `map_err(PodError::io("open", &path))`.
     pub(super) fn io<E: Into<io::Error>>(
         action: &'static str,
-        path: impl AsRef<Path>,
+        path: impl Into<PathBuf>,
     ) -> impl FnOnce(E) -> Self {
-        move |e| Self::Io {
-            action,
-            path: path.as_ref().to_path_buf(),
-            source: e.into(),
-        }
+        let failed = FileError::on(action, path);
+        move |e| failed(e).into()
     }
 
     /// A file of the pod is refused.
@@ -109,6 +101,6 @@ impl PodError {
     /// The file does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        matches!(self, Self::File(error) if error.source.kind() == io::ErrorKind::NotFound)
     }
 }

@@ -388,7 +388,7 @@ pub(super) fn optional<T>(result: Result<T, PodError>) -> Result<Option<T>, PodE
         Ok(value) => Ok(Some(value)),
         Err(e) if e.is_not_found() => Ok(None),
         // A file where a directory would have to be: nothing can be below it.
-        Err(PodError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
+        Err(PodError::File(error)) if error.source.kind() == io::ErrorKind::NotADirectory => {
             Ok(None)
         }
         Err(e) => Err(e),

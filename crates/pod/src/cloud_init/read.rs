@@ -254,11 +254,10 @@ fn secret_data(
             given.keys[0], given.keys[1]
         ),
     );
-    Err(PodError::Io {
-        action: "find the data of cloud-init in",
-        path: flags.root.path(place),
-        source: missing,
-    })
+    let place = flags.root.path(place);
+    Err(PodError::io("find the data of cloud-init in", place)(
+        missing,
+    ))
 }
 
 /// SSH keys (`public-keys`) that are to be propagated the given way, numbered from 0.

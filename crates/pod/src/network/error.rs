@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::network::mac::InvalidMac;
+use os::file_error::FileError;
 
 /// Longest file with a link's address that is read. A route takes less than 1 KiB.
 pub(super) const MAX_CACHE_BYTES: u64 = 1 << 20;
@@ -79,13 +80,8 @@ pub enum NetworkError {
         limit: usize,
     },
     /// A file cannot be read or written.
-    #[error("cannot {doing} {}", path.display())]
-    File {
-        doing: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// virt-handler's cache of a bridge's addresses makes no sense.
     #[error("invalid DHCP data of virt-handler in {}", path.display())]
     InvalidCache {

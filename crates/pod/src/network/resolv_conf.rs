@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use crate::network::error::NetworkError;
+use os::file_error::FileError;
 use os::small_file::{self, Links};
 
 /// Longest file that is read; Kubernetes allows 2 KiB of search domains.
@@ -31,18 +32,14 @@ impl ResolvConf {
     /// # Errors
     /// It cannot be read.
     pub fn read(path: &Path) -> Result<Self, NetworkError> {
-        let failed = |source| NetworkError::File {
-            doing: "read",
-            path: path.to_owned(),
-            source,
-        };
+        let failed = || FileError::on("read", path);
         let mut text = Vec::new();
         let mut options = std::fs::OpenOptions::new();
         small_file::open(path, options.read(true), Links::Follow)
-            .map_err(failed)?
+            .map_err(failed())?
             .take(MAX_BYTES)
             .read_to_end(&mut text)
-            .map_err(failed)?;
+            .map_err(failed())?;
         Ok(Self::parse(&String::from_utf8_lossy(&text)))
     }
 

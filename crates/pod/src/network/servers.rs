@@ -16,6 +16,7 @@ use crate::network::names;
 use crate::network::plan::PlannedInterface;
 use crate::network::serve::serve;
 use crate::network::udp::BridgeSocket;
+use os::file_error::FileError;
 
 /// DHCP servers. They run as tasks of the runtime that started them until this is dropped.
 #[derive(Debug, Default)]
@@ -141,9 +142,6 @@ fn create_marker(path: &Path) -> Result<(), NetworkError> {
         .create(true)
         .truncate(true)
         .open(path);
-    created.map(drop).map_err(|source| NetworkError::File {
-        doing: "create",
-        path: path.to_owned(),
-        source,
-    })
+    created.map_err(FileError::on("create", path))?;
+    Ok(())
 }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::network::error::{CacheError, MAX_CACHE_BYTES, MAX_ROUTES, NetworkError};
 use crate::network::mac::MacAddress;
+use os::file_error::FileError;
 
 /// What virt-handler has saved of a pod link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,11 +107,7 @@ fn read_limited(path: &Path) -> Result<Result<Vec<u8>, CacheError>, NetworkError
         Ok(text) => Ok(Ok(text)),
         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(Err(CacheError::NotAFile)),
         Err(error) if error.kind() == ErrorKind::FileTooLarge => Ok(Err(CacheError::TooLong)),
-        Err(source) => Err(NetworkError::File {
-            doing: "read",
-            path: path.to_owned(),
-            source,
-        }),
+        Err(error) => Err(FileError::on("read", path)(error).into()),
     }
 }
 

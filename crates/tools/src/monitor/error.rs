@@ -1,17 +1,15 @@
 use std::io;
 use std::path::PathBuf;
 
+use os::file_error::FileError;
+
 /// Errors of the monitor itself: exit status 1.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
     #[error("signals cannot be received")]
     Signals(#[source] io::Error),
-    #[error("cannot listen on {}", path.display())]
-    Socket {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("failed to run {}", program.display())]
     Start {
         program: PathBuf,

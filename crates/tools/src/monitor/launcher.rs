@@ -20,6 +20,7 @@ use rustix::process::{Pid, kill_process};
 
 use super::options::Options;
 use super::{MonitorError, reap};
+use os::file_error::FileError;
 use os::process::MALLOC_WITHOUT_CACHES;
 use os::signals::SignalQueue;
 
@@ -62,10 +63,7 @@ impl<'a> LauncherProcess<'a> {
     ) -> Result<Self, MonitorError> {
         let socket = options.restart_launcher.then(|| {
             let (starting, ready) = &options.sockets;
-            pod::restart::bind(starting, ready).map_err(|source| MonitorError::Socket {
-                path: starting.clone(),
-                source,
-            })
+            pod::restart::bind(starting, ready).map_err(FileError::on("listen on", starting))
         });
         Ok(Self {
             program: program(),
