@@ -57,14 +57,6 @@ pub enum DoorError {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum InvalidVmi {
-    #[error("{0}")]
-    Json(serde_json::Error),
-    #[error("metadata.{0} is empty")]
-    NoIdentity(&'static str),
-}
-
-#[derive(Debug, thiserror::Error)]
 pub enum InvalidOptions {
     /// Larger than [`MAX_OPTIONS_BYTES`].
     #[error("they have {0} bytes without the plugins; at most {MAX_OPTIONS_BYTES} are read")]
@@ -189,14 +181,15 @@ impl Door {
     }
 }
 
-fn read_vmi(json: &[u8]) -> Result<Vmi, InvalidVmi> {
-    let vmi: Vmi = api::json::from_slice(json).map_err(InvalidVmi::Json)?;
+/// The error is for the log.
+fn read_vmi(json: &[u8]) -> Result<Vmi, String> {
+    let vmi: Vmi = api::json::from_slice(json).map_err(|error| error.to_string())?;
     for (name, value) in [
         ("name", &vmi.metadata.name),
         ("namespace", &vmi.metadata.namespace),
     ] {
         if value.is_empty() {
-            return Err(InvalidVmi::NoIdentity(name));
+            return Err(format!("metadata.{name} is empty"));
         }
     }
     Ok(vmi)

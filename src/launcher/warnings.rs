@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::vm::Vm;
-use crate::notify::{EventSeverity, K8sEvent, Notifier};
+use crate::notify::{K8sEvent, Notifier};
 
 #[derive(Clone)]
 pub(super) struct Warnings {
@@ -34,7 +34,6 @@ impl Warnings {
             namespace: self.namespace.as_ref().into(),
             name: self.name.as_ref().into(),
             uid: self.vm.metadata().get().uid.clone(),
-            severity: EventSeverity::Warning,
             reason,
             message,
         });

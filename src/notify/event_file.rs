@@ -17,7 +17,8 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct EventFile {
     path: PathBuf,
-    written: Vec<Bytes>,
+    /// Oldest first.
+    pub events: Vec<Bytes>,
 }
 
 impl EventFile {
@@ -32,21 +33,16 @@ impl EventFile {
             }
         };
         let lines = content.split(|byte| *byte == b'\n');
-        let written = lines
+        let events = lines
             .filter(|line| is_about(line, uid))
             .map(Bytes::copy_from_slice)
             .collect();
-        Self { path, written }
-    }
-
-    /// Oldest first.
-    pub fn events(&self) -> &[Bytes] {
-        &self.written
+        Self { path, events }
     }
 
     /// Replaces the file's events.
     pub fn store(&mut self, events: Vec<Bytes>) {
-        if events == self.written {
+        if events == self.events {
             return;
         }
         let stored = if events.is_empty() {
@@ -55,7 +51,7 @@ impl EventFile {
             os::small_file::replace(&self.path, &lines(&events))
         };
         match stored {
-            Ok(()) => self.written = events,
+            Ok(()) => self.events = events,
             Err(error) => {
                 tracing::warn!(reason = %error, file = %self.path.display(), "Kubernetes events that wait for virt-handler are lost if this launcher is killed");
             }
@@ -93,13 +89,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("events");
         let mut file = EventFile::load(path.clone(), "u-1");
-        assert!(file.events().is_empty() && !path.exists());
+        assert!(file.events.is_empty() && !path.exists());
         let all = [event("u-1", "first"), event("u-1", "second")];
         file.store(all.to_vec());
         let mut next = EventFile::load(path.clone(), "u-1");
-        assert_eq!(next.events(), all);
+        assert_eq!(next.events, all);
         next.store(all[1..].to_vec());
-        assert_eq!(EventFile::load(path.clone(), "u-1").events(), &all[1..]);
+        assert_eq!(EventFile::load(path.clone(), "u-1").events, all[1..]);
         next.store(Vec::new());
         assert!(!path.exists());
     }
@@ -111,9 +107,9 @@ mod tests {
         let ours = event("u-1", "ours");
         let content = [&event("u-2", "theirs")[..], b"{\"cut", b"", b"7", &ours[..]].join(&b'\n');
         std::fs::write(&path, content).unwrap();
-        assert_eq!(EventFile::load(path.clone(), "u-1").events(), [ours]);
+        assert_eq!(EventFile::load(path.clone(), "u-1").events, [ours]);
         std::fs::write(&path, vec![b'x'; 2 << 20]).unwrap();
-        assert!(EventFile::load(path, "u-1").events().is_empty());
+        assert!(EventFile::load(path, "u-1").events.is_empty());
     }
 
     #[test]
@@ -125,6 +121,6 @@ mod tests {
         file.store(waiting.clone());
         std::fs::create_dir(dir.path().join("later")).unwrap();
         file.store(waiting.clone());
-        assert_eq!(EventFile::load(path, "u-1").events(), waiting);
+        assert_eq!(EventFile::load(path, "u-1").events, waiting);
     }
 }

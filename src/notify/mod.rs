@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use domain::Domain;
 use event_file::EventFile;
-pub use k8s::{EventSeverity, K8sEvent};
+pub use k8s::K8sEvent;
 use os::lock::lock;
 pub use queue::Counts;
 use queue::Queue;
@@ -95,7 +95,7 @@ impl Notifier {
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let event_file = EventFile::load(event_file, uid);
         let mut queue = Queue::default();
-        for event in event_file.events() {
+        for event in &event_file.events {
             queue.push_k8s(event.clone());
         }
         let shared = Arc::new(Shared {
@@ -139,7 +139,6 @@ impl Notifier {
         self.shared.queue().forget_delivered();
     }
 
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.queue().counts()
     }

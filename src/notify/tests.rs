@@ -380,7 +380,6 @@ fn io_error(disk: &str) -> K8sEvent {
         namespace: "ns1".into(),
         name: "vm1".into(),
         uid: "u-1".into(),
-        severity: EventSeverity::Warning,
         reason: "IOerror",
         message: format!("VM Paused due to IO error at the volume: {disk}"),
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::daemon_error::DaemonError;
-use super::daemon_process::{DaemonProcess, SocketOwner, socket_owner};
+use super::daemon_process::{SocketOwner, socket_owner};
 use super::daemons::{Daemon, DaemonProgram};
 use super::environment::Environment;
 use super::layout::{DriverMode, Layout};
@@ -70,8 +70,9 @@ pub enum BackendError {
 
 #[derive(Debug)]
 pub struct Backend {
-    layout: Layout,
-    daemon: Option<Daemon>,
+    pub layout: Layout,
+    /// virtqemud or libvirtd; none with the embedded driver.
+    pub daemon: Option<Daemon>,
     log_daemon: Option<Daemon>,
 }
 
@@ -89,7 +90,8 @@ impl Backend {
             rustix::process::geteuid().is_root(),
             |path| path.exists(),
         )?;
-        let layout = Layout::new(flags.root.clone(), mode);
+        let root = flags.root.clone();
+        let layout = Layout { root, mode };
         write_qemu_conf(&layout, environment)?;
         let mut backend = Self {
             layout,
@@ -124,7 +126,7 @@ impl Backend {
         if let Some(filters) = &filters {
             tracing::info!("Enabling libvirt log filters: {filters}");
         }
-        let base = read_conf(&self.layout.root().path(pod_paths::IMAGE_VIRTQEMUD_CONF));
+        let base = read_conf(&self.layout.root.path(pod_paths::IMAGE_VIRTQEMUD_CONF));
         write(
             &self.layout.daemon_conf(),
             &daemon_conf(base.as_deref(), filters.as_deref()),
@@ -137,9 +139,9 @@ impl Backend {
         };
         let program = self.program(name, program, Some(&self.layout.daemon_conf()));
         self.daemon = Some(match find_running(&dir, &SOCKETS, &program).await? {
-            Found::Previous(process) => Daemon::adopt(program, process),
-            Found::Foreign(socket) => return Err(DaemonError::SocketInUse(socket).into()),
-            Found::Nothing => {
+            SocketOwner::Previous(process) => Daemon::adopt(program, process),
+            SocketOwner::Foreign(socket) => return Err(DaemonError::SocketInUse(socket).into()),
+            SocketOwner::None => {
                 self.remove_sockets();
                 Daemon::start(program)?
             }
@@ -158,9 +160,9 @@ impl Backend {
         let program = self.program("virtlogd", VIRTLOGD, conf);
         Ok(
             match find_running(dir, &["virtlogd-sock"], &program).await? {
-                Found::Previous(process) => Some(Daemon::adopt(program, process)),
-                Found::Foreign(_) => None,
-                Found::Nothing => Some(Daemon::start(program)?),
+                SocketOwner::Previous(process) => Some(Daemon::adopt(program, process)),
+                SocketOwner::Foreign(_) => None,
+                SocketOwner::None => Some(Daemon::start(program)?),
             },
         )
     }
@@ -194,15 +196,6 @@ impl Backend {
             mounts,
             restart_delay: RESTART_DELAY,
         }
-    }
-
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// Whether libvirt runs in a process of its own.
-    pub fn has_daemon(&self) -> bool {
-        self.daemon.is_some()
     }
 
     /// Waits for libvirt and connects. A daemon that accepts no client within `limit`, or has no
@@ -263,28 +256,20 @@ impl Backend {
     }
 }
 
-/// Who serves a daemon's sockets before the daemon is started.
-enum Found {
-    Nothing,
-    Previous(DaemonProcess),
-    Foreign(PathBuf),
-}
-
-/// Looks for a daemon of a previous launcher, or a foreign one.
+/// Who serves one of the daemon's sockets before the daemon is started.
 async fn find_running(
     dir: &Path,
     sockets: &[&str],
     program: &DaemonProgram,
-) -> Result<Found, DaemonError> {
+) -> Result<SocketOwner, DaemonError> {
     for socket in sockets.iter().map(|name| dir.join(name)) {
         let owner = socket_owner(&socket, &program.command_line()).await;
         match owner.map_err(FileError::on("find out which process serves", &socket))? {
             SocketOwner::None => {}
-            SocketOwner::Previous(process) => return Ok(Found::Previous(process)),
-            SocketOwner::Foreign => return Ok(Found::Foreign(socket)),
+            owner => return Ok(owner),
         }
     }
-    Ok(Found::Nothing)
+    Ok(SocketOwner::None)
 }
 
 async fn open(uri: String) -> Result<Connection, BackendError> {
@@ -322,14 +307,14 @@ fn choose(
 /// then this pod's own.
 fn write_qemu_conf(layout: &Layout, environment: &Environment) -> Result<(), FileError> {
     // The launcher edits the machine's own file in place, and adds no more than the reference does.
-    let in_place = layout.mode() == DriverMode::System && layout.root().dir() == Path::new("/");
-    let base = match layout.mode() {
+    let in_place = layout.mode == DriverMode::System && layout.root.dir() == Path::new("/");
+    let base = match layout.mode {
         DriverMode::Embed => None,
         DriverMode::System | DriverMode::Session => {
-            read_conf(&layout.root().path(pod_paths::SYSTEM_QEMU_CONF))
+            read_conf(&layout.root.path(pod_paths::SYSTEM_QEMU_CONF))
         }
     };
-    let own = match layout.mode() {
+    let own = match layout.mode {
         DriverMode::System if in_place => Vec::new(),
         DriverMode::System => outside_an_image("\"logd\"", true),
         DriverMode::Session => vec![("stdio_handler", "\"logd\"".to_owned())],
@@ -413,7 +398,10 @@ mod tests {
     // D-sup-3 (docs/differences.md).
     async fn a_daemon_without_a_socket_is_not_awaited_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(Root::new(dir.path()), DriverMode::System);
+        let layout = Layout {
+            root: Root::new(dir.path()),
+            mode: DriverMode::System,
+        };
         std::fs::create_dir_all(layout.socket_dir()).unwrap();
         let daemon = Daemon::start(DaemonProgram {
             name: "daemon",
@@ -468,7 +456,10 @@ mod tests {
     #[test]
     fn embedded_drivers_conf_is_below_the_root() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(Root::new(dir.path()), DriverMode::Embed);
+        let layout = Layout {
+            root: Root::new(dir.path()),
+            mode: DriverMode::Embed,
+        };
         write_qemu_conf(&layout, &Environment::default()).unwrap();
         let text = std::fs::read_to_string(dir.path().join("etc/qemu.conf")).unwrap();
         assert!(text.contains("stdio_handler = \"file\"\n"), "{text}");
@@ -498,7 +489,10 @@ mod tests {
             "stdio_handler=\"logd\"\nuser=\"qemu\"\n",
         )
         .unwrap();
-        let layout = Layout::new(Root::new(dir.path()), DriverMode::Session);
+        let layout = Layout {
+            root: Root::new(dir.path()),
+            mode: DriverMode::Session,
+        };
         let environment = Environment {
             virtiofsd_debug: true,
             ..Environment::default()
@@ -521,7 +515,10 @@ mod tests {
             mkfifoat(CWD, fifo, FileMode::from_raw_mode(0o600)).unwrap();
         }
         for mode in [DriverMode::Embed, DriverMode::Session] {
-            let layout = Layout::new(Root::new(dir.path()), mode);
+            let layout = Layout {
+                root: Root::new(dir.path()),
+                mode,
+            };
             write_qemu_conf(&layout, &Environment::default()).unwrap();
             let text = std::fs::read_to_string(layout.qemu_conf()).unwrap();
             assert!(text.contains("stdio_handler = "), "{text}");
@@ -532,7 +529,10 @@ mod tests {
     fn directory_that_cannot_be_written_is_named() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("etc"), "a file").unwrap();
-        let layout = Layout::new(Root::new(dir.path()), DriverMode::Embed);
+        let layout = Layout {
+            root: Root::new(dir.path()),
+            mode: DriverMode::Embed,
+        };
         let error = write_qemu_conf(&layout, &Environment::default()).unwrap_err();
         assert!(error.to_string().contains("etc/qemu.conf"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! The process of libvirtd, virtqemud or virtlogd: a child, or left behind by a killed launcher.
 
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -97,8 +97,8 @@ pub enum SocketOwner {
     None,
     /// A daemon that a previous launcher started with the same command line.
     Previous(DaemonProcess),
-    /// Any other process.
-    Foreign,
+    /// Any other process, on this socket.
+    Foreign(PathBuf),
 }
 
 /// Determines which process listens on `socket`: a daemon to take over, or one to replace. A daemon
@@ -123,7 +123,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
         Err(error) => return Err(error),
     };
     let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else {
-        return Ok(SocketOwner::Foreign);
+        return Ok(SocketOwner::Foreign(socket.into()));
     };
     let process = match Process::open(pid) {
         Ok(process) => process,
@@ -141,7 +141,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
     Ok(if arguments == command {
         SocketOwner::Previous(DaemonProcess::Adopted(AdoptedProcess(process)))
     } else {
-        SocketOwner::Foreign
+        SocketOwner::Foreign(socket.into())
     })
 }
 
@@ -178,7 +178,7 @@ mod tests {
         let other = ["/usr/sbin/libvirtd".to_owned()];
         assert!(matches!(
             socket_owner(&socket, &other).await.unwrap(),
-            SocketOwner::Foreign
+            SocketOwner::Foreign(_)
         ));
     }
 

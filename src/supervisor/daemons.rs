@@ -122,7 +122,7 @@ struct Exits {
 /// A daemon that is restarted until stopped.
 #[derive(Debug)]
 pub struct Daemon {
-    name: &'static str,
+    pub name: &'static str,
     stop: watch::Sender<bool>,
     replace: Arc<Notify>,
     /// Closed when the daemon is stopped.
@@ -166,10 +166,6 @@ impl Daemon {
             replace,
             exits,
         }
-    }
-
-    pub fn name(&self) -> &'static str {
-        self.name
     }
 
     /// Number of restarts.

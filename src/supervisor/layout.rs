@@ -27,23 +27,11 @@ pub enum DriverMode {
 /// The paths that follow from root and mode.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    root: Root,
-    mode: DriverMode,
+    pub root: Root,
+    pub mode: DriverMode,
 }
 
 impl Layout {
-    pub fn new(root: Root, mode: DriverMode) -> Self {
-        Self { root, mode }
-    }
-
-    pub fn mode(&self) -> DriverMode {
-        self.mode
-    }
-
-    pub fn root(&self) -> &Root {
-        &self.root
-    }
-
     /// The embedded driver's own root. In a pod it is beside the other private files.
     pub fn embed_root(&self) -> PathBuf {
         if self.root.dir() == Path::new("/") {
@@ -161,7 +149,8 @@ mod tests {
     use super::*;
 
     fn layout(root: &str, mode: DriverMode) -> Layout {
-        Layout::new(Root::new(root), mode)
+        let root = Root::new(root);
+        Layout { root, mode }
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub async fn maintain(
 /// over the socket from the first polls it without a limit).
 // D-sup-3 (docs/differences.md).
 async fn check_daemon(backend: &Backend, launcher: &Launcher) {
-    if !backend.has_daemon() {
+    if backend.daemon.is_none() {
         return;
     }
     match backend.connect(patience(launcher)).await {

@@ -57,7 +57,7 @@ impl Collector for DaemonMetrics {
         )?;
         for daemon in self.0.daemons() {
             let restarts = ConstCounter::new(u64::from(daemon.restarts()));
-            restarts.encode(family.encode_family(&[("daemon", daemon.name())])?)?;
+            restarts.encode(family.encode_family(&[("daemon", daemon.name)])?)?;
         }
         Ok(())
     }

@@ -102,7 +102,7 @@ impl RunningParts {
         let daemons = Backend::start(flags, environment);
         let backend = Arc::new(timeline.measure(StartStep::Daemons, daemons).await?);
         let domain = format!("{}_{}", flags.namespace, flags.name);
-        let has_guest = Qemu::find(&backend.layout().pid_file(&domain), &domain).is_ok();
+        let has_guest = Qemu::find(&backend.layout.pid_file(&domain), &domain).is_ok();
         let connect = async { Ok(backend.connect(CONNECT_TIMEOUT).await?) };
         let (connection, sidecars) = tokio::try_join!(
             timeline.measure(StartStep::Connect, connect),
@@ -115,18 +115,18 @@ impl RunningParts {
         );
         let launcher_config = LauncherConfig {
             flags: flags.clone(),
-            qemu_log: Some(backend.layout().qemu_log(&domain)),
-            qemu_pid_file: backend.layout().pid_file(&domain),
+            qemu_log: Some(backend.layout.qemu_log(&domain)),
+            qemu_pid_file: backend.layout.pid_file(&domain),
             pod_name: environment.pod_name.clone(),
             timeline: timeline.clone(),
         };
         let launcher = Launcher::new(launcher_config, connection.clone(), sidecars, notifier);
         let mut helpers = vec![
             tokio::spawn(notify),
-            tokio::spawn(qemu_log::follow(backend.layout().qemu_log(&domain))),
-            tokio::spawn(qemu_log::seabios(backend.layout().seabios_pipe())),
+            tokio::spawn(qemu_log::follow(backend.layout.qemu_log(&domain))),
+            tokio::spawn(qemu_log::seabios(backend.layout.seabios_pipe())),
         ];
-        if backend.layout().mode() == DriverMode::Embed {
+        if backend.layout.mode == DriverMode::Embed {
             let log = PodPaths::default().serial_log(&flags.uid);
             helpers.push(tokio::spawn(console_log::limit(flags.root.path(log))));
         }
