@@ -52,12 +52,12 @@ impl DomainReads {
                 .and_then(|seen| self.vm.describe(seen))
                 .map(Arc::new)),
             Err(error) if snapshot.document.is_some() => {
-                tracing::warn!(reason = %error, "libvirt does not answer; the domain is shown as it was reported last");
+                tracing::warn!(reason = %os::logging::chain(&error), "libvirt does not answer; the domain is shown as it was reported last");
                 Ok(self.vm.document_from_memory())
             }
             // D-mig-29 (docs/differences.md).
             Err(error) if snapshot.phase == Phase::Expected => {
-                tracing::info!(reason = %error, "libvirt does not answer while the domain arrives; nothing is shown of it yet");
+                tracing::info!(reason = %os::logging::chain(&error), "libvirt does not answer while the domain arrives; nothing is shown of it yet");
                 Ok(None)
             }
             Err(error) => Err(error),

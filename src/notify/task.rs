@@ -59,7 +59,7 @@ async fn serve(shared: &Shared, link: &mut Link) -> bool {
                 let sent = send(shared, link, entry).await;
                 shared.store_k8s_events();
                 if let Err(error) = sent {
-                    tracing::info!(reason = %error, "Lost the connection to virt-handler; the current state will be sent again");
+                    tracing::info!(reason = %os::logging::chain(&error), "Lost the connection to virt-handler; the current state will be sent again");
                     return answered;
                 }
                 answered = true;
@@ -128,7 +128,7 @@ async fn connect(socket: &Path) -> Link {
         };
         if !std::mem::replace(&mut reported, true) {
             // Usually virt-handler just does not listen yet, which is not worth an info line.
-            tracing::debug!(reason = %error, source = std::error::Error::source(&error).map(ToString::to_string), "Waiting for virt-handler");
+            tracing::debug!(reason = %os::logging::chain(&error), "Waiting for virt-handler");
         }
         let missing = matches!(&error, LinkError::Dial { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
         if missing {

@@ -283,11 +283,9 @@ impl DaemonKeeper {
             }
             match self.program.spawn() {
                 Ok(next) => process = Some(next),
-                Err(error) => tracing::error!(
-                    reason = &error as &dyn std::error::Error,
-                    "{} does not start",
-                    self.program.name
-                ),
+                Err(error) => {
+                    tracing::error!(reason = %os::logging::chain(&error), "{} does not start", self.program.name)
+                }
             }
         }
     }

@@ -86,10 +86,7 @@ impl Guest for LauncherGuest {
     async fn shut_down_sidecars(&self) {
         let deadline = os::time::deadline(SIDECAR_TIMEOUT);
         if let Err(error) = self.launcher.sidecars().shutdown(deadline).await {
-            tracing::error!(
-                reason = &error as &dyn std::error::Error,
-                "A hook sidecar did not answer its Shutdown call"
-            );
+            tracing::error!(reason = %os::logging::chain(&error), "A hook sidecar did not answer its Shutdown call");
         }
     }
 }

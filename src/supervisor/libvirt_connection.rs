@@ -57,10 +57,7 @@ async fn check_daemon(backend: &Backend, launcher: &Launcher) {
         // Closing a connection calls libvirt, which may block.
         Ok(connection) => drop(spawn_blocking(move || drop(connection))),
         Err(error) => {
-            tracing::warn!(
-                reason = &error as &dyn std::error::Error,
-                "libvirt is slow, and cannot be reached"
-            );
+            tracing::warn!(reason = %os::logging::chain(&error), "libvirt is slow, and cannot be reached");
         }
     }
 }
@@ -111,10 +108,9 @@ async fn reconnect(
                 launcher.reconnected(connection);
                 return registered;
             }
-            Err(error) => tracing::error!(
-                reason = &error as &dyn std::error::Error,
-                "libvirt cannot be reached"
-            ),
+            Err(error) => {
+                tracing::error!(reason = %os::logging::chain(&error), "libvirt cannot be reached")
+            }
         }
         sleep(RETRY_DELAY).await;
     }

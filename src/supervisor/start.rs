@@ -219,9 +219,6 @@ async fn serve(
 ) {
     let stop = async move { stopped.await.unwrap_or_default() };
     if let Err(error) = crate::cmd::serve(listener, launcher, metrics, stop).await {
-        tracing::error!(
-            reason = &error as &dyn std::error::Error,
-            "The command server failed; virt-handler cannot call any more"
-        );
+        tracing::error!(reason = %os::logging::chain(&error), "The command server failed; virt-handler cannot call any more");
     }
 }

@@ -81,10 +81,7 @@ pub async fn end_start(
         tracing::info!("Ending the start that is in progress");
         let ended = async {
             if let Err(error) = guest.kill().await {
-                tracing::warn!(
-                    reason = &error as &dyn Error,
-                    "libvirt does not end the start"
-                );
+                tracing::warn!(reason = %os::logging::chain(&error), "libvirt does not end the start");
             }
             guest.start_ended().await
         };
@@ -159,10 +156,9 @@ async fn ask(guest: &impl Guest) {
     }
     match timeout(LIBVIRT_TIMEOUT, guest.shut_down()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(
-            reason = &error as &dyn Error,
-            "The guest cannot be asked to shut down"
-        ),
+        Ok(Err(error)) => {
+            tracing::warn!(reason = %os::logging::chain(&error), "The guest cannot be asked to shut down")
+        }
         Err(_) => tracing::warn!("The guest cannot be asked to shut down: libvirt does not answer"),
     }
 }
@@ -171,10 +167,9 @@ async fn ask(guest: &impl Guest) {
 async fn force_off(qemu: Option<&Qemu>, guest: &impl Guest) {
     match timeout(LIBVIRT_TIMEOUT, guest.kill()).await {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::error!(
-            reason = &error as &dyn Error,
-            "Unable to stop qemu with libvirt"
-        ),
+        Ok(Err(error)) => {
+            tracing::error!(reason = %os::logging::chain(&error), "Unable to stop qemu with libvirt")
+        }
         Err(_) => tracing::error!("Unable to stop qemu with libvirt: it does not answer"),
     }
     let Some(qemu) = qemu else { return };
@@ -200,10 +195,7 @@ pub async fn finish(guest: &impl Guest) {
     if !guest.has_handler() && !guest.has_told_handler() {
         // Nobody else will ask for the removal of the definition.
         if let Ok(Err(error)) = timeout(LIBVIRT_TIMEOUT, guest.delete()).await {
-            tracing::warn!(
-                reason = &error as &dyn Error,
-                "The domain's definition stays"
-            );
+            tracing::warn!(reason = %os::logging::chain(&error), "The domain's definition stays");
         }
         return;
     }

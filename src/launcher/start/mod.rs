@@ -265,7 +265,7 @@ impl Start {
         let ignored = match convert::ignored_parts(xml, own_xml, &domain.xml(XmlKind::Secure)?) {
             Ok(ignored) => ignored,
             Err(error) => {
-                tracing::warn!(reason = %error, "Could not compare the domain with libvirt's");
+                tracing::warn!(reason = %os::logging::chain(&error), "Could not compare the domain with libvirt's");
                 return Ok(());
             }
         };

@@ -139,10 +139,6 @@ impl Visit for LogLine {
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.put(field, Value::from(value));
     }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.put(field, Value::from(super::chain(value)));
-    }
 }
 
 /// KubeVirt's shape of a time.
@@ -247,7 +243,7 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let error = Outer(std::io::Error::other("the inner"));
         let lines =
-            lines_of(|| tracing::error!(reason = &error as &dyn std::error::Error, "It failed"));
+            lines_of(|| tracing::error!(reason = %crate::logging::chain(&error), "It failed"));
         assert_eq!(lines[0]["reason"], "the outer: the inner");
     }
 

@@ -83,10 +83,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(
-                reason = &error as &dyn std::error::Error,
-                "sidecar-shim cannot serve"
-            );
+            tracing::error!(reason = %os::logging::chain(&error), "sidecar-shim cannot serve");
             ExitCode::FAILURE
         }
     }

@@ -122,7 +122,7 @@ fn ran(name: &str, result: Result<Vec<u8>, program::ProgramError>) -> Result<Byt
     match result {
         Ok(printed) => Ok(printed.into()),
         Err(error) => {
-            tracing::error!(reason = &error as &dyn std::error::Error, "{name} failed");
+            tracing::error!(reason = %os::logging::chain(&error), "{name} failed");
             Err(Status::unknown(os::logging::chain(&error)))
         }
     }
