@@ -2,8 +2,8 @@
 #![cfg(feature = "libvirt")]
 #![forbid(unsafe_code)]
 
-pub mod cmd;
-pub mod launcher;
-pub mod nbd;
-pub mod notify;
+mod cmd;
+mod launcher;
+mod nbd;
+mod notify;
 pub mod supervisor;

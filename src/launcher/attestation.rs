@@ -18,7 +18,6 @@ use libvirt::{ChangeableDomain, ParamValue, XmlKind};
 const MAX_FIRMWARE_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SevError {
     /// The request has no decodable secret.
     #[error("No valid secret options present in command server request")]

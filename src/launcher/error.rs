@@ -21,7 +21,6 @@ use pod::network::NetworkError;
 
 /// An error of the domain manager. Texts that other components match on are exact.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum LauncherError {
     /// The pod lacks something that the VMI needs.
     #[error(transparent)]
@@ -139,7 +138,6 @@ impl LauncherError {
     }
 
     /// Whether the checkpoint is no longer usable: the next backup has to be a full one.
-    #[must_use]
     pub fn is_checkpoint_invalid(&self) -> bool {
         match self {
             Self::Backup(error) => error.is_checkpoint_invalid(),

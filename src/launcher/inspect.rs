@@ -38,7 +38,6 @@ impl Inspection {
     }
 
     /// Whether `GetVMStats` is on (`--vm-stats-collector`).
-    #[must_use]
     pub fn collects_vm_stats(&self) -> bool {
         self.config.flags.vm_stats_collector
     }

@@ -56,7 +56,6 @@ pub enum StartStep {
 
 impl StartStep {
     /// The name in logs and in `launcherctl launcher timeline`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Directories => "directories",
@@ -132,7 +131,6 @@ impl Drop for Running<'_> {
 
 impl Timeline {
     /// Starts the timeline.
-    #[must_use]
     pub fn begin() -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
@@ -202,7 +200,6 @@ impl Timeline {
     }
 
     /// In the form of launcherctl's protocol.
-    #[must_use]
     pub fn to_message(&self) -> v1::TimelineResponse {
         let steps = self.in_order().into_iter().map(|(step, span)| v1::Step {
             name: step.name().to_owned(),

@@ -8,7 +8,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 const MAX_MESSAGE_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum NbdError {
     #[error("the connection to the NBD server broke")]
     Io(#[from] io::Error),

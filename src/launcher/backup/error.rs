@@ -5,7 +5,6 @@ use domain::metadata::Time;
 
 /// Why a backup or a checkpoint cannot be made.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum BackupError {
     /// The VMI's status says that no disk tracks changed blocks.
     #[error("Backup failed ChangedBlockTracking is not enabled")]

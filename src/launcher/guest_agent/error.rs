@@ -3,7 +3,6 @@ use std::time::Duration;
 
 /// Why a request to the guest's agent failed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum AgentError {
     /// The request is about another domain.
     #[error("this launcher owns the domain {ours}; the request is about {theirs}")]

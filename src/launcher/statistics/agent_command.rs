@@ -12,7 +12,6 @@ macro_rules! agent_commands {
         }
 
         impl AgentCommand {
-            #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -20,7 +19,6 @@ macro_rules! agent_commands {
             }
 
             /// The commands that the request names.
-            #[must_use]
             pub fn all_of(request: &v1::VmStatsRequest) -> Vec<Self> {
                 let named = [$((Self::$variant, request.$field.is_some()),)*];
                 named.into_iter().filter(|(_, named)| *named).map(|(it, _)| it).collect()

@@ -171,7 +171,6 @@ impl Syncs {
     }
 
     /// The VMI and the options of the last sync, as sent; empty before the first.
-    #[must_use]
     pub fn last_sync(&self) -> LastSyncResponse {
         self.queue.last_sync()
     }
