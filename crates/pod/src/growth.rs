@@ -59,19 +59,12 @@ fn grow(
     else {
         return Ok(());
     };
-    let (Some(capacity), Some(overhead)) = (
-        capacity(claim),
-        overhead(claim.filesystem_overhead.as_ref()),
-    ) else {
+    let capacity = claim.size().ok().flatten();
+    let overhead = claim.filesystem_overhead.as_deref();
+    let Some(size) = possible_size(&found, capacity, overhead)? else {
         return Ok(());
     };
-    let (present, allocated) = (
-        image::size(&found, &found.read()?)?,
-        image::allocated(&found),
-    );
-    let Some(size) = possible_size(&found, allocated, capacity, overhead)? else {
-        return Ok(());
-    };
+    let present = image::size(&found, &found.read()?)?;
     if size <= present {
         return Ok(());
     }
@@ -80,26 +73,7 @@ fn grow(
         volume.name,
         found.path().display(),
     );
-    qemu_img::grow_raw(&found, size, allocated >= present)
-}
-
-/// The size for the guest: the claim's capacity or its request, whichever is smaller.
-fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<u64> {
-    let of = |sizes: &std::collections::BTreeMap<String, api::vmi::Quantity>| {
-        sizes
-            .get("storage")
-            .and_then(|size| size.as_integer().ok().flatten())
-            .and_then(|size| u64::try_from(size).ok())
-    };
-    Some(of(&claim.capacity)?.min(of(&claim.requests)?))
-}
-
-/// `filesystemOverhead`: the part of the capacity that the file system needs for itself, 0 to 1.
-fn overhead(text: Option<&String>) -> Option<f64> {
-    text?
-        .parse()
-        .ok()
-        .filter(|overhead| (0.0..=1.0).contains(overhead))
+    qemu_img::grow_raw(&found, size, image::allocated(&found) >= present)
 }
 
 /// How large a converted disk could be, in bytes: its whole device; for an image file, the largest
@@ -113,32 +87,29 @@ pub fn max_size(flags: &LauncherFlags, disk: &Disk) -> Result<Option<u64>, PodEr
     if found.is_block() {
         return image::size(&found, &found.read()?).map(Some);
     }
-    let capacity = disk
-        .capacity
-        .and_then(|capacity| u64::try_from(capacity).ok());
-    let (Some(capacity), Some(overhead)) = (capacity, overhead(disk.filesystem_overhead.as_ref()))
-    else {
-        return Ok(None);
-    };
-    possible_size(&found, image::allocated(&found), capacity, overhead)
+    possible_size(&found, disk.capacity, disk.filesystem_overhead.as_deref())
 }
 
-/// The largest image that fits, in whole MiB.
+/// The largest image that fits, in whole MiB. `overhead` is `filesystemOverhead`: the part of the
+/// capacity that the file system needs for itself, 0 to 1.
 fn possible_size(
     found: &Found,
-    actual_size: u64,
-    capacity: u64,
-    overhead: f64,
+    capacity: Option<i64>,
+    overhead: Option<&str>,
 ) -> Result<Option<u64>, PodError> {
+    let capacity = capacity.and_then(|capacity| u64::try_from(capacity).ok());
+    let overhead = overhead.and_then(|overhead| overhead.parse().ok());
+    let overhead = overhead.filter(|overhead| (0.0..=1.0).contains(overhead));
+    let (Some(capacity), Some(overhead)) = (capacity, overhead) else {
+        return Ok(None);
+    };
     // O_PATH descriptors know their file system.
     let fs = rustix::fs::fstatfs(found).map_err(PodError::io("find the space of", found.path()))?;
     let available = fs
         .f_bavail
         .saturating_mul(u64::try_from(fs.f_bsize).unwrap_or_default());
-    Ok(usable(
-        capacity.min(actual_size.saturating_add(available)),
-        overhead,
-    ))
+    let possible = image::allocated(found).saturating_add(available);
+    Ok(usable(capacity.min(possible), overhead))
 }
 
 #[allow(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Quantity;
+use super::{Quantity, QuantityError};
 use crate::api;
 
 api! {
@@ -152,5 +152,21 @@ impl Volume {
             self.downward_metrics.as_ref().map(S::DownwardMetrics),
         ];
         sources.into_iter().flatten().next()
+    }
+}
+
+impl PersistentVolumeClaimInfo {
+    /// The size for the guest: the claim's capacity or its request, whichever is smaller; `None`
+    /// without both.
+    ///
+    /// # Errors
+    /// One of them is no quantity; the error names its list.
+    pub fn size(&self) -> Result<Option<i64>, (&'static str, QuantityError)> {
+        let size = |list, sizes: &BTreeMap<String, Quantity>| {
+            let size = sizes.get("storage").map(Quantity::as_integer).transpose();
+            size.map(Option::flatten).map_err(|error| (list, error))
+        };
+        let sizes = size("capacity", &self.capacity)?.zip(size("requests", &self.requests)?);
+        Ok(sizes.map(|(capacity, request)| capacity.min(request)))
     }
 }

@@ -5,7 +5,6 @@ use super::super::{ConvertError, Input};
 use super::Wanted;
 use super::names::Names;
 use api::vmi::disks::{CdRomTarget, DiskTarget, LunTarget};
-use api::vmi::volumes::PersistentVolumeClaimInfo;
 use domain::YesNo;
 use domain::address::{Address, AddressType, BootOrder};
 use domain::alias::Alias;
@@ -198,28 +197,10 @@ fn discard_and_capacity(
         at.and_then(|at| Some((at, statuses.get(at)?.persistent_volume_claim_info.as_ref()?)));
     if let Some((at, claim)) = claim {
         disk.filesystem_overhead = claim.filesystem_overhead.clone();
-        disk.capacity = smaller_of_capacity_and_request(claim, at)?;
+        disk.capacity = claim.size().map_err(|(list, error)| {
+            let info = format!("status.volumeStatus[{at}].persistentVolumeClaimInfo");
+            ConvertError::new(format!("{info}.{list}.storage"), error)
+        })?;
     }
     Ok(())
-}
-
-fn smaller_of_capacity_and_request(
-    claim: &PersistentVolumeClaimInfo,
-    at: usize,
-) -> Result<Option<i64>, ConvertError> {
-    let size = |list: &str, sizes: &std::collections::BTreeMap<String, api::vmi::Quantity>| {
-        let size = sizes.get("storage").map(api::vmi::Quantity::as_integer);
-        size.transpose().map(Option::flatten).map_err(|error| {
-            let field =
-                format!("status.volumeStatus[{at}].persistentVolumeClaimInfo.{list}.storage");
-            ConvertError::new(field, error)
-        })
-    };
-    let (capacity, request) = (
-        size("capacity", &claim.capacity)?,
-        size("requests", &claim.requests)?,
-    );
-    Ok(capacity
-        .zip(request)
-        .map(|(capacity, request)| capacity.min(request)))
 }

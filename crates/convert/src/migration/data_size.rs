@@ -1,6 +1,5 @@
 //! How much there is to transfer, from which virt-handler's time limit for a migration follows.
 
-use api::vmi::volumes::PersistentVolumeClaimInfo;
 use api::vmi::{Quantity, Vmi};
 
 use crate::ConvertError;
@@ -28,21 +27,15 @@ pub fn data_size_gigabytes(vmi: &Vmi, ephemeral_bytes: u64) -> Result<i64, Conve
     };
     let moved = vmi.status.migrated_volumes.iter();
     let claims = moved.filter_map(|volume| volume.source_pvc_info.as_ref());
-    let volumes = claims.filter_map(capacity).fold(0, i64::saturating_add);
+    let volumes = claims
+        .filter_map(|claim| claim.size().ok().flatten())
+        .fold(0, i64::saturating_add);
     let total = memory.saturating_add(files).saturating_add(volumes);
     Ok(total / GIGABYTE + i64::from(total % GIGABYTE > 0))
 }
 
 fn bytes(field: &'static str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity.value().map_err(ConvertError::of(field))
-}
-
-/// The smaller of the claim's capacity and its request.
-fn capacity(claim: &PersistentVolumeClaimInfo) -> Option<i64> {
-    let of = |sizes: &std::collections::BTreeMap<String, Quantity>| {
-        sizes.get("storage")?.as_integer().ok().flatten()
-    };
-    Some(of(&claim.capacity)?.min(of(&claim.requests)?))
 }
 
 #[cfg(test)]
