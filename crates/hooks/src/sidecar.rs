@@ -65,7 +65,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// All versions, newest first: the order of preference.
+    /// All versions, newest first, for error texts.
     pub const ALL: [Self; 3] = [Self::V1alpha3, Self::V1alpha2, Self::V1alpha1];
 
     /// Parses the protocol's name; `None` if this launcher does not support the version.

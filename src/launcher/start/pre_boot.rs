@@ -78,14 +78,14 @@ impl PreBoot {
 
     fn files(&self, defined: &DomainSpec) -> Vec<BootFile> {
         let image = self.cloud_init_image.clone();
-        let image = image.and_then(|path| BootFile::find(BootFileKind::CloudInitIso, path, None));
+        let image = image.and_then(|path| BootFile::claim(BootFileKind::CloudInitIso, path, None));
         let nvram = defined.os.nvram.as_ref();
         let nvram = nvram.filter(|nvram| Some(&nvram.nvram) == self.nvram.as_ref());
         let nvram = nvram.and_then(|nvram| {
             // libvirt makes a missing file from the template, as this does for the plugins.
             let template = Path::new(&nvram.template);
             let template = template.is_absolute().then(|| template.to_owned());
-            BootFile::find(BootFileKind::Nvram, PathBuf::from(&nvram.nvram), template)
+            BootFile::claim(BootFileKind::Nvram, PathBuf::from(&nvram.nvram), template)
         });
         image.into_iter().chain(nvram).collect()
     }

@@ -150,7 +150,7 @@ impl Called<'_> {
             }
             (Document::BootFiles, Some(pod)) => {
                 let files = pod.files.iter().cloned();
-                let files = files.filter_map(|(kind, path)| BootFile::find(kind, path, None));
+                let files = files.filter_map(|(kind, path)| BootFile::claim(kind, path, None));
                 let changed = self.pre_boot(pod, files.collect()).await?;
                 let names = changed.into_iter().map(|name| format!("the {name}"));
                 (names.collect(), Document::BootFiles)
