@@ -101,7 +101,7 @@ async fn stop_one(
     let supervisor = control.process();
     let (request, limit) = match force {
         true => (ControlRequest::Force, FORCE_TIMEOUT),
-        // The VMI's grace period.
+        // No limit here: the supervisor keeps to the grace period (`grace` in host/launcher.rs).
         false => (ControlRequest::Stop, Duration::MAX),
     };
     control.request(request).await;
