@@ -75,7 +75,7 @@ impl CommandSocket {
 
 /// Binds the socket, after removing a previous launcher's.
 fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
-    let listener = pod::restart::bind(starting, ready)?;
+    let listener = pod::restart::bind_command_socket(starting, ready)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }

@@ -21,7 +21,7 @@ const MAX_WAITING: i32 = 128;
 ///
 /// # Errors
 /// If it cannot be bound.
-pub fn bind(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
+pub fn bind_command_socket(starting: &Path, ready: &Path) -> io::Result<UnixListener> {
     if let Some(dir) = starting.parent() {
         std::fs::create_dir_all(dir)?;
     }

@@ -63,7 +63,8 @@ impl<'a> LauncherProcess<'a> {
     ) -> Result<Self, MonitorError> {
         let socket = options.restart_launcher.then(|| {
             let (starting, ready) = &options.sockets;
-            pod::restart::bind(starting, ready).map_err(FileError::on("listen on", starting))
+            pod::restart::bind_command_socket(starting, ready)
+                .map_err(FileError::on("listen on", starting))
         });
         Ok(Self {
             program: program(),
