@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stop::Guest;
+use super::stop::GuestAtPodEnd;
 use crate::launcher::{Launcher, LauncherError, Phase, Snapshot};
 
 /// Limit for emptying the notification queue. The end of the pod has a shorter limit of its own.
@@ -24,7 +24,7 @@ pub struct LauncherGuest {
     pub notify_socket: PathBuf,
 }
 
-impl Guest for LauncherGuest {
+impl GuestAtPodEnd for LauncherGuest {
     type Error = LauncherError;
 
     async fn mark_for_graceful_shutdown(&self) {

@@ -42,23 +42,24 @@ impl RunningParts {
         let domain = self.launcher.domain_name();
         let find_qemu = || self.launcher.killer.find_qemu().ok();
         let end_start = || stop::end_start(&guest, find_qemu, START_END_TIMEOUT);
-        let received = tokio::select! {
-            started = self.start_domain(standalone, flags.qemu_timeout) => match started {
-                Err(error) if !end_start().await => return Err(error),
-                _ => None,
-            },
-            name = signals.next() => match end_start().await {
-                true => Some(name),
-                false => {
-                    tracing::info!("Received signal {name}");
-                    return Ok(());
-                }
-            },
-            () = self.launcher.migration_target.cleanup_requested() => match end_start().await {
-                true => None,
-                false => return Err(StartError::MigrationGivenUp),
-            },
+        let waited = tokio::select! {
+            started = self.start_domain(standalone, flags.qemu_timeout) => started.map(|()| None),
+            name = signals.next() => Ok(Some(name)),
+            () = self.launcher.migration_target.cleanup_requested() => {
+                Err(StartError::MigrationGivenUp)
+            }
         };
+        if !matches!(waited, Ok(None)) {
+            let has_run = end_start().await;
+            if !has_run {
+                if let Ok(Some(name)) = waited {
+                    tracing::info!("Received signal {name}");
+                }
+                return waited.map(drop);
+            }
+        }
+        // A guest that runs all the same is followed to its end.
+        let received = waited.unwrap_or(None);
         let (qemu, mut received) = match received {
             Some(name) => (find_qemu(), Some(name)),
             None => tokio::select! {

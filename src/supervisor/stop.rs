@@ -31,7 +31,7 @@ const NOTIFY_TIMEOUT: Duration = Duration::from_secs(15);
 const NOTIFY_TIMEOUT_AFTER_KILL: Duration = Duration::from_secs(30);
 
 /// The part of the launcher that the end of the pod needs.
-pub trait Guest {
+pub trait GuestAtPodEnd {
     type Error: Error + Send + Sync + 'static;
 
     /// Marks the domain's metadata for a graceful shutdown; virt-handler then asks the guest to
@@ -69,11 +69,12 @@ pub trait Guest {
     fn shut_down_sidecars(&self) -> impl Future<Output = ()>;
 }
 
-/// Ends a start in progress, together with its QEMU, which nobody would own. libvirt has `limit`
-/// for that. Returns whether the domain has run. If so, [`follow`] has to handle its end.
+/// Ends a start in progress, together with its QEMU, which nobody would own. Waits three times, each
+/// time for `limit` at most: for libvirt, for the end of a QEMU that was killed, and for what became
+/// of the domain. Returns whether the domain has run. If so, [`follow`] has to handle its end.
 // D-vm-14 (docs/differences.md).
 pub async fn end_start(
-    guest: &impl Guest,
+    guest: &impl GuestAtPodEnd,
     find_qemu: impl Fn() -> Option<Qemu>,
     limit: Duration,
 ) -> bool {
@@ -85,10 +86,8 @@ pub async fn end_start(
             }
             guest.start_ended().await
         };
-        let ended = timeout(limit, ended).await;
-        if ended != Ok(true)
-            && let Some(qemu) = find_qemu()
-        {
+        let has_run = timeout(limit, ended).await.unwrap_or(false);
+        if !has_run && let Some(qemu) = find_qemu() {
             // The guest has not run, so there is nothing to save.
             tracing::warn!("Killing PID {}, which libvirt has not ended", qemu.pid());
             log_unsent(qemu.kill(), &qemu);
@@ -106,7 +105,7 @@ pub async fn end_start(
 /// Without a readable pid file, libvirt reports the end.
 pub async fn follow(
     qemu: Option<&Qemu>,
-    guest: &impl Guest,
+    guest: &impl GuestAtPodEnd,
     mut signal: impl AsyncFnMut() -> &'static str,
     grace: Duration,
 ) {
@@ -137,7 +136,7 @@ pub async fn follow(
 
 /// Ends a guest whose migration to this pod has failed. The guest runs on the source, or nowhere.
 // D-mig-24 (docs/differences.md).
-pub async fn leave(qemu: Option<&Qemu>, guest: &impl Guest) {
+pub async fn leave(qemu: Option<&Qemu>, guest: &impl GuestAtPodEnd) {
     force_off(qemu, guest).await;
     if let Some(qemu) = qemu {
         let _ = timeout(LIBVIRT_TIMEOUT, qemu.ended()).await;
@@ -148,7 +147,7 @@ pub async fn leave(qemu: Option<&Qemu>, guest: &impl Guest) {
 /// laptop, `STANDALONE_VMI`) the guest would be forced off at the end of the grace period, so the
 /// launcher sends it.
 // D-sup-4 (docs/differences.md).
-async fn ask(guest: &impl Guest) {
+async fn ask(guest: &impl GuestAtPodEnd) {
     guest.mark_for_graceful_shutdown().await;
     tracing::info!("Signaled graceful shutdown");
     if guest.has_handler() {
@@ -164,7 +163,7 @@ async fn ask(guest: &impl Guest) {
 }
 
 /// Destroys the domain by libvirt, or its QEMU by SIGTERM and SIGKILL if libvirt fails.
-async fn force_off(qemu: Option<&Qemu>, guest: &impl Guest) {
+async fn force_off(qemu: Option<&Qemu>, guest: &impl GuestAtPodEnd) {
     match timeout(LIBVIRT_TIMEOUT, guest.kill()).await {
         Ok(Ok(())) => return,
         Ok(Err(error)) => {
@@ -188,7 +187,7 @@ fn log_unsent(signalled: std::io::Result<()>, qemu: &Qemu) {
 }
 
 /// Finishes the work after QEMU's exit.
-pub async fn finish(guest: &impl Guest) {
+pub async fn finish(guest: &impl GuestAtPodEnd) {
     guest.shut_down_sidecars().await;
     // virt-handler removes its socket when it has seen the guest's end, but keeps its connection,
     // so an earlier event also shows that it is there.

@@ -31,7 +31,7 @@ impl Fake {
     }
 }
 
-impl Guest for Fake {
+impl GuestAtPodEnd for Fake {
     type Error = std::io::Error;
 
     async fn mark_for_graceful_shutdown(&self) {
