@@ -3,9 +3,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use api::vmi::interfaces::DhcpOptions;
 use dhcproto::v4::{Opcode, borrowed};
 use libfuzzer_sys::fuzz_target;
-use pod::network::{DhcpOptions, MacAddress, dhcp4, dhcp6};
+use pod::network::{MacAddress, dhcp4, dhcp6};
 
 fuzz_target!(|data: &[u8]| {
     let (v4, v6) = servers();

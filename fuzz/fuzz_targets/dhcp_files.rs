@@ -4,9 +4,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use api::vmi::interfaces::DhcpOptions;
 use dhcproto::v4::{DhcpOption, Encodable, Message, MessageType};
 use libfuzzer_sys::fuzz_target;
-use pod::network::{CachedAddress, DhcpOptions, ResolvConf, dhcp4};
+use pod::network::{CachedAddress, ResolvConf, dhcp4};
 
 fuzz_target!(|data: &[u8]| {
     let Some(at) = data.iter().position(|&byte| byte == 0) else {

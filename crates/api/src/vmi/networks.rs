@@ -24,3 +24,15 @@ MultusNetwork {
     "default" default: bool,
 }
 }
+
+impl Network {
+    /// Whether it is a Multus network besides the primary one.
+    pub fn is_secondary(&self) -> bool {
+        self.pod.is_none() && self.multus.as_ref().is_some_and(|multus| !multus.default)
+    }
+
+    /// Whether it may be the primary network: the pod's, or a Multus network in its place.
+    pub fn is_primary(&self) -> bool {
+        self.pod.is_some() || self.multus.as_ref().is_some_and(|multus| multus.default)
+    }
+}

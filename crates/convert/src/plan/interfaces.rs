@@ -17,6 +17,7 @@ use std::fmt;
 use api::link_names;
 use api::vmi::Vmi;
 use api::vmi::interfaces::Interface as VmiInterface;
+use api::vmi::networks::Network;
 use domain::DomainSpec;
 use domain::interfaces::Interface;
 
@@ -245,8 +246,7 @@ fn is_attached_to_pod(vmi: &Vmi, name: &str) -> bool {
 fn hashed_tap(vmi: &Vmi, name: &str) -> String {
     let mut networks = vmi.spec.networks.iter();
     let network = networks.find(|network| network.name == name);
-    let multus = network.and_then(|network| network.multus.as_ref());
-    let is_secondary = multus.is_some_and(|multus| !multus.default);
+    let is_secondary = network.is_some_and(Network::is_secondary);
     link_names::tap(&link_names::hashed_link(name), is_secondary)
 }
 

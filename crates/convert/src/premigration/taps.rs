@@ -48,10 +48,8 @@ fn new_name(device: &str, alias: Option<&str>, vmi: &Vmi) -> Result<String, PreM
     let network = networks
         .find(|network| network.name == name)
         .ok_or_else(|| refuse("the VMI has no network of its interface's name"))?;
-    let is_default = |multus: &api::vmi::networks::MultusNetwork| multus.default;
-    let is_primary = network.pod.is_some() || network.multus.as_ref().is_some_and(is_default);
     Ok(tap(
-        &if is_primary {
+        &if network.is_primary() {
             PRIMARY_LINK.to_owned()
         } else {
             hashed_link(name)

@@ -21,7 +21,7 @@ pub struct PodDns {
 }
 
 /// The servers of one interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
     pub v4: Option<dhcp4::Config>,
     pub v6: Option<dhcp6::Config>,
@@ -34,7 +34,7 @@ impl ServerConfig {
     /// # Errors
     /// The pod's NIC is missing.
     pub fn bridge(
-        request: &NetworkRequest,
+        request: &NetworkRequest<'_>,
         planned: &PlannedInterface,
         cached: &CachedAddress,
         links: &PodLinks,
@@ -67,7 +67,7 @@ impl ServerConfig {
 
     /// The servers of a planned interface with a masquerade binding.
     pub fn masquerade(
-        request: &NetworkRequest,
+        request: &NetworkRequest<'_>,
         planned: &PlannedInterface,
         dns: &PodDns,
     ) -> Option<Self> {
@@ -88,7 +88,7 @@ impl ServerConfig {
 }
 
 fn base(
-    request: &NetworkRequest,
+    request: &NetworkRequest<'_>,
     planned: &PlannedInterface,
     dns: &PodDns,
     mtu: u32,
@@ -104,12 +104,14 @@ fn base(
         router: None,
         nameservers: dns.resolv_conf.ipv4.clone(),
         routes: Vec::new(),
-        search_domains: dns.resolv_conf.search_domains_of(&request.subdomain),
+        search_domains: dns
+            .resolv_conf
+            .search_domains_of(&request.vmi.spec.subdomain),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         host_name: dns.host_name.clone(),
         custom: request
             .interface(&planned.tap.name)
-            .map(|interface| interface.dhcp_options.clone())
+            .and_then(|interface| interface.dhcp_options.clone())
             .unwrap_or_default(),
     }
 }

@@ -15,10 +15,10 @@ use dhcproto::v4::{
 use crate::network::error::NetworkError;
 use crate::network::mac::MacAddress;
 use crate::network::reply::{DhcpAnswer, Ignored};
-use crate::network::request::DhcpOptions;
 use crate::network::resolv_conf::longest;
 use crate::network::search_domains::{domain_octets, valid_search_domains};
 use crate::network::vif_cache::Route;
+use api::vmi::interfaces::DhcpOptions;
 
 /// UDP port of DHCPv4 servers.
 pub const SERVER_PORT: u16 = 67;
@@ -37,7 +37,7 @@ const MAX_HARDWARE_ADDRESS: u8 = 16;
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<u8> = 224..=254;
 
 /// The guest's lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The VMI's name of the interface, for errors.
     pub interface: String,
@@ -201,12 +201,12 @@ fn options(config: &Config) -> Result<BTreeMap<OptionCode, Vec<u8>>, NetworkErro
             route_octets(&config.routes),
         ),
     ]);
-    for (code, value) in &config.custom.private_options {
-        if let Some(code) = u8::try_from(*code)
+    for private in &config.custom.private_options {
+        if let Some(code) = u8::try_from(private.option)
             .ok()
             .filter(|code| PRIVATE_OPTIONS.contains(code))
         {
-            options.insert(OptionCode::from(code), text(value));
+            options.insert(OptionCode::from(code), text(&private.value));
         }
     }
     options.retain(|_, value| !value.is_empty());

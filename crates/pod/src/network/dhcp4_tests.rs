@@ -1,4 +1,5 @@
 use super::*;
+use api::vmi::interfaces::DhcpPrivateOptions;
 
 const GUEST: MacAddress = MacAddress([0x52, 0x54, 0, 1, 2, 3]);
 const CLIENT_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 68);
@@ -18,6 +19,10 @@ fn config() -> Config {
         host_name: "vm".to_owned(),
         custom: DhcpOptions::default(),
     }
+}
+
+fn private(option: i64, value: String) -> DhcpPrivateOptions {
+    DhcpPrivateOptions { option, value }
 }
 
 fn packet(kind: MessageType, mac: MacAddress) -> Vec<u8> {
@@ -147,7 +152,7 @@ fn long_options_are_split_and_lose_nothing() {
         .collect();
     let value = "v".repeat(1000);
     let custom = DhcpOptions {
-        private_options: vec![(224, value.clone())],
+        private_options: vec![private(224, value.clone())],
         ..DhcpOptions::default()
     };
     let options = answer(&Config {
@@ -168,7 +173,9 @@ fn long_options_are_split_and_lose_nothing() {
 
 #[test]
 fn options_that_no_datagram_holds_are_refused() {
-    let private_options = (224..255).map(|code| (code, "v".repeat(3000))).collect();
+    let private_options = (224..255)
+        .map(|code| private(code, "v".repeat(3000)))
+        .collect();
     let config = Config {
         custom: DhcpOptions {
             private_options,

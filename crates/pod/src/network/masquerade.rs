@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::network::error::NetworkError;
-use crate::network::request::{Interface, Network, NetworkSource};
+use api::vmi::interfaces::Interface;
+use api::vmi::networks::Network;
 
 /// The IPv4 network of a guest if the VMI gives none.
 const DEFAULT_IPV4: &str = "10.0.2.0/24";
@@ -25,12 +26,8 @@ pub struct Masquerade4 {
 /// Gateway, guest and netmask in the interface's IPv4 network.
 pub(crate) fn ipv4(interface: &Interface, network: &Network) -> Result<Masquerade4, NetworkError> {
     let field = "vmNetworkCIDR";
-    let cidr = match &network.source {
-        NetworkSource::Pod {
-            vm_network_cidr, ..
-        } => vm_network_cidr.as_str(),
-        _ => "",
-    };
+    let pod = network.pod.as_ref();
+    let cidr = pod.map_or("", |pod| &pod.vm_network_cidr);
     match ipv4_in(cidr).map_err(|source| invalid(interface, field, cidr, source))? {
         Some(addresses) => Ok(addresses),
         None => Err(small(interface, field, cidr)),
@@ -65,13 +62,9 @@ fn ipv4_in(cidr: &str) -> Result<Option<Masquerade4>, ipnet::AddrParseError> {
 /// The guest's address in the IPv6 network.
 pub(crate) fn ipv6(interface: &Interface, network: &Network) -> Result<Ipv6Addr, NetworkError> {
     let field = "vmIPv6NetworkCIDR";
-    let cidr = match &network.source {
-        NetworkSource::Pod {
-            vm_ipv6_network_cidr,
-            ..
-        } if !vm_ipv6_network_cidr.is_empty() => vm_ipv6_network_cidr,
-        _ => DEFAULT_IPV6,
-    };
+    let pod = network.pod.as_ref();
+    let cidr = pod.map_or("", |pod| &pod.vm_i_pv6_network_cidr);
+    let cidr = if cidr.is_empty() { DEFAULT_IPV6 } else { cidr };
     let net: Ipv6Net = cidr
         .parse()
         .map_err(|source| invalid(interface, field, cidr, source))?;

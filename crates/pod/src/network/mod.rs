@@ -42,7 +42,7 @@ pub use links::{Link, PodLinks};
 pub use mac::MacAddress;
 pub use plan::TapInterface;
 pub use reply::{DhcpAnswer, Ignored};
-pub use request::{Binding, DhcpOptions, Interface, Network, NetworkRequest, NetworkSource, Scope};
+pub use request::{NetworkRequest, Scope};
 pub use resolv_conf::ResolvConf;
 pub use servers::DhcpServers;
 pub use setup::{NetworkPaths, NetworkSetup};

@@ -6,7 +6,7 @@
 use api::link_names::HASHED_PREFIX;
 pub use api::link_names::{PRIMARY_LINK, hashed_link};
 
-use crate::network::request::Network;
+use api::vmi::networks::Network;
 
 /// Names that the pod's link of `network` may have, the likeliest first. None if the network has no
 /// link in the pod.
@@ -63,23 +63,21 @@ pub fn bridged_nic(pod_link: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::request::NetworkSource;
+    use api::vmi::networks::{MultusNetwork, PodNetwork};
 
     fn multus(name: &str, default: bool) -> Network {
         Network {
             name: name.to_owned(),
-            source: NetworkSource::Multus { default },
+            multus: Some(MultusNetwork { default }),
+            ..Network::default()
         }
     }
 
     fn pod(name: &str) -> Network {
-        let source = NetworkSource::Pod {
-            vm_network_cidr: String::new(),
-            vm_ipv6_network_cidr: String::new(),
-        };
         Network {
             name: name.to_owned(),
-            source,
+            pod: Some(PodNetwork::default()),
+            ..Network::default()
         }
     }
 
@@ -129,7 +127,7 @@ mod tests {
             pod("second"),
             Network {
                 name: "claim".to_owned(),
-                source: NetworkSource::Other,
+                ..Network::default()
             },
         ];
         assert_eq!(pod_links(&networks, &networks[1], ""), None);

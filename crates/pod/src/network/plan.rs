@@ -9,7 +9,9 @@ use crate::network::mac::MacAddress;
 use crate::network::masquerade;
 pub use crate::network::masquerade::Masquerade4;
 use crate::network::names;
-use crate::network::request::{Binding, Interface, Network, NetworkRequest, Scope};
+use crate::network::request::{NetworkRequest, Scope};
+use api::vmi::interfaces::Interface;
+use api::vmi::networks::Network;
 
 /// What libvirt has to know of an interface that is attached by a tap device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,13 +60,14 @@ pub enum AddressSource {
 /// # Errors
 /// The VMI or the pod's links do not allow for it; nothing has been changed.
 pub fn plan(
-    request: &NetworkRequest,
+    request: &NetworkRequest<'_>,
     scope: Scope<'_>,
     links: &PodLinks,
 ) -> Result<Vec<PlannedInterface>, NetworkError> {
     let mut planned = Vec::new();
     for interface in request.tapped(scope)? {
-        if let Some(network) = request.network(&interface.name) {
+        let mut networks = request.vmi.spec.networks.iter();
+        if let Some(network) = networks.find(|network| network.name == interface.name) {
             planned.push(plan_one(request, interface, network, links)?);
         }
     }
@@ -72,15 +75,16 @@ pub fn plan(
 }
 
 fn plan_one(
-    request: &NetworkRequest,
+    request: &NetworkRequest<'_>,
     interface: &Interface,
     network: &Network,
     links: &PodLinks,
 ) -> Result<PlannedInterface, NetworkError> {
-    let names = names::pod_links(&request.networks, network, &interface.pod_interface_name)
-        .ok_or_else(|| NetworkError::NotInPod {
-            network: network.name.clone(),
-        })?;
+    let pod_interface_name = request.pod_interface_name(&interface.name);
+    let names = names::pod_links(&request.vmi.spec.networks, network, pod_interface_name);
+    let names = names.ok_or_else(|| NetworkError::NotInPod {
+        network: network.name.clone(),
+    })?;
     let link = names
         .iter()
         .find_map(|name| links.find(name))
@@ -125,42 +129,41 @@ fn mac(interface: &Interface, link: &Link) -> Result<MacAddress, NetworkError> {
 }
 
 fn address_source(
-    request: &NetworkRequest,
+    request: &NetworkRequest<'_>,
     interface: &Interface,
     network: &Network,
     link: &Link,
 ) -> Result<Option<AddressSource>, NetworkError> {
-    Ok(match interface.binding {
-        Binding::Bridge => Some(AddressSource::Cached {
-            server: bridge_server(request, interface)?,
-        }),
-        Binding::Masquerade => {
-            let ipv4 = link
-                .has_global_ipv4()
-                .then(|| masquerade::ipv4(interface, network))
-                .transpose()?;
-            let ipv6 = link
-                .has_global_ipv6()
-                .then(|| masquerade::ipv6(interface, network))
-                .transpose()?;
-            Some(AddressSource::Masquerade {
-                ipv4,
-                ipv6,
-                mtu: link.mtu,
-            })
-        }
-        Binding::Other => None,
-    })
+    if interface.bridge.is_some() {
+        let server = bridge_server(request, interface)?;
+        return Ok(Some(AddressSource::Cached { server }));
+    }
+    if interface.masquerade.is_none() {
+        return Ok(None);
+    }
+    let ipv4 = link
+        .has_global_ipv4()
+        .then(|| masquerade::ipv4(interface, network))
+        .transpose()?;
+    let ipv6 = link
+        .has_global_ipv6()
+        .then(|| masquerade::ipv6(interface, network))
+        .transpose()?;
+    Ok(Some(AddressSource::Masquerade {
+        ipv4,
+        ipv6,
+        mtu: link.mtu,
+    }))
 }
 
 /// The server's address on a bridge: 169.254.75.1 with the interface's index in the spec as further
 /// digits.
 fn bridge_server(
-    request: &NetworkRequest,
+    request: &NetworkRequest<'_>,
     interface: &Interface,
 ) -> Result<Ipv4Addr, NetworkError> {
     let index = request
-        .interfaces
+        .interfaces()
         .iter()
         .position(|other| other.name == interface.name)
         .unwrap_or_default();

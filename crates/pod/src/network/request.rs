@@ -1,86 +1,19 @@
-//! What phase 2 needs to know of a VMI.
+//! What phase 2 reads of a VMI.
+
+use api::vmi::Vmi;
+use api::vmi::interfaces::Interface;
+use convert::Context;
 
 use crate::network::error::NetworkError;
 
-/// The networks and interfaces of a VMI.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NetworkRequest {
-    /// `spec.domain.devices.interfaces`, all of them in the order of the spec: the address of a
-    /// bridge's DHCP server depends on it.
-    pub interfaces: Vec<Interface>,
-    /// `spec.networks`, all of them in the order of the spec: ordinal names of links depend on it.
-    pub networks: Vec<Network>,
-    /// `spec.subdomain`; may be empty.
-    pub subdomain: String,
-}
+/// virt-handler's name for attachment by a tap device (`interfaceDomainAttachment`).
+const TAP_ATTACHMENT: &str = "tap";
 
-/// An interface of the VM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
-    /// The interface's name. Its network has the same name, and so has the alias of the domain's
-    /// interface, after `ua-`.
-    pub name: String,
-    /// How it is bound to its network.
-    pub binding: Binding,
-    /// Whether virt-handler says that the domain is attached by a tap device
-    /// (`interfaceDomainAttachment` is `tap`). All others are left alone.
-    pub tap: bool,
-    /// Whether the interface's state is `absent`: it is unplugged, or has to be.
-    pub absent: bool,
-    /// `macAddress`; may be empty: then the pod link's address is the guest's.
-    pub mac_address: String,
-    /// `podInterfaceName` of its entry in `status.interfaces`; may be empty.
-    pub pod_interface_name: String,
-    /// `dhcpOptions`.
-    pub dhcp_options: DhcpOptions,
-}
-
-/// How an interface is bound to its network, as far as DHCP depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Binding {
-    /// The guest has the pod's address.
-    Bridge,
-    /// The guest has an address of its own behind NAT.
-    Masquerade,
-    /// Others, such as network binding plugins: no DHCP server.
-    Other,
-}
-
-/// A network of the VM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Network {
-    pub name: String,
-    pub source: NetworkSource,
-}
-
-/// The kinds of networks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NetworkSource {
-    Pod {
-        /// `vmNetworkCIDR`, the IPv4 network of a masqueraded guest; may be empty.
-        vm_network_cidr: String,
-        /// `vmIPv6NetworkCIDR`, likewise.
-        vm_ipv6_network_cidr: String,
-    },
-    Multus {
-        /// Whether it takes the place of the pod's network.
-        default: bool,
-    },
-    /// Others, such as resource claims' networks: they have no link in the pod.
-    Other,
-}
-
-/// DHCP options that the VMI asks for (`dhcpOptions`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DhcpOptions {
-    /// `tftpServerName` (option 66); may be empty.
-    pub tftp_server_name: String,
-    /// `bootFileName` (option 67); may be empty.
-    pub boot_file_name: String,
-    /// `ntpServers` (option 42): IPv4 addresses.
-    pub ntp_servers: Vec<String>,
-    /// `privateOptions`: code and value. Only 224 to 254 are served.
-    pub private_options: Vec<(i64, String)>,
+/// A VMI, and how virt-handler says that its interfaces are attached to the domain.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkRequest<'v> {
+    pub vmi: &'v Vmi,
+    pub context: &'v Context,
 }
 
 /// Which networks to set up.
@@ -92,48 +25,91 @@ pub enum Scope<'a> {
     Network(&'a str),
 }
 
-impl NetworkRequest {
-    /// The interfaces of `scope` that are attached by a tap, in the order of the spec.
+impl<'v> NetworkRequest<'v> {
+    /// The interfaces of `scope` that are attached by a tap, in the order of the spec. All others
+    /// are left alone.
     ///
     /// # Errors
     /// No interface uses the one network that is asked for.
-    pub fn tapped(&self, scope: Scope<'_>) -> Result<Vec<&Interface>, NetworkError> {
+    pub fn tapped(&self, scope: Scope<'_>) -> Result<Vec<&'v Interface>, NetworkError> {
         let no_interface = |name: &str| NetworkError::NoInterface {
             network: name.to_owned(),
         };
         let selected: Vec<&Interface> = match scope {
-            Scope::All => self.interfaces.iter().filter(|one| !one.absent).collect(),
+            Scope::All => {
+                let interfaces = self.interfaces().iter();
+                interfaces.filter(|one| one.state != "absent").collect()
+            }
             Scope::Network(name) => {
                 vec![self.interface(name).ok_or_else(|| no_interface(name))?]
             }
         };
-        Ok(selected.into_iter().filter(|one| one.tap).collect())
+        let attachments = &self.context.domain_attachment_by_interface_name;
+        let has_tap = |one: &&Interface| {
+            attachments
+                .get(&one.name)
+                .is_some_and(|it| it == TAP_ATTACHMENT)
+        };
+        Ok(selected.into_iter().filter(has_tap).collect())
     }
 
-    /// The interface of a network.
-    pub fn interface(&self, name: &str) -> Option<&Interface> {
-        self.interfaces
-            .iter()
-            .find(|interface| interface.name == name)
+    /// All of them in the order of the spec: the address of a bridge's DHCP server depends on it.
+    pub fn interfaces(&self) -> &'v [Interface] {
+        &self.vmi.spec.domain.devices.interfaces
     }
 
-    /// The network of a name.
-    pub fn network(&self, name: &str) -> Option<&Network> {
-        self.networks.iter().find(|network| network.name == name)
+    /// The interface of a network, which has the same name.
+    pub fn interface(&self, name: &str) -> Option<&'v Interface> {
+        self.interfaces().iter().find(|one| one.name == name)
+    }
+
+    /// `podInterfaceName` of the interface's entry in `status.interfaces`; may be empty.
+    pub fn pod_interface_name(&self, interface: &str) -> &'v str {
+        let mut statuses = self.vmi.status.interfaces.iter();
+        let status = statuses.find(|status| status.name == interface);
+        status.map_or("", |status| &status.pod_interface_name)
     }
 }
 
-impl Network {
-    /// Whether it is a Multus network besides the primary one.
-    pub fn is_secondary(&self) -> bool {
-        self.source == NetworkSource::Multus { default: false }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
 
-    /// Whether it may be the primary network.
-    pub fn is_primary(&self) -> bool {
-        matches!(
-            self.source,
-            NetworkSource::Pod { .. } | NetworkSource::Multus { default: true }
-        )
+    #[test]
+    fn only_what_stays_and_has_a_tap_is_set_up() {
+        let interfaces = json!([
+            {"name": "default", "masquerade": {}},
+            {"name": "blue", "bridge": {}, "state": "absent"},
+            {"name": "passt", "passtBinding": {}},
+            {"name": "plugin", "binding": {"name": "p"}}]);
+        let vmi = serde_json::from_value(json!({
+            "spec": {"domain": {"devices": {"interfaces": interfaces}}},
+            "status": {"interfaces": [{"name": "default", "podInterfaceName": "ovn-udn1"}]}}));
+        let attachments = [
+            ("default", "tap"),
+            ("blue", "tap"),
+            ("plugin", "managedTap"),
+        ];
+        let context = Context {
+            domain_attachment_by_interface_name: attachments
+                .map(|(name, attachment)| (name.into(), attachment.into()))
+                .into(),
+            ..Context::default()
+        };
+        let request = NetworkRequest {
+            vmi: &vmi.unwrap(),
+            context: &context,
+        };
+        let names = |scope| {
+            let tapped = request.tapped(scope).unwrap().into_iter();
+            tapped.map(|one| one.name.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Scope::All), ["default"]);
+        assert_eq!(names(Scope::Network("blue")), ["blue"]);
+        assert!(names(Scope::Network("plugin")).is_empty());
+        assert!(request.tapped(Scope::Network("none")).is_err());
+        assert_eq!(request.pod_interface_name("default"), "ovn-udn1");
+        assert_eq!(request.pod_interface_name("blue"), "");
     }
 }

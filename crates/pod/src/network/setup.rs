@@ -74,7 +74,7 @@ impl NetworkSetup {
     /// interfaces may run then.
     pub async fn prepare(
         &mut self,
-        request: &NetworkRequest,
+        request: &NetworkRequest<'_>,
         scope: Scope<'_>,
     ) -> Result<Vec<TapInterface>, NetworkError> {
         if request.tapped(scope)?.is_empty() {
@@ -102,7 +102,7 @@ impl NetworkSetup {
 
     fn server_config(
         &self,
-        request: &NetworkRequest,
+        request: &NetworkRequest<'_>,
         planned: &PlannedInterface,
         links: &PodLinks,
         dns: &PodDns,

@@ -18,11 +18,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
-use pod::network::plan::plan;
+use api::vmi::Vmi;
+use convert::Context;
+use pod::network::plan::{AddressSource, plan};
 use pod::network::{
-    Binding, CachedAddress, DhcpAnswer, DhcpOptions, Ignored, Interface, Link, MacAddress, Network,
-    NetworkError, NetworkRequest, NetworkSource, PodDns, PodLinks, ResolvConf, Scope, ServerConfig,
-    dhcp4, dhcp6, names,
+    CachedAddress, DhcpAnswer, Ignored, Link, MacAddress, NetworkError, NetworkRequest, PodDns,
+    PodLinks, ResolvConf, Scope, ServerConfig, dhcp4, dhcp6, names,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -43,8 +44,8 @@ const ALLOWED: [&str; 4] = [
 #[serde(rename_all = "camelCase")]
 struct Case {
     name: String,
-    vmi: Value,
-    attachments: HashMap<String, String>,
+    vmi: Vmi,
+    attachments: BTreeMap<String, String>,
     #[serde(default)]
     links: Option<Vec<CaseLink>>,
     #[serde(default)]
@@ -217,7 +218,14 @@ fn options(packet: &[u8]) -> (Vec<(u8, String)>, usize) {
 }
 
 fn run(case: &Case) -> Result<Outcome, NetworkError> {
-    let request = request(case);
+    let context = Context {
+        domain_attachment_by_interface_name: case.attachments.clone(),
+        ..Context::default()
+    };
+    let request = NetworkRequest {
+        vmi: &case.vmi,
+        context: &context,
+    };
     let links = PodLinks::new(case.links.iter().flatten().enumerate().map(link).collect());
     let planned = plan(&request, Scope::All, &links)?;
     let dns = PodDns {
@@ -235,17 +243,16 @@ fn run(case: &Case) -> Result<Outcome, NetworkError> {
             mtu: planned.tap.mtu.to_string(),
             mac: planned.tap.mac.to_string(),
         });
-        let config = match (
-            request.interface(&planned.tap.name).unwrap().binding,
-            case.vif_cache.get(&planned.pod_link),
-        ) {
-            (Binding::Bridge, Some(cache)) => {
+        let config = match (&planned.dhcp, case.vif_cache.get(&planned.pod_link)) {
+            (Some(AddressSource::Cached { .. }), Some(cache)) => {
                 let cached = CachedAddress::parse(cache.to_string().as_bytes()).unwrap();
                 ServerConfig::bridge(&request, planned, &cached, &links, &dns)?
             }
-            (Binding::Bridge, None) => return Err(missing_cache()),
-            (Binding::Masquerade, _) => ServerConfig::masquerade(&request, planned, &dns),
-            (Binding::Other, _) => None,
+            (Some(AddressSource::Cached { .. }), None) => return Err(missing_cache()),
+            (Some(AddressSource::Masquerade { .. }), _) => {
+                ServerConfig::masquerade(&request, planned, &dns)
+            }
+            (None, _) => None,
         };
         if let Some(v4) = config.as_ref().and_then(|config| config.v4.as_ref()) {
             dhcp4::Server::new(v4)?;
@@ -272,72 +279,6 @@ fn link((index, link): (usize, &CaseLink)) -> Link {
             .addresses
             .iter()
             .map(|ip| ip.parse().unwrap())
-            .collect(),
-    }
-}
-
-fn request(case: &Case) -> NetworkRequest {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let spec = &case.vmi["spec"];
-    let status = list(&case.vmi["status"]["interfaces"]);
-    let interfaces = list(&spec["domain"]["devices"]["interfaces"])
-        .into_iter()
-        .map(|interface| {
-            let name = text(&interface["name"]);
-            Interface {
-                binding: match (interface.get("bridge"), interface.get("masquerade")) {
-                    (Some(_), _) => Binding::Bridge,
-                    (None, Some(_)) => Binding::Masquerade,
-                    (None, None) => Binding::Other,
-                },
-                tap: case
-                    .attachments
-                    .get(&name)
-                    .is_some_and(|attachment| attachment == "tap"),
-                absent: interface["state"] == "absent",
-                mac_address: text(&interface["macAddress"]),
-                pod_interface_name: status
-                    .iter()
-                    .find(|s| s["name"] == name)
-                    .map(|s| text(&s["podInterfaceName"]))
-                    .unwrap_or_default(),
-                dhcp_options: dhcp_options(&interface["dhcpOptions"]),
-                name,
-            }
-        });
-    let networks = list(&spec["networks"]).into_iter().map(|network| Network {
-        name: text(&network["name"]),
-        source: if let Some(pod) = network.get("pod") {
-            NetworkSource::Pod {
-                vm_network_cidr: text(&pod["vmNetworkCIDR"]),
-                vm_ipv6_network_cidr: text(&pod["vmIPv6NetworkCIDR"]),
-            }
-        } else if let Some(multus) = network.get("multus") {
-            NetworkSource::Multus {
-                default: multus["default"] == true,
-            }
-        } else {
-            NetworkSource::Other
-        },
-    });
-    NetworkRequest {
-        interfaces: interfaces.collect(),
-        networks: networks.collect(),
-        subdomain: text(&spec["subdomain"]),
-    }
-}
-
-fn dhcp_options(options: &Value) -> DhcpOptions {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    DhcpOptions {
-        tftp_server_name: text(&options["tftpServerName"]),
-        boot_file_name: text(&options["bootFileName"]),
-        ntp_servers: list(&options["ntpServers"]).iter().map(text).collect(),
-        private_options: list(&options["privateOptions"])
-            .iter()
-            .map(|o| (o["option"].as_i64().unwrap(), text(&o["value"])))
             .collect(),
     }
 }

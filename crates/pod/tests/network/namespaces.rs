@@ -20,14 +20,14 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
+use api::vmi::Vmi;
 use bed::client::{Client, ask_v6};
 use bed::{Bed, command};
+use convert::Context;
 use dhcproto::v4::MessageType::{Discover, Request};
 use executable::write_script;
-use pod::network::{
-    Binding, DhcpOptions, Interface, Network, NetworkPaths, NetworkRequest, NetworkSetup,
-    NetworkSource, Scope, names,
-};
+use pod::network::{NetworkPaths, NetworkRequest, NetworkSetup, Scope, names};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 const MAC: &str = "02:00:00:00:00:11";
@@ -36,49 +36,20 @@ const ALL: Ipv4Addr = Ipv4Addr::BROADCAST;
 const OFFER: u8 = 2;
 const ACK: u8 = 5;
 
-fn interface(name: &str, binding: Binding, mac: &str) -> Interface {
-    Interface {
-        name: name.to_owned(),
-        binding,
-        tap: true,
-        absent: false,
-        mac_address: mac.to_owned(),
-        pod_interface_name: String::new(),
-        dhcp_options: DhcpOptions::default(),
-    }
-}
-
 /// The VMI of a case.
-fn request(case: &str) -> NetworkRequest {
-    let mut default = interface("default", Binding::Masquerade, MAC);
-    default.dhcp_options = DhcpOptions {
-        tftp_server_name: "tftp.example.com".to_owned(),
-        boot_file_name: "boot.ipxe".to_owned(),
-        ntp_servers: vec!["192.0.2.123".to_owned()],
-        private_options: vec![(240, "private.example".to_owned())],
-    };
-    let pod = NetworkSource::Pod {
-        vm_network_cidr: String::new(),
-        vm_ipv6_network_cidr: String::new(),
-    };
-    let mut request = NetworkRequest {
-        interfaces: vec![default],
-        networks: vec![Network {
-            name: "default".to_owned(),
-            source: pod,
-        }],
-        subdomain: "sub".to_owned(),
-    };
+fn vmi(case: &str) -> Vmi {
+    let mut interfaces = vec![
+        json!({"name": "default", "masquerade": {}, "macAddress": MAC, "dhcpOptions": {
+        "tftpServerName": "tftp.example.com", "bootFileName": "boot.ipxe", "ntpServers": ["192.0.2.123"],
+        "privateOptions": [{"option": 240, "value": "private.example"}]}}),
+    ];
+    let mut networks = vec![json!({"name": "default", "pod": {}})];
     if case == "masquerade and bridge" {
-        request
-            .interfaces
-            .push(interface("blue", Binding::Bridge, SECOND_MAC));
-        request.networks.push(Network {
-            name: "blue".to_owned(),
-            source: NetworkSource::Multus { default: false },
-        });
+        interfaces.push(json!({"name": "blue", "bridge": {}, "macAddress": SECOND_MAC}));
+        networks.push(json!({"name": "blue", "multus": {"networkName": "blue"}}));
     }
-    request
+    let spec = json!({"subdomain": "sub", "networks": networks, "domain": {"devices": {"interfaces": interfaces}}});
+    serde_json::from_value(json!({ "spec": spec })).unwrap()
 }
 
 /// Links of the pod's network as phase 1 makes them for masquerade.
@@ -123,7 +94,16 @@ async fn server_process() {
         };
         let mut setup = setup.lock().await;
         let setup = setup.get_or_insert_with(|| NetworkSetup::new(paths));
-        match setup.prepare(&request(case), Scope::All).await {
+        let attachments = ["default", "blue"].map(|name| (name.to_owned(), "tap".to_owned()));
+        let context = Context {
+            domain_attachment_by_interface_name: attachments.into(),
+            ..Context::default()
+        };
+        let request = NetworkRequest {
+            vmi: &vmi(case),
+            context: &context,
+        };
+        match setup.prepare(&request, Scope::All).await {
             Ok(taps) => taps
                 .iter()
                 .map(|tap| format!("{}={}/{}/{} ", tap.name, tap.device, tap.mtu, tap.mac))
