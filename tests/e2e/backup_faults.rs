@@ -35,7 +35,10 @@ fn a_push_that_is_aborted_has_failed() {
         let Some(held) = vm.start_held(&push).await else {
             return;
         };
-        vm.ask_ok(&abort(&push)).await;
+        // A QEMU that does not go on before its reads end hears of it afterwards.
+        let answer = vm.ask(&abort(&push)).await;
+        let goes_on = answer.message.contains("it continues in the background");
+        assert!(answer.success || goes_on, "{}", answer.message);
         drop(held);
         let message = failed(&mut vm, "Aborted").await;
         assert!(message.contains("backup aborted"), "{message}");

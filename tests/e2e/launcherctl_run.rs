@@ -207,19 +207,21 @@ async fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
     let secrets = vm.root().join("var/run/kubevirt-private/secret/s");
     std::fs::create_dir_all(&secrets).unwrap();
     signal(child.id(), "INT");
+    let mut said = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("Ctrl-C once more forces it off") {
+        assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "{said}");
+    }
     // Another terminal that waits for the end has not failed.
     let stop = vm.launcherctl(&["stop"]).output().unwrap();
     let other = String::from_utf8_lossy(&stop.stderr);
     assert!(!other.contains("--until"), "{other}");
-    let mut said = String::new();
-    let mut stderr = child.stderr.take().unwrap();
     stderr.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
     assert!(
         said.contains("before the text of --until appeared"),
         "{said}"
     );
-    assert!(said.contains("Ctrl-C once more forces it off"), "{said}");
     let vmi = vm.root().join("vmi.json");
     assert!(vm.root().exists() && !secrets.exists() && !vmi.exists());
 }

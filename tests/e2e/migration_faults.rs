@@ -287,10 +287,11 @@ fn a_guest_whose_disk_is_full_arrives_and_goes_on_when_there_is_space() {
         // libvirt does not say there what the guest was paused for.
         let arrived = target.arrival().await;
         assert_eq!((arrived.status(), arrived.reason()), ("Paused", "User"));
+        // What the guest writes while nobody is connected is lost.
+        let mut moved = target.guest(&vmi).await;
         fs.grow(24);
         target.sync_ok(&vmi).await;
         target.handler.status("Running").await;
-        let mut moved = target.guest(&vmi).await;
         moved.until("it is written").await;
         target.end(&vmi).await;
     });
