@@ -6,7 +6,6 @@ use cel::{ExecutionError, Value};
 use domain::xml::ReadError;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ExpressionError {
     /// The expression is invalid.
     #[error("compiling expression")]
@@ -28,7 +27,6 @@ pub enum ExpressionError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CompileError {
     #[error("expression code point size exceeds limit: size: {size}, limit {limit}")]
     TooLong {
@@ -111,7 +109,6 @@ pub struct MergeError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MergeReason {
     /// A value of a wrong type. Only a `dyn` value passes the check before the evaluation.
     #[error("expected {expected} but got {found}")]

@@ -43,7 +43,6 @@ pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CallError {
     /// No connection to the socket.
     #[error("no launcher answers on {path}: {why}", path = path.display(), why = refusal::no_connection(path, cause))]

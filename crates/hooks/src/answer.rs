@@ -11,7 +11,6 @@ const MAX_PARTS: u32 = 16_384;
 
 /// Why an answer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum AnswerError {
     /// The answer has no bytes, or only white space.
     #[error(

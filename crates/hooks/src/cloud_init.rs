@@ -99,7 +99,6 @@ fn hint(begin: &str, error: &serde_json::Error) -> String {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CloudInitError {
     #[error("{field} is not JSON{}", hint(begin, source))]
     Json {

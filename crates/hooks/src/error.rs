@@ -15,7 +15,6 @@ use domain::excerpt;
 use domain::xml::ReadError;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum HookError {
     #[error(
         "{count} of {expected} hook sidecars are ready within the time limit; ready: {}; not ready: {}",
@@ -58,7 +57,6 @@ pub enum HookError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum UnusableReason {
     /// The sidecar and this launcher have no protocol version in common.
     #[error("it offers the versions {}; this launcher supports {:?}", list(offered), Version::ALL.map(Version::name))]
@@ -69,7 +67,6 @@ pub enum UnusableReason {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum HookCallError {
     /// Nothing accepts connections on the socket.
     #[error("cannot be reached: {0}; has its container ended?")]

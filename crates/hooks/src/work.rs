@@ -8,7 +8,6 @@ use tokio::time::{Instant, timeout_at};
 use super::timeout::display_limit;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum WorkError {
     /// The work takes too long. It continues, and its result is dropped.
     #[error("the work was not finished within {}", display_limit(*after))]

@@ -16,7 +16,6 @@ const DEFAULT_WIDTH: usize = 80;
 
 /// A line for people; a newline inside it is somebody else's text.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub enum Line {
     Sentence(String),
     /// Of a table, or a command to copy: it is not wrapped.

@@ -27,7 +27,6 @@ use facts::DocumentFacts;
 
 /// Why a VMI cannot be explained.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ExplainError {
     /// The JSON is not a VMI.
     #[error("not a VMI")]

@@ -53,7 +53,6 @@ pub struct InterfacePlan {
 
 /// Why an interface is changed, or is not. Interfaces are named as the VMI names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum InterfaceWhy {
     /// The running domain lacks the interface.
     New { name: String },

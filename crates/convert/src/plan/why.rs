@@ -4,7 +4,6 @@ use std::fmt;
 
 /// Why a disk is changed. Volumes are named as the VMI names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Why {
     /// The volume is no longer wanted.
     Gone { volume: String },

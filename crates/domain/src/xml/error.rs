@@ -10,7 +10,6 @@ const MAX_REASON_CHARS: usize = 200;
 
 /// Why a document could not be read. Lines are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ReadError {
     #[error("line {line}: not well-formed XML: {reason}")]
     Malformed {
@@ -71,7 +70,6 @@ pub enum ReadError {
 
 /// Why a text is not a value of the wanted type. The text is cut where it gets long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ValueError {
     /// Not a whole number, or out of range.
     #[error("{text:?} is not a whole number from {min} to {max}")]

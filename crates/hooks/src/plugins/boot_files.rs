@@ -79,7 +79,6 @@ impl BootFileKind {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum BootFileError {
     #[error("could not {action} {}", path.display())]
     Io {

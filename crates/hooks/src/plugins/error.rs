@@ -18,7 +18,6 @@ use crate::timeout::display_limit;
 use crate::work::WorkError;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum PluginError {
     /// virt-handler's list of plugins is malformed.
     #[error("the list of plugins cannot be read")]
@@ -66,7 +65,6 @@ impl PluginError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum PluginHookError {
     /// The error with its hook point, because one sidecar serves several.
     #[error("{0}")]
@@ -92,7 +90,6 @@ pub enum PluginHookError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SidecarError {
     /// The socket is not in the plugin's directory.
     #[error("socket path {socket:?} is outside {}/", dir.display())]

@@ -30,7 +30,6 @@ const MAX_ERROR_CHARS: usize = 2_000;
 const EXPRESSION_FAILED: i32 = 1;
 
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum EvaluatorError {
     /// The expression is invalid or fails. The evaluator wrote the text.
     #[error("{0}")]

@@ -25,7 +25,6 @@ const MAX_QUOTED_CHARS: usize = 64;
 
 /// Why the settings that a plugin returns are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum SettingsError {
     #[error("it changed the flag {0}; a plugin may change {CHANGEABLE:?} only")]
     Flag(String),

@@ -10,7 +10,6 @@ pub const MAX_PROBLEMS: usize = 100;
 
 /// Why a manifest cannot be used, and where.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ManifestError {
     /// It is not YAML.
     #[error("invalid YAML")]
