@@ -51,23 +51,20 @@ mod vm;
 mod warnings;
 mod wiring;
 
-pub use apply::error::{DeviceFailure, DeviceFailures, DiskError};
 pub use attestation::{LaunchSecret, SevError};
-pub use backup::error::BackupError;
 pub use config::LauncherConfig;
 pub use error::LauncherError;
-pub use guest_agent::{AgentError, GuestCommand, GuestOutput};
+pub use guest_agent::GuestCommand;
 pub(crate) use libvirt_domain::CHANGE_TIMEOUT;
-pub use metrics::LauncherMetrics;
 pub use migration_source::MigrateRequest;
 pub use migration_source::error::MigrationError;
-pub use migration_target::error::TargetError;
 pub use qemu::Qemu;
 #[cfg(test)]
 pub(crate) use qemu::tests::process as process_like_qemu;
-pub use start::error::DomainStartError;
 pub use statistics::AgentCommand;
 pub use sync_request::SyncRequest;
 pub use timeline::{StartStep, Timeline};
-pub use vm::{Agent, JobKind, PauseReason, Phase, Refusal, Snapshot};
+#[cfg(test)]
+pub use vm::Agent;
+pub use vm::{JobKind, Phase, Snapshot};
 pub use wiring::Launcher;

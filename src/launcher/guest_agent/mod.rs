@@ -44,8 +44,7 @@ use libvirt::{AgentState, Event};
 use poller::Poller;
 use thaw_timer::ThawTimer;
 
-pub use error::AgentError;
-pub use exec::{AgentCommands, GuestCommand, GuestOutput};
+pub use exec::{AgentCommands, GuestCommand};
 pub use freeze::Freezer;
 pub use known::Knowledge;
 pub use ping::Probe;

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
+use crate::launcher::start::error::DomainStartError;
 use domain::guest_agent::{AgentInfo, Command, FreezeStatus};
 use libvirt::{CrashedDetail, LifecycleEvent};
 

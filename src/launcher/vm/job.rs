@@ -30,6 +30,7 @@ pub enum JobKind {
 }
 
 impl JobKind {
+    #[cfg(test)]
     pub const ALL: [Self; 6] = [
         Self::Start,
         Self::MigrationOut,
