@@ -38,7 +38,7 @@ pub(super) async fn vm_stats(
     launcher: &Launcher,
     request: &v1::VmStatsRequest,
 ) -> Result<v1::VmStatsResponse, Status> {
-    if !launcher.inspection.collects_vm_stats() {
+    if !launcher.inspection.collects_vm_stats {
         return Err(Status::unknown(
             "GetVMStats is off: the launcher was started without --vm-stats-collector",
         ));

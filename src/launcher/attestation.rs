@@ -102,14 +102,10 @@ fn is_zero(number: &u64) -> bool {
 
 /// Answers the guest owner's questions that precede a secret.
 pub struct Attestation {
-    libvirt: Arc<LibvirtDomain>,
+    pub(super) libvirt: Arc<LibvirtDomain>,
 }
 
 impl Attestation {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
-        Self { libvirt }
-    }
-
     /// `GetSEVInfo`: the node's keys, as JSON.
     pub async fn sev_info(&self) -> Result<String, SevError> {
         let read = |connection: &libvirt::Connection, _: &str| Ok(connection.sev_info()?);

@@ -40,7 +40,7 @@ impl Drop for AgentShutdown {
 /// The connection and the domain's name.
 pub(super) struct LibvirtDomain {
     name: String,
-    /// Admits changes.
+    /// The state of the domain; it admits the changes.
     pub(super) vm: Arc<Vm>,
     connection: watch::Sender<Connection>,
     pub(super) reads: Arc<Semaphore>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::admit;
 use super::error::LauncherError;
 use super::libvirt_domain::LibvirtDomain;
-use super::vm::{Job, JobKind, PauseReason, Phase, Request, Snapshot, Vm};
+use super::vm::{Job, JobKind, PauseReason, Phase, Request, Snapshot};
 use libvirt::{ChangeableDomain, DomainState, PausedReason};
 
 /// Part of each dump's name: KubeVirt's, which finds earlier dumps.
@@ -18,16 +18,11 @@ const DUMP_NAME: &str = "memory.dump";
 const RESUME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub struct MemoryDump {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    root: pod::Root,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) root: pod::Root,
 }
 
 impl MemoryDump {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>, root: pod::Root) -> Arc<Self> {
-        Arc::new(Self { libvirt, vm, root })
-    }
-
     /// For the launcher's life, resumes a guest that is paused for a dump which nobody makes any
     /// more. libvirt pauses a guest for its dump and resumes it afterwards; if libvirt restarts in
     /// between, it tries that once, in vain.
@@ -35,7 +30,7 @@ impl MemoryDump {
     pub(super) async fn resume_after_lost_dumps(self: Arc<Self>) {
         let stands_still =
             |vm: &Snapshot| vm.phase == Phase::Paused(PauseReason::Other) && vm.jobs.is_empty();
-        let mut state = self.vm.subscribe();
+        let mut state = self.libvirt.vm.subscribe();
         loop {
             // Cannot fail: the sender lives in the VM.
             drop(state.wait_for(stands_still).await);
@@ -78,17 +73,18 @@ impl MemoryDump {
             tracing::error!(path, "The path of the memory dump names no file");
             return;
         };
-        if self.vm.metadata().is_memory_dump(&name) {
+        if self.libvirt.vm.metadata().is_memory_dump(&name) {
             return;
         }
-        let job = match self.vm.begin(JobKind::MemoryDump) {
+        let job = match self.libvirt.vm.begin(JobKind::MemoryDump) {
             Ok(job) => job,
             Err(refusal) => {
                 tracing::info!(reason = %refusal, "The memory dump has to wait");
                 return;
             }
         };
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.memory_dump_began(&name));
         tokio::spawn(self.clone().dump(self.root.path(path), job));
     }
@@ -111,7 +107,8 @@ impl MemoryDump {
             None => tracing::info!("Completed memory dump successfully"),
             Some(reason) => tracing::error!(reason, "Domain memory dump failed"),
         }
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.memory_dump_ended(failure));
         drop(job);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::LauncherError;
 use super::libvirt_domain::LibvirtDomain;
-use super::vm::{Permission, Permit, Request, Vm};
+use super::vm::{Permission, Permit, Request};
 use domain::metadata::KubeVirtMetadata;
 use libvirt::ChangeableDomain;
 
@@ -35,7 +35,8 @@ pub(super) async fn write(
 
 /// Writes for the launcher's life, one copy at a time, however many changes come meanwhile.
 // D-sup-16 (docs/differences.md).
-pub(super) async fn run(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
+pub(super) async fn run(libvirt: Arc<LibvirtDomain>) {
+    let vm = &libvirt.vm;
     // A start writes what is known then.
     let mut written = KubeVirtMetadata::default();
     let (mut changes, mut state) = (vm.metadata_changes(), vm.subscribe());

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::error::LauncherError;
 use super::libvirt_domain::{LibvirtDomain, READ_TIMEOUT, within};
-use super::vm::{Observed, Phase, Vm};
+use super::vm::{Observed, Phase};
 use domain::guest_agent::params::TypedValue;
 use domain::{Domain, DomainSpec};
 use libvirt::{Connection, DomainState, ParamValue, Screenshot, XmlKind};
@@ -14,20 +14,11 @@ const MAX_SCREENSHOT_BYTES: usize = 64 << 20;
 
 /// Answers queries about the domain.
 pub struct DomainReads {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    qemu_version: Arc<OnceLock<String>>,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) qemu_version: Arc<OnceLock<String>>,
 }
 
 impl DomainReads {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
-        Self {
-            libvirt,
-            vm,
-            qemu_version: Arc::default(),
-        }
-    }
-
     /// `GetDomain`: the domain as virt-handler may see it; `None` while it is being started. If a
     /// running job may block libvirt's reads, a start has begun or ended during the read, or libvirt
     /// does not answer in time, it is the last reported domain with the current metadata.
@@ -37,23 +28,22 @@ impl DomainReads {
     // D-vm-1 (docs/differences.md).
     pub async fn domain(&self) -> Result<Option<Arc<Domain>>, LauncherError> {
         let what = "the first look at the domain";
-        let first = async { Ok(self.vm.wait_for_first_read().await) };
+        let vm = &self.libvirt.vm;
+        let first = async { Ok(vm.wait_for_first_read().await) };
         let snapshot = within(what, READ_TIMEOUT, first).await?;
         if snapshot.phase.is_starting() {
             return Ok(None);
         }
         if snapshot.job_blocks_reads() {
-            return Ok(self.vm.document_from_memory());
+            return Ok(vm.document_from_memory());
         }
-        let starts = self.vm.starts();
+        let starts = vm.starts();
         match observe(&self.libvirt).await {
-            Ok(_) if self.vm.starts() != starts => Ok(self.vm.document_from_memory()),
-            Ok(observed) => Ok(observed
-                .and_then(|seen| self.vm.describe(seen))
-                .map(Arc::new)),
+            Ok(_) if vm.starts() != starts => Ok(vm.document_from_memory()),
+            Ok(observed) => Ok(observed.and_then(|seen| vm.describe(seen)).map(Arc::new)),
             Err(error) if snapshot.document.is_some() => {
                 tracing::warn!(reason = %os::logging::chain(&error), "libvirt does not answer; the domain is shown as it was reported last");
-                Ok(self.vm.document_from_memory())
+                Ok(vm.document_from_memory())
             }
             // D-mig-29 (docs/differences.md).
             Err(error) if snapshot.phase == Phase::Expected => {

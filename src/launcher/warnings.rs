@@ -9,22 +9,13 @@ use crate::notify::{K8sEvent, Notifier};
 
 #[derive(Clone)]
 pub(super) struct Warnings {
-    notifier: Notifier,
-    vm: Arc<Vm>,
-    namespace: Arc<str>,
-    name: Arc<str>,
+    pub(super) notifier: Notifier,
+    pub(super) vm: Arc<Vm>,
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
 }
 
 impl Warnings {
-    pub fn new(notifier: Notifier, vm: Arc<Vm>, namespace: &str, name: &str) -> Self {
-        Self {
-            notifier,
-            vm,
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-
     pub fn vmi_name(&self) -> &str {
         &self.name
     }

@@ -1,6 +1,7 @@
 //! Wires the launcher's parts together.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::{broadcast, watch};
 
@@ -31,7 +32,7 @@ use super::report::Reporter;
 use super::requests::Requests;
 use super::requests::kill::Killer;
 use super::start::Start;
-use super::statistics::Statistics;
+use super::statistics::{AgentData, Statistics};
 use super::sync::Syncs;
 use super::timeline::Timeline;
 use super::vm::events::EventInbox;
@@ -109,70 +110,49 @@ impl Launcher {
         let backup = handles.backup(&guest);
         let memory_dump = handles.memory_dump();
         handles.begin_tasks(&backup, &memory_dump);
-        let Handles {
-            config,
-            libvirt,
-            vm,
-            pod,
-            events,
-            ..
-        } = handles;
-        let clock = Arc::new(GuestClock::new(libvirt.clone(), vm.clone()));
-        let killer = Killer::new(libvirt.clone(), vm.clone(), config.qemu_pid_file.clone());
-        let killer = Arc::new(killer);
+        let clock = handles.clock();
+        let killer = handles.killer();
+        let libvirt = || handles.libvirt.clone();
         Arc::new(Self {
-            reads: DomainReads::new(libvirt.clone(), vm.clone()),
+            reads: DomainReads {
+                libvirt: libvirt(),
+                qemu_version: Arc::default(),
+            },
             syncs,
-            requests: Requests::new(
-                libvirt.clone(),
-                vm.clone(),
-                clock.clone(),
-                killer.clone(),
-                handles.removals,
-            ),
+            requests: Requests {
+                libvirt: libvirt(),
+                clock: clock.clone(),
+                killer: killer.clone(),
+                removals: handles.removals.clone(),
+            },
             killer,
             cpus: CpuHotplug {
-                libvirt: libvirt.clone(),
-                pod: pod.clone(),
+                libvirt: libvirt(),
+                pod: handles.pod.clone(),
                 in_progress: Arc::default(),
             },
             memory: MemoryHotplug {
-                libvirt: libvirt.clone(),
+                libvirt: libvirt(),
                 in_progress: Arc::default(),
             },
-            host_devices: HostDevices::new(libvirt.clone(), vm.clone(), pod.clone()),
-            statistics: Statistics::new(
-                libvirt.clone(),
-                vm.clone(),
-                guest.known.clone(),
-                migration.record.clone(),
-            ),
+            host_devices: handles.host_devices(),
+            statistics: handles.statistics(&guest, &migration),
             backup,
             memory_dump,
-            attestation: Attestation::new(libvirt.clone()),
+            attestation: Attestation { libvirt: libvirt() },
             migration,
-            migration_target: MigrationTarget::new(
-                libvirt.clone(),
-                vm.clone(),
-                pod.clone(),
-                preparation,
-                handles.network,
-                guest.clone(),
-                config.clone(),
-            ),
+            migration_target: handles.migration_target(&guest, preparation),
             guest,
-            finalization: Finalization::new(libvirt.clone(), vm.clone(), clock),
-            inspection: Inspection::new(
-                libvirt.clone(),
-                vm.clone(),
-                config.clone(),
-                handles.ignored,
-                handles.sidecars.current_call().clone(),
-            ),
-            libvirt,
-            vm,
-            config,
-            events,
+            finalization: Finalization {
+                libvirt: libvirt(),
+                clock,
+                refreshed: Arc::default(),
+            },
+            inspection: handles.inspection(),
+            vm: handles.libvirt.vm.clone(),
+            libvirt: handles.libvirt,
+            config: handles.config,
+            events: handles.events,
             sidecars: handles.sidecars,
             notifier: handles.notifier,
             metrics,
@@ -269,7 +249,6 @@ impl Launcher {
 struct Handles {
     config: Arc<LauncherConfig>,
     libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
     pod: Arc<dyn PodBackend>,
     sidecars: Arc<Sidecars>,
     notifier: Notifier,
@@ -296,9 +275,13 @@ impl Handles {
         let vm = Vm::new(namespace, name, &config.flags.uid, inbox.clone());
         let domain_name = format!("{namespace}_{name}");
         Self {
-            libvirt: Arc::new(LibvirtDomain::new(domain_name, connection, vm.clone())),
-            warnings: Warnings::new(notifier.clone(), vm.clone(), namespace, name),
-            vm,
+            warnings: Warnings {
+                notifier: notifier.clone(),
+                vm: vm.clone(),
+                namespace: namespace.as_str().into(),
+                name: name.as_str().into(),
+            },
+            libvirt: Arc::new(LibvirtDomain::new(domain_name, connection, vm)),
             pod,
             sidecars: Arc::new(sidecars),
             notifier,
@@ -321,24 +304,86 @@ impl Handles {
         })
     }
 
+    fn clock(&self) -> Arc<GuestClock> {
+        Arc::new(GuestClock {
+            libvirt: self.libvirt.clone(),
+            is_set: AtomicBool::default(),
+        })
+    }
+
+    fn killer(&self) -> Arc<Killer> {
+        Arc::new(Killer {
+            libvirt: self.libvirt.clone(),
+            qemu_pid_file: self.config.qemu_pid_file.clone(),
+        })
+    }
+
+    fn host_devices(&self) -> Arc<HostDevices> {
+        Arc::new(HostDevices {
+            libvirt: self.libvirt.clone(),
+            pod: self.pod.clone(),
+            in_progress: Arc::default(),
+        })
+    }
+
+    fn statistics(&self, guest: &GuestAgent, migration: &MigrationSource) -> Statistics {
+        Statistics {
+            libvirt: self.libvirt.clone(),
+            guest: guest.known.clone(),
+            migration: migration.record.clone(),
+            domain: Default::default(),
+            dirty_rate: Default::default(),
+            agent_data: AgentData {
+                libvirt: self.libvirt.clone(),
+                known: Default::default(),
+            },
+        }
+    }
+
+    fn inspection(&self) -> Inspection {
+        Inspection {
+            libvirt: self.libvirt.clone(),
+            collects_vm_stats: self.config.flags.vm_stats_collector,
+            ignored: self.ignored.clone(),
+            hook: self.sidecars.current_call().clone(),
+        }
+    }
+
     fn migration_source(&self, preparation: &Arc<Preparation>) -> Arc<MigrationSource> {
-        MigrationSource::new(
-            self.libvirt.clone(),
-            self.vm.clone(),
-            preparation.clone(),
-            self.config.flags.clone(),
-            self.events.clone(),
-        )
+        Arc::new(MigrationSource {
+            libvirt: self.libvirt.clone(),
+            preparation: preparation.clone(),
+            flags: self.config.flags.clone(),
+            events: self.events.clone(),
+            record: Arc::default(),
+        })
+    }
+
+    fn migration_target(
+        &self,
+        guest: &Arc<GuestAgent>,
+        preparation: Arc<Preparation>,
+    ) -> Arc<MigrationTarget> {
+        Arc::new(MigrationTarget {
+            libvirt: self.libvirt.clone(),
+            pod: self.pod.clone(),
+            preparation,
+            network: self.network.clone(),
+            guest: guest.clone(),
+            config: self.config.clone(),
+            hook_server: Default::default(),
+            tcp_proxies: Default::default(),
+            cleanup_requested: watch::Sender::default(),
+        })
     }
 
     fn begin_guest(&self) -> Arc<GuestAgent> {
         GuestAgent::begin(
             &self.libvirt,
-            &self.vm,
             self.notifier.clone(),
             &self.pod,
             &self.config,
-            self.warnings.clone(),
+            &self.warnings,
             self.events.subscribe(),
         )
     }
@@ -351,7 +396,6 @@ impl Handles {
     ) -> Arc<Syncs> {
         let start = Arc::new(Start {
             libvirt: self.libvirt.clone(),
-            vm: self.vm.clone(),
             pod: self.pod.clone(),
             preparation: preparation.clone(),
             network: self.network.clone(),
@@ -361,41 +405,39 @@ impl Handles {
             ignored: self.ignored.clone(),
         });
         let apply = Arc::new(Apply {
-            vm: self.vm.clone(),
+            vm: self.libvirt.vm.clone(),
             pod: self.pod.clone(),
             network: self.network.clone(),
             detach_requests: self.detach_requests.clone(),
         });
-        Syncs::new(
-            self.libvirt.clone(),
-            self.vm.clone(),
-            guest.clone(),
+        Arc::new(Syncs {
+            libvirt: self.libvirt.clone(),
+            guest: guest.clone(),
             start,
             apply,
-            metrics.clone(),
-        )
+            metrics: metrics.clone(),
+            queue: Default::default(),
+            started_vmi: OnceLock::new(),
+        })
     }
 
     fn backup(&self, guest: &GuestAgent) -> Arc<Backup> {
-        Backup::new(
-            self.libvirt.clone(),
-            self.vm.clone(),
-            guest.freezer.clone(),
-            self.config.flags.root.clone(),
-        )
+        let (libvirt, freezer) = (self.libvirt.clone(), guest.freezer.clone());
+        Backup::new(libvirt, freezer, self.config.flags.root.clone())
     }
 
     fn memory_dump(&self) -> Arc<MemoryDump> {
-        let root = self.config.flags.root.clone();
-        MemoryDump::new(self.libvirt.clone(), self.vm.clone(), root)
+        Arc::new(MemoryDump {
+            libvirt: self.libvirt.clone(),
+            root: self.config.flags.root.clone(),
+        })
     }
 
     /// Starts the tasks that run for the launcher's life.
     fn begin_tasks(&self, backup: &Arc<Backup>, memory_dump: &Arc<MemoryDump>) {
-        let (libvirt, vm) = (&self.libvirt, &self.vm);
+        let libvirt = || self.libvirt.clone();
         let reporter = Reporter {
-            libvirt: libvirt.clone(),
-            vm: vm.clone(),
+            libvirt: libvirt(),
             events: self.inbox.clone(),
             notifier: self.notifier.clone(),
             warnings: self.warnings.clone(),
@@ -405,10 +447,10 @@ impl Handles {
         tokio::spawn(reporter.run());
         let detached = self.events.subscribe();
         tokio::spawn(detach::follow(self.detach_requests.clone(), detached));
-        tokio::spawn(metadata_copy::run(libvirt.clone(), vm.clone()));
-        tokio::spawn(incoming::follow(libvirt.clone(), vm.clone()));
+        tokio::spawn(metadata_copy::run(libvirt()));
+        tokio::spawn(incoming::follow(libvirt()));
         tokio::spawn(backup.clone().run(self.events.subscribe()));
-        tokio::spawn(AdoptedMigration::new(libvirt.clone(), vm.clone()).run());
+        tokio::spawn(AdoptedMigration { libvirt: libvirt() }.run());
         tokio::spawn(memory_dump.clone().resume_after_lost_dumps());
     }
 }

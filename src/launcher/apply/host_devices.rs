@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, read_spec};
 use crate::launcher::pod_backend::PodBackend;
-use crate::launcher::vm::{JobKind, Refusal, Vm};
+use crate::launcher::vm::{JobKind, Refusal};
 use api::vmi::Vmi;
 use convert::plan;
 use libvirt::XmlKind;
@@ -17,27 +17,13 @@ const WHAT: &str = "attaching host devices";
 
 /// Attaches host devices to the running domain.
 pub struct HostDevices {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    pod: Arc<dyn PodBackend>,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) pod: Arc<dyn PodBackend>,
     /// Held by a hotplug from its request to its end.
-    in_progress: Arc<Mutex<()>>,
+    pub(in crate::launcher) in_progress: Arc<Mutex<()>>,
 }
 
 impl HostDevices {
-    pub(in crate::launcher) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        pod: Arc<dyn PodBackend>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            libvirt,
-            vm,
-            pod,
-            in_progress: Arc::default(),
-        })
-    }
-
     /// `HotplugHostDevices`: starts attaching the devices that the VMI has and the domain lacks
     /// (`plan::host_devices`), once the jobs that exclude it have ended. A failure is logged and
     /// does not stop the others; virt-handler asks again at its next sync.
@@ -55,12 +41,15 @@ impl HostDevices {
         if let Err(error) = self.attach(vmi).await {
             tracing::error!(reason = %os::logging::chain(&error), "Host devices cannot be attached");
         }
-        self.vm.refresh();
+        self.libvirt.vm.refresh();
     }
 
     async fn attach(&self, vmi: Arc<Vmi>) -> Result<(), LauncherError> {
         // The waits have no limit, because no caller waits for an answer.
-        let job = self.vm.begin_after_others(JobKind::HostDeviceHotplug);
+        let job = self
+            .libvirt
+            .vm
+            .begin_after_others(JobKind::HostDeviceHotplug);
         let job = job.await?;
         let turn = job.turn().await;
         let pod = self.pod.clone();

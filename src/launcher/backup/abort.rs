@@ -31,7 +31,7 @@ impl Backup {
 
     /// Fails unless this backup runs.
     pub(super) fn check_running(&self, id: &BackupId) -> Result<(), BackupError> {
-        let metadata = self.vm.metadata();
+        let metadata = self.libvirt.vm.metadata();
         let runs = metadata.backup().is_some_and(|last| {
             last.name == id.name
                 && last.start_timestamp == Some(id.started)

@@ -42,8 +42,8 @@ impl Backup {
     /// Follows backups for the launcher's life.
     pub(in crate::launcher) async fn run(self: Arc<Self>, events: Receiver<Event>) {
         tokio::spawn(self.clone().follow(events));
-        self.vm.wait_for_first_read().await;
-        if self.vm.snapshot().phase.is_visible() {
+        self.libvirt.vm.wait_for_first_read().await;
+        if self.libvirt.vm.snapshot().phase.is_visible() {
             // An earlier launcher may have started one.
             self.check().await;
         }
@@ -93,13 +93,13 @@ impl Backup {
     /// Keeps other backups from beginning until the one that nobody knows has ended: its end would
     /// be taken for theirs. Returns false if one has begun.
     fn excludes_others(&self) -> bool {
-        let job = self.vm.begin(JobKind::Backup);
+        let job = self.libvirt.vm.begin(JobKind::Backup);
         job.map(|job| self.began(job, Stage::Lost)).is_ok() || self.stage() == Some(Stage::Lost)
     }
 
     /// The running backup, according to the metadata.
     fn running(&self) -> Option<BackupMetadata> {
-        let metadata = self.vm.metadata();
+        let metadata = self.libvirt.vm.metadata();
         let last = metadata.backup();
         last.filter(|last| last.end_timestamp.is_none()).cloned()
     }
@@ -169,7 +169,7 @@ impl Backup {
         if stage.is_some() {
             return self.set_stage(Stage::Adopted);
         }
-        match self.vm.begin(JobKind::Backup) {
+        match self.libvirt.vm.begin(JobKind::Backup) {
             Ok(job) => {
                 tracing::info!("Adopting the backup that is in progress");
                 self.began(job, Stage::Adopted);
@@ -203,11 +203,12 @@ impl Backup {
         } else {
             tracing::info!(backup = name, "Backup has been completed successfully");
         }
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
         failpoints::hit("backup.ended");
         // virt-handler gets the end with an event of a new domain.
-        self.vm.refresh_as_added();
+        self.libvirt.vm.refresh_as_added();
         self.ended();
         self.resume_guest();
     }

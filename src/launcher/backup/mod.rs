@@ -31,7 +31,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::error::LauncherError;
 use super::guest_agent::Freezer;
 use super::libvirt_domain::LibvirtDomain;
-use super::vm::{Job, Vm};
+use super::vm::Job;
 use api::vmi::Vmi;
 use convert::backup::{BackupRequest, BackupRequestError};
 use libvirt::{Event, JobOperation, LifecycleEvent};
@@ -44,7 +44,6 @@ use outcome::JobEnd;
 /// Makes backups. The metadata have the state of the running backup.
 pub struct Backup {
     libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
     freezer: Arc<Freezer>,
     root: pod::Root,
     current: Mutex<Option<Running>>,
@@ -85,13 +84,11 @@ enum Stage {
 impl Backup {
     pub(super) fn new(
         libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
         freezer: Arc<Freezer>,
         root: pod::Root,
     ) -> Arc<Self> {
         Arc::new(Self {
             libvirt,
-            vm,
             freezer,
             root,
             current: Mutex::default(),

@@ -18,7 +18,7 @@ impl Backup {
     /// QEMU repeats the write, which succeeds.
     // D-backup-8 (docs/differences.md).
     pub(super) fn resume_guest(&self) {
-        let (libvirt, mut state) = (self.libvirt.clone(), self.vm.subscribe());
+        let (libvirt, mut state) = (self.libvirt.clone(), self.libvirt.vm.subscribe());
         tokio::spawn(async move {
             let is_paused = state.wait_for(|vm| vm.phase == Phase::Paused(PauseReason::IoError));
             if !matches!(timeout(PAUSE_DELAY, is_paused).await, Ok(Ok(_))) {

@@ -54,9 +54,9 @@ impl Backup {
         start: Start,
     ) -> Result<(), LauncherError> {
         loop {
-            self.vm.wait_for_look().await;
+            self.libvirt.vm.wait_for_look().await;
             // No await follows before the spawned task, so no other start can come in between.
-            match known(self.vm.metadata().backup(), &start.id)? {
+            match known(self.libvirt.vm.metadata().backup(), &start.id)? {
                 Known::New => break,
                 Known::Running if !self.is_undecided() => return Ok(()),
                 // If a start succeeds, virt-controller expects a report of the backup's end.
@@ -64,12 +64,13 @@ impl Backup {
                 Known::Running => self.start_known().await,
             }
         }
-        let job = self.vm.begin(JobKind::Backup)?;
+        let job = self.libvirt.vm.begin(JobKind::Backup)?;
         let permit = job.permit();
         // What was seen is the end of an earlier backup.
         *lock(&self.seen_end) = None;
         self.began(job, Stage::Starting);
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.backup_began(&start));
         let this = self.clone();
         let started = tokio::spawn(async move {
@@ -98,7 +99,8 @@ impl Backup {
 
     /// Forgets a backup that has not started. It may be requested again.
     pub(super) fn forget(&self, id: &BackupId) {
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.forget_backup(id));
         self.ended();
     }
@@ -146,7 +148,8 @@ impl Backup {
             &socket.to_string_lossy(),
         )
         .map_err(BackupError::Plan)?;
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.backup_planned(&start.id, &plan));
         if start.skip_quiesce {
             self.note_quiesced(&start.id, Quiesced::Skipped);
@@ -178,7 +181,8 @@ impl Backup {
     }
 
     fn note_quiesced(&self, id: &BackupId, quiesced: Quiesced) {
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
     }
 

@@ -9,30 +9,20 @@ use tokio::time::Instant;
 
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain};
-use crate::launcher::vm::Vm;
 
 /// How long this tries every second; the agent may need time to answer after a pause.
 const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
 
 pub(in crate::launcher) struct GuestClock {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    is_set: AtomicBool,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) is_set: AtomicBool,
 }
 
 impl GuestClock {
-    pub fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
-        Self {
-            libvirt,
-            vm,
-            is_set: AtomicBool::new(false),
-        }
-    }
-
     /// Sets the clock in the background, if an agent is connected. As in the reference, only the
     /// first call does: from then on the guest's time service keeps the time.
     pub fn set(&self) {
-        if self.vm.has_agent() && !self.is_set.swap(true, Ordering::Relaxed) {
+        if self.libvirt.vm.has_agent() && !self.is_set.swap(true, Ordering::Relaxed) {
             tokio::spawn(set_time(self.libvirt.clone()));
         }
     }

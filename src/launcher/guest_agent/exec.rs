@@ -47,14 +47,10 @@ pub struct GuestOutput {
 /// Sends commands to the agent.
 #[derive(Clone)]
 pub struct AgentCommands {
-    libvirt: Arc<LibvirtDomain>,
+    pub(super) libvirt: Arc<LibvirtDomain>,
 }
 
 impl AgentCommands {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
-        Self { libvirt }
-    }
-
     /// Runs a command in the guest and waits until it has ended.
     ///
     /// # Errors

@@ -37,27 +37,13 @@ const THAW_ANSWER_TIMEOUT: Duration = Duration::from_secs(18);
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
 pub struct Freezer {
-    libvirt: Arc<LibvirtDomain>,
-    known: Arc<Knowledge>,
-    pod: Arc<dyn PodBackend>,
-    thaw_timer: ThawTimer,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) known: Arc<Knowledge>,
+    pub(super) pod: Arc<dyn PodBackend>,
+    pub(super) thaw_timer: ThawTimer,
 }
 
 impl Freezer {
-    pub(super) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        known: Arc<Knowledge>,
-        pod: Arc<dyn PodBackend>,
-        thaw_timer: ThawTimer,
-    ) -> Self {
-        Self {
-            libvirt,
-            known,
-            pod,
-            thaw_timer,
-        }
-    }
-
     /// Forgets the freeze of an earlier guest before a new guest starts.
     ///
     /// # Errors

@@ -17,8 +17,8 @@ use os::lock::lock;
 /// The agent's answers, kept when the agent disconnects.
 pub struct Knowledge {
     pub(super) vm: Arc<Vm>,
-    notifier: Notifier,
-    known: Mutex<Known>,
+    pub(super) notifier: Notifier,
+    pub(super) known: Mutex<Known>,
     /// Number of freezes and thaws by the launcher.
     pub(super) freezes: watch::Sender<u64>,
     pub(super) reads: Reads,
@@ -35,16 +35,6 @@ pub(super) struct Known {
 }
 
 impl Knowledge {
-    pub(super) fn new(vm: Arc<Vm>, notifier: Notifier) -> Self {
-        Self {
-            vm,
-            notifier,
-            known: Mutex::default(),
-            freezes: watch::Sender::default(),
-            reads: Reads::default(),
-        }
-    }
-
     /// The guest's information, from memory (`GetGuestInfo`, `GetUsers`, `GetFilesystems`). A new
     /// agent gets a moment for its first answers.
     pub async fn info(&self) -> GuestAgentInfo {

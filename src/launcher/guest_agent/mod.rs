@@ -24,7 +24,8 @@ mod reads;
 mod schedule;
 mod thaw_timer;
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -34,7 +35,6 @@ use super::config::LauncherConfig;
 use super::libvirt_domain::LibvirtDomain;
 use super::pod_backend::PodBackend;
 use super::timeline::{StartStep, Timeline};
-use super::vm::Vm;
 use super::warnings::Warnings;
 use crate::notify::Notifier;
 use api::pod_paths::THAW_DEADLINE;
@@ -42,6 +42,7 @@ use api::vmi::Vmi;
 use credentials::Credentials;
 use libvirt::{AgentState, Event};
 use poller::Poller;
+use reads::Reads;
 use thaw_timer::ThawTimer;
 
 pub use exec::{AgentCommands, GuestCommand};
@@ -63,22 +64,29 @@ impl GuestAgent {
     /// Starts polling the agent, for the launcher's life. Call it on a runtime.
     pub(super) fn begin(
         libvirt: &Arc<LibvirtDomain>,
-        vm: &Arc<Vm>,
         notifier: Notifier,
         pod: &Arc<dyn PodBackend>,
         config: &LauncherConfig,
-        warnings: Warnings,
+        warnings: &Warnings,
         events: Receiver<Event>,
     ) -> Arc<Self> {
-        let known = Arc::new(Knowledge::new(vm.clone(), notifier));
+        let known = Arc::new(Knowledge {
+            vm: libvirt.vm.clone(),
+            notifier,
+            known: Mutex::default(),
+            freezes: watch::Sender::default(),
+            reads: Reads::default(),
+        });
         let connects = watch::Sender::new(0);
-        let commands = AgentCommands::new(libvirt.clone());
-        let freezer = Arc::new(Freezer::new(
-            libvirt.clone(),
-            known.clone(),
-            pod.clone(),
-            ThawTimer::load(config.flags.root.path(THAW_DEADLINE)),
-        ));
+        let commands = AgentCommands {
+            libvirt: libvirt.clone(),
+        };
+        let freezer = Arc::new(Freezer {
+            libvirt: libvirt.clone(),
+            known: known.clone(),
+            pod: pod.clone(),
+            thaw_timer: ThawTimer::load(config.flags.root.path(THAW_DEADLINE)),
+        });
         let poller = Poller {
             libvirt: libvirt.clone(),
             known: known.clone(),
@@ -86,24 +94,27 @@ impl GuestAgent {
             connects: connects.subscribe(),
         };
         tokio::spawn(poller.run());
-        tokio::spawn(first_answers::show_in_time(vm.clone()));
+        tokio::spawn(first_answers::show_in_time(libvirt.vm.clone()));
         tokio::spawn(freezer.clone().thaw_in_time());
-        let credentials = Arc::new(Credentials::new(
-            libvirt.clone(),
-            vm.clone(),
-            pod.clone(),
-            commands.clone(),
-            warnings.clone(),
-            connects.subscribe(),
-        ));
-        tokio::spawn(follow_connections(
-            events,
-            connects,
-            config.timeline.clone(),
-        ));
+        let credentials = Arc::new(Credentials {
+            libvirt: libvirt.clone(),
+            pod: pod.clone(),
+            commands: commands.clone(),
+            warnings: warnings.clone(),
+            connects: connects.subscribe(),
+            is_followed: AtomicBool::default(),
+        });
+        let timeline = config.timeline.clone();
+        tokio::spawn(follow_connections(events, connects, timeline));
+        let probe = Probe {
+            libvirt: libvirt.clone(),
+            commands: commands.clone(),
+            warnings: warnings.clone(),
+            is_paused: AtomicBool::default(),
+        };
         Arc::new(Self {
             known,
-            probe: Probe::new(libvirt.clone(), vm.clone(), commands.clone(), warnings),
+            probe,
             commands,
             freezer,
             credentials,

@@ -8,7 +8,6 @@ use super::exec::AgentCommands;
 use super::poll;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::vm::Vm;
 use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
 use libvirt::{Connection, DomainState, PausedReason, code};
@@ -25,30 +24,14 @@ fn are_probes_paused(vmi: &Vmi) -> bool {
 }
 
 pub struct Probe {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    commands: AgentCommands,
-    warnings: Warnings,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) commands: AgentCommands,
+    pub(super) warnings: Warnings,
     /// Set by [`PAUSE_PROBES`].
-    is_paused: AtomicBool,
+    pub(super) is_paused: AtomicBool,
 }
 
 impl Probe {
-    pub(super) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        commands: AgentCommands,
-        warnings: Warnings,
-    ) -> Self {
-        Self {
-            libvirt,
-            vm,
-            commands,
-            warnings,
-            is_paused: AtomicBool::new(false),
-        }
-    }
-
     /// Applies a VMI's probe annotations.
     pub(super) fn note_vmi(&self, vmi: &Vmi) {
         let paused = are_probes_paused(vmi);
@@ -77,7 +60,8 @@ impl Probe {
         let Err(error) = asked.await else {
             return Ok(());
         };
-        if is_unavailable(&error) && (self.vm.metadata().is_migrating() || self.is_excused().await)
+        if is_unavailable(&error)
+            && (self.libvirt.vm.metadata().is_migrating() || self.is_excused().await)
         {
             tracing::debug!(reason = %os::logging::chain(&error), "The guest agent need not answer now");
             return Ok(());

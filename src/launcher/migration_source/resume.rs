@@ -11,7 +11,7 @@ use super::error::{MigrationError, failure_reason};
 use super::monitor::MigrationMode;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::vm::{Job, JobKind, Vm};
+use crate::launcher::vm::{Job, JobKind};
 use libvirt::{
     ChangeableDomain, Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob,
 };
@@ -32,23 +32,19 @@ enum Seen {
 }
 
 pub(in crate::launcher) struct AdoptedMigration {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
 }
 
 impl AdoptedMigration {
-    pub fn new(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) -> Self {
-        Self { libvirt, vm }
-    }
-
     /// Follows an earlier launcher's migration, if there is one, to its end.
     // D-sup-16 (docs/differences.md).
     pub async fn run(self) {
-        self.vm.wait_for_first_read().await;
-        let Some(job) = self.vm.take_adopted_job(JobKind::MigrationOut) else {
+        self.libvirt.vm.wait_for_first_read().await;
+        let Some(job) = self.libvirt.vm.take_adopted_job(JobKind::MigrationOut) else {
             return;
         };
         let uid = self
+            .libvirt
             .vm
             .metadata()
             .unfinished_migration()
@@ -59,16 +55,17 @@ impl AdoptedMigration {
         );
         let job = Arc::new(job);
         let result = self.follow(&job).await;
-        abort::end(&self.vm, job).await;
-        let is_aborted = self.vm.metadata().has_migration_abort();
+        abort::end(&self.libvirt.vm, job).await;
+        let is_aborted = self.libvirt.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
         tracing::info!(uid, reason = failure, "The adopted migration has ended");
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
     }
 
     async fn follow(&self, job: &Arc<Job>) -> Result<(), LauncherError> {
-        let mut changes = self.vm.metadata_changes();
+        let mut changes = self.libvirt.vm.metadata_changes();
         let mut aborting: JoinSet<bool> = JoinSet::new();
         let mut last = MigrationMode::PreCopy;
         loop {
@@ -94,11 +91,12 @@ impl AdoptedMigration {
             }
             if let Some(aborted) = aborting.try_join_next() {
                 let succeeded = matches!(aborted, Ok(true));
-                self.vm
+                self.libvirt
+                    .vm
                     .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
             }
             if aborting.is_empty()
-                && self.vm.metadata().is_migration_aborting()
+                && self.libvirt.vm.metadata().is_migration_aborting()
                 && let Ok(Some(domain)) = self.found(job).await
             {
                 aborting.spawn(abort(domain, job.clone()));
@@ -117,7 +115,8 @@ impl AdoptedMigration {
     }
 
     fn report_mode(&self, mode: MigrationMode) {
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
 }

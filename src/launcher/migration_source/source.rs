@@ -18,7 +18,7 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking, within};
 use crate::launcher::metadata_copy;
 use crate::launcher::preparation::Preparation;
-use crate::launcher::vm::{Job, JobKind, Vm};
+use crate::launcher::vm::{Job, JobKind};
 use api::migration_options::MigrationOptions;
 use api::proto::inspect::v1::MigrationBegan;
 use api::vmi::Vmi;
@@ -43,33 +43,15 @@ pub struct MigrateRequest {
 }
 
 pub struct MigrationSource {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    preparation: Arc<Preparation>,
-    flags: pod::LauncherFlags,
-    events: broadcast::Sender<Event>,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) preparation: Arc<Preparation>,
+    pub(in crate::launcher) flags: pod::LauncherFlags,
+    pub(in crate::launcher) events: broadcast::Sender<Event>,
     /// The record of the last migration.
     pub record: Arc<MigrationRecord>,
 }
 
 impl MigrationSource {
-    pub(in crate::launcher) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        preparation: Arc<Preparation>,
-        flags: pod::LauncherFlags,
-        events: broadcast::Sender<Event>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            libvirt,
-            vm,
-            preparation,
-            flags,
-            events,
-            record: Arc::default(),
-        })
-    }
-
     /// `MigrateVirtualMachine`: starts the migration (a node's evacuation comes as one, too),
     /// unless it has started before. The metadata get its result.
     ///
@@ -78,14 +60,15 @@ impl MigrationSource {
     // D-mig-4 (docs/differences.md).
     pub async fn begin(self: &Arc<Self>, request: MigrateRequest) -> Result<(), LauncherError> {
         let uid = migration_uid(&request.vmi)?.to_owned();
-        look(&self.vm).await?;
+        look(&self.libvirt.vm).await?;
         // There is no await from here to the metadata, so only one of several requests starts it.
-        if has_begun(self.vm.metadata().migration(), &uid)? {
+        if has_begun(self.libvirt.vm.metadata().migration(), &uid)? {
             return Ok(());
         }
-        let job = self.vm.begin(JobKind::MigrationOut)?;
+        let job = self.libvirt.vm.begin(JobKind::MigrationOut)?;
         self.record.begin(began(&uid, &request.options));
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.migration_out_began(&uid));
         tokio::spawn(self.clone().run(Arc::new(job), request, uid));
         Ok(())
@@ -94,7 +77,7 @@ impl MigrationSource {
     /// Requests the abort of the migration in progress. The metadata get the result. Does nothing
     /// if no migration is in progress, or if it is being aborted.
     pub fn cancel(&self) {
-        if abort::request(&self.vm) {
+        if abort::request(&self.libvirt.vm) {
             let why = "CancelVirtualMachineMigration was called".to_owned();
             self.record.decision(MonitorAction::Abort, why, true);
         } else {
@@ -119,15 +102,16 @@ impl MigrationSource {
             }
         }
         // The job ends first: once virt-handler sees the end, other requests are admitted.
-        abort::end(&self.vm, job).await;
-        let is_aborted = self.vm.metadata().has_migration_abort();
+        abort::end(&self.libvirt.vm, job).await;
+        let is_aborted = self.libvirt.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
         let completed = if failure.is_none() {
             self.completed_job().await
         } else {
             None
         };
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure.clone()));
         self.record.ended(failure, completed.as_ref());
     }
@@ -167,7 +151,7 @@ impl MigrationSource {
         // D-mig-10 (docs/differences.md).
         let (domain, migration) = tokio::select! {
             prepared = self.prepare(job, request, &mut events) => prepared?,
-            () = abort::requested(&self.vm) => return Err(MigrationError::Aborted.into()),
+            () = abort::requested(&self.libvirt.vm) => return Err(MigrationError::Aborted.into()),
         };
         let options = &MigrationOptions {
             allow_post_copy: migration.post_copy,
@@ -179,7 +163,6 @@ impl MigrationSource {
         let rules = Rules::new(options, vmi, data_size_gigabytes(vmi, files)?);
         let transfer = Transfer {
             libvirt: &self.libvirt,
-            vm: &self.vm,
             record: &self.record,
             job,
             domain,
@@ -222,7 +205,7 @@ impl MigrationSource {
         let domain = found.await?;
         // Once the domain is leaving, libvirt accepts no metadata. A later launcher learns of the
         // migration from this copy.
-        let metadata = self.vm.metadata();
+        let metadata = self.libvirt.vm.metadata();
         if let Err(error) = metadata_copy::write(&self.libvirt, &turn, metadata.get()).await {
             tracing::debug!(reason = %os::logging::chain(&error), "The domain's XML does not have the migration's metadata");
         }

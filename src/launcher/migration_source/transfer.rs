@@ -18,7 +18,7 @@ use super::record::MigrationRecord;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking};
 use crate::launcher::reads::observe;
-use crate::launcher::vm::{Job, Observed, Vm};
+use crate::launcher::vm::{Job, Observed};
 use libvirt::{
     ChangeableDomain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason,
 };
@@ -37,7 +37,6 @@ const SAMPLES_PER_LINE: u32 = 10;
 /// A migration that is ready to start.
 pub(super) struct Transfer<'a> {
     pub libvirt: &'a LibvirtDomain,
-    pub vm: &'a Vm,
     pub record: &'a MigrationRecord,
     pub job: &'a Arc<Job>,
     pub domain: ChangeableDomain,
@@ -58,7 +57,7 @@ impl Transfer<'_> {
     /// Migrates. Returns when the guest runs on the target or the migration has failed.
     pub async fn run(mut self, migration: Migration) -> Result<(), LauncherError> {
         failpoints::hit("migration.prepared");
-        if self.vm.metadata().is_migration_aborting() {
+        if self.libvirt.vm.metadata().is_migration_aborting() {
             return Err(MigrationError::Aborted.into());
         }
         match self.transfer(migration).await {
@@ -68,7 +67,7 @@ impl Transfer<'_> {
     }
 
     async fn transfer(&mut self, migration: Migration) -> Result<(), LauncherError> {
-        let mut metadata = self.vm.metadata_changes();
+        let mut metadata = self.libvirt.vm.metadata_changes();
         let domain = self.domain.clone();
         self.record.step("transfer");
         let mut call = pin!(blocking("migrating the domain", move || {
@@ -101,7 +100,7 @@ impl Transfer<'_> {
                     next_sample = os::time::deadline(SAMPLE_INTERVAL);
                 }
             }
-            if aborting.is_empty() && self.vm.metadata().is_migration_aborting() {
+            if aborting.is_empty() && self.libvirt.vm.metadata().is_migration_aborting() {
                 aborting.spawn(abort(self.domain.clone(), self.job.clone()));
             }
         }
@@ -138,7 +137,7 @@ impl Transfer<'_> {
                 seen.state,
                 Ok(DomainState::Paused(PausedReason::Migration))
             ),
-            is_aborting: self.vm.metadata().has_migration_abort(),
+            is_aborting: self.libvirt.vm.metadata().has_migration_abort(),
         };
         let mut decision = self.monitor.observe(&sample);
         self.report_mode();
@@ -159,7 +158,8 @@ impl Transfer<'_> {
 
     fn report_mode(&self) {
         let mode = self.monitor.mode();
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
 
@@ -170,7 +170,7 @@ impl Transfer<'_> {
         let (libvirt, permit) = (self.libvirt, self.job.permit());
         let done = match action {
             MonitorAction::Abort => {
-                abort::request(self.vm);
+                abort::request(&self.libvirt.vm);
                 return true;
             }
             MonitorAction::StartPostCopy => {
@@ -202,7 +202,8 @@ impl Transfer<'_> {
     }
 
     fn set_abort_status(&self, succeeded: bool) {
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
     }
 
@@ -249,6 +250,7 @@ async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
 mod tests {
     use super::*;
     use crate::launcher::libvirt_domain::MAX_READS;
+    use crate::launcher::vm::Vm;
     use libvirt::{Connection, start_event_loop};
 
     #[tokio::test(start_paused = true)]

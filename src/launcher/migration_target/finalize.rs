@@ -9,7 +9,7 @@ use crate::launcher::apply::error::{DeviceFailure, DeviceFailures};
 use crate::launcher::error::LauncherError;
 use crate::launcher::guest_agent::clock::GuestClock;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::vm::{Admission, Request, Vm};
+use crate::launcher::vm::{Admission, Request};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use domain::alias::Alias;
 use domain::xml::tree::Element;
@@ -24,7 +24,7 @@ const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 /// Interfaces by name that are refreshed after the migration to this pod, with their XML from
 /// before, or `None` once they are. virt-handler finalizes it twice.
 #[derive(Default)]
-struct RefreshedInterfaces(Mutex<BTreeMap<String, Option<Element>>>);
+pub(in crate::launcher) struct RefreshedInterfaces(Mutex<BTreeMap<String, Option<Element>>>);
 
 impl RefreshedInterfaces {
     /// The XML with which the link goes up again: not that of now, if an earlier refresh could set
@@ -43,34 +43,20 @@ impl RefreshedInterfaces {
 
 /// Finishes a migration in the guest.
 pub struct Finalization {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    clock: Arc<GuestClock>,
-    refreshed: Arc<RefreshedInterfaces>,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) clock: Arc<GuestClock>,
+    pub(in crate::launcher) refreshed: Arc<RefreshedInterfaces>,
 }
 
 impl Finalization {
-    pub(in crate::launcher) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        clock: Arc<GuestClock>,
-    ) -> Self {
-        Self {
-            libvirt,
-            vm,
-            clock,
-            refreshed: Arc::default(),
-        }
-    }
-
     /// Refreshes the interfaces named in the options, once each, and sets the guest's clock.
     ///
     /// # Errors
     /// libvirt's error.
     // D-mig-23 (docs/differences.md).
     pub async fn run(&self, options: &VirtualMachineOptions) -> Result<(), LauncherError> {
-        self.vm.wait_for_first_read().await;
-        if self.vm.admit(Request::Finalize)? == Admission::NothingToDo {
+        self.libvirt.vm.wait_for_first_read().await;
+        if self.libvirt.vm.admit(Request::Finalize)? == Admission::NothingToDo {
             return Ok(());
         }
         let migrations = options.interface_migration.iter();

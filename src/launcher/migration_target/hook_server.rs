@@ -48,7 +48,7 @@ struct Target {
 
 /// The server; `None` until the first preparation.
 #[derive(Default)]
-pub(super) struct HookServer(Mutex<Option<Arc<Mutex<Target>>>>);
+pub(in crate::launcher) struct HookServer(Mutex<Option<Arc<Mutex<Target>>>>);
 
 impl HookServer {
     /// Starts the server, or gives it a newer VMI and context. Call it on a runtime.

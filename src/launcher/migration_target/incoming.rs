@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::metadata::Metadata;
-use crate::launcher::vm::{Job, JobKind, PauseReason, Phase, Snapshot, Vm};
+use crate::launcher::vm::{Job, JobKind, PauseReason, Phase, Snapshot};
 use libvirt::ChangeableDomain;
 
 /// Interval of polling the job.
@@ -31,7 +31,8 @@ const RESUME_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Follows the one domain that can arrive.
 // D-mig-21 (docs/differences.md).
-pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>) {
+pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
+    let vm = &libvirt.vm;
     let mut state = vm.subscribe();
     let comes = |vm: &Snapshot| vm.jobs.contains(&JobKind::MigrationIn);
     if state.wait_for(comes).await.is_err() {
@@ -47,7 +48,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
     };
     if arrival(phase) == Arrival::Complete {
         job_ended(&libvirt).await;
-        phase = runs(&libvirt, &vm, &job).await;
+        phase = runs(&libvirt, &job).await;
     }
     drop(job);
     if arrival(phase) == Arrival::Failed {
@@ -62,9 +63,9 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, vm: Arc<Vm>
 /// would resume it, only after the migration, and ends a guest that does not run then. Returns the
 /// phase.
 // D-mig-36 (docs/differences.md).
-async fn runs(libvirt: &LibvirtDomain, vm: &Vm, job: &Job) -> Phase {
+async fn runs(libvirt: &LibvirtDomain, job: &Job) -> Phase {
     loop {
-        let phase = vm.snapshot().phase;
+        let phase = libvirt.vm.snapshot().phase;
         if phase != Phase::Paused(PauseReason::IoError) {
             return phase;
         }

@@ -29,7 +29,7 @@ use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
 use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
-use super::vm::{PauseReason, Phase, Request, Vm};
+use super::vm::{PauseReason, Phase, Request};
 use api::vmi::Vmi;
 use error::TargetError;
 pub use finalize::Finalization;
@@ -46,43 +46,19 @@ const DISK_FAILED: &str = "PausedIOError";
 
 /// Prepares the pod for a domain from another node.
 pub struct MigrationTarget {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    pod: Arc<dyn PodBackend>,
-    preparation: Arc<Preparation>,
-    network: Arc<PodNetwork>,
-    guest: Arc<GuestAgent>,
-    config: Arc<LauncherConfig>,
-    hook_server: HookServer,
-    tcp_proxies: TcpProxies,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) pod: Arc<dyn PodBackend>,
+    pub(super) preparation: Arc<Preparation>,
+    pub(super) network: Arc<PodNetwork>,
+    pub(super) guest: Arc<GuestAgent>,
+    pub(super) config: Arc<LauncherConfig>,
+    pub(super) hook_server: HookServer,
+    pub(super) tcp_proxies: TcpProxies,
     /// Set when virt-handler gives up the migration, or this pod cannot receive the guest.
-    cleanup_requested: watch::Sender<bool>,
+    pub(super) cleanup_requested: watch::Sender<bool>,
 }
 
 impl MigrationTarget {
-    pub(super) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        pod: Arc<dyn PodBackend>,
-        preparation: Arc<Preparation>,
-        network: Arc<PodNetwork>,
-        guest: Arc<GuestAgent>,
-        config: Arc<LauncherConfig>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            libvirt,
-            vm,
-            pod,
-            preparation,
-            network,
-            guest,
-            config,
-            hook_server: HookServer::default(),
-            tcp_proxies: TcpProxies::default(),
-            cleanup_requested: watch::Sender::default(),
-        })
-    }
-
     /// Prepares the pod for the domain's arrival.
     ///
     /// # Errors
@@ -134,7 +110,7 @@ impl MigrationTarget {
 
     async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         // D-mig-20 (docs/differences.md).
-        let permission = self.vm.permit(Request::PrepareTarget).await?;
+        let permission = self.libvirt.vm.permit(Request::PrepareTarget).await?;
         let Some(_permit) = permission.into_permit()? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             self.adopt_arrival(&request.vmi);
@@ -175,7 +151,11 @@ impl MigrationTarget {
         request: &SyncRequest,
         converted: Converted,
     ) -> Result<String, LauncherError> {
-        let (pod, vm, vmi) = (self.pod.clone(), self.vm.clone(), request.vmi.clone());
+        let (pod, vm, vmi) = (
+            self.pod.clone(),
+            self.libvirt.vm.clone(),
+            request.vmi.clone(),
+        );
         let prepare = move || {
             let Converted {
                 mut domain,
@@ -193,8 +173,8 @@ impl MigrationTarget {
     /// Records a migration that an earlier launcher prepared: the domain does not have its UID.
     // D-sup-16 (docs/differences.md).
     fn adopt_arrival(&self, vmi: &Vmi) {
-        let is_arriving = self.vm.snapshot().phase == Phase::MigratingIn;
-        if is_arriving && self.vm.metadata().migration().is_none() {
+        let is_arriving = self.libvirt.vm.snapshot().phase == Phase::MigratingIn;
+        if is_arriving && self.libvirt.vm.metadata().migration().is_none() {
             self.expect_arrival(vmi);
         }
     }
@@ -207,7 +187,8 @@ impl MigrationTarget {
             DISK_FAILED => PauseReason::IoError,
             _ => PauseReason::User,
         });
-        self.vm
+        self.libvirt
+            .vm
             .expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
     }
 

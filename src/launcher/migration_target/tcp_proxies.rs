@@ -24,7 +24,7 @@ const DISABLE_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 
 /// The served sockets.
 #[derive(Default)]
-pub(super) struct TcpProxies(Mutex<BTreeSet<PathBuf>>);
+pub(in crate::launcher) struct TcpProxies(Mutex<BTreeSet<PathBuf>>);
 
 impl TcpProxies {
     /// Serves the sockets of the VMI's migration for the launcher's life, in addition to those

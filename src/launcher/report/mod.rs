@@ -22,7 +22,7 @@ use super::reads::observe;
 use super::removals::Removals;
 use super::vm::events::{EventInbox, IoError, Panic, PendingEvents};
 use super::vm::status_words;
-use super::vm::{Phase, Snapshot, Vm};
+use super::vm::{Phase, Snapshot};
 use super::warnings::Warnings;
 use crate::notify::{EventType, Notifier};
 use domain::metadata::Time;
@@ -51,7 +51,6 @@ struct Reported {
 /// Reports the domain to virt-handler.
 pub(super) struct Reporter {
     pub libvirt: Arc<LibvirtDomain>,
-    pub vm: Arc<Vm>,
     pub events: Arc<EventInbox>,
     pub notifier: Notifier,
     pub warnings: Warnings,
@@ -65,7 +64,7 @@ impl Reporter {
     // D-sup-13 (docs/differences.md).
     pub async fn run(self) {
         let reporter = Arc::new(self);
-        let mut state = reporter.vm.subscribe();
+        let mut state = reporter.libvirt.vm.subscribe();
         let reported = Arc::new(tokio::sync::Mutex::new(Reported::default()));
         loop {
             reporter.events.arrived().await;
@@ -92,7 +91,7 @@ impl Reporter {
         for (disk, error) in std::mem::take(&mut pending.io_errors) {
             self.warnings.send("IOerror", io_error_text(&disk, error));
         }
-        let starts = self.vm.starts();
+        let starts = self.libvirt.vm.starts();
         let observed = match observe(&self.libvirt).await {
             Ok(observed) => observed,
             Err(error) => {
@@ -105,14 +104,14 @@ impl Reporter {
         if observed.is_none() {
             self.repeat_the_end().await;
         }
-        if self.vm.starts() != starts {
+        if self.libvirt.vm.starts() != starts {
             return self.events.put_back(pending);
         }
         let Some(observed) = observed else {
             return self.report_gone(reported);
         };
         // A start may have begun meanwhile; it reports when it has ended.
-        let Some(document) = self.vm.observe(observed) else {
+        let Some(document) = self.libvirt.vm.observe(observed) else {
             return;
         };
         log_state(&document.status, &mut reported.status);
@@ -129,7 +128,7 @@ impl Reporter {
     /// began.
     // D-vm-16 (docs/differences.md).
     fn report_from_memory(&self) {
-        if let Some(document) = self.vm.update_document() {
+        if let Some(document) = self.libvirt.vm.update_document() {
             self.notifier.publish(&document, EventType::Modified);
         }
     }
@@ -143,7 +142,7 @@ impl Reporter {
             phase: Phase::Ended,
             document: Some(document),
             ..
-        } = self.vm.snapshot()
+        } = self.libvirt.vm.snapshot()
         else {
             return;
         };
@@ -161,7 +160,7 @@ impl Reporter {
 
     /// libvirt does not know the domain. If it did before, sends the final event.
     fn report_gone(&self, reported: &mut Reported) {
-        let Some(mut document) = self.vm.domain_not_found() else {
+        let Some(mut document) = self.libvirt.vm.domain_not_found() else {
             return;
         };
         let (status, reason) = status_words::NONE;
@@ -171,7 +170,7 @@ impl Reporter {
         tracing::info!("the domain is gone");
         self.notifier.publish(&document, EventType::Modified);
         reported.domain = false;
-        self.vm.gone();
+        self.libvirt.vm.gone();
     }
 
     async fn report_panic(&self, panic: Panic, reported: &mut Reported) {
@@ -184,7 +183,7 @@ impl Reporter {
         let info = read.await.ok().flatten();
         let (text, info) = panic_log::describe(info);
         tracing::info!(text, "Guest panic detected");
-        self.vm.change_guest(|guest| {
+        self.libvirt.vm.change_guest(|guest| {
             guest.guest_panic_info = Some(info);
             guest.panic_count += 1;
         });

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::qemu::Qemu;
-use crate::launcher::vm::{JobKind, Request, Vm};
+use crate::launcher::vm::{JobKind, Request};
 use libvirt::{ChangeableDomain, DomainState};
 
 /// How long a kill by virt-handler waits for QEMU to exit after SIGTERM. libvirt gives up after 15
@@ -26,25 +26,12 @@ use libvirt::{ChangeableDomain, DomainState};
 pub(in crate::launcher) const KILL_PATIENCE: Duration = Duration::from_secs(13);
 
 pub struct Killer {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
     /// Where libvirt writes the PID of the domain's QEMU.
-    qemu_pid_file: PathBuf,
+    pub(in crate::launcher) qemu_pid_file: PathBuf,
 }
 
 impl Killer {
-    pub(in crate::launcher) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        qemu_pid_file: PathBuf,
-    ) -> Self {
-        Self {
-            libvirt,
-            vm,
-            qemu_pid_file,
-        }
-    }
-
     /// `KillVirtualMachine` (`virDomainDestroyFlags`): forces the guest off. QEMU gets `patience`
     /// to write its caches, then SIGKILL. Waits for no other change: a start that hangs is killed
     /// too. A missing domain is not an error.
@@ -53,11 +40,11 @@ impl Killer {
     /// libvirt's; [`LauncherError::Slow`] if it takes too long.
     // D-vm-6, D-vm-19 (docs/differences.md).
     pub async fn kill(&self, patience: Duration) -> Result<(), LauncherError> {
-        let Some(permit) = self.vm.permit(Request::Kill).await?.into_permit()? else {
+        let Some(permit) = self.libvirt.vm.permit(Request::Kill).await?.into_permit()? else {
             return Ok(());
         };
-        self.vm.cancel(JobKind::Start);
-        let starting = !self.vm.snapshot().phase.has_run();
+        self.libvirt.vm.cancel(JobKind::Start);
+        let starting = !self.libvirt.vm.snapshot().phase.has_run();
         let (begins, has_begun) = oneshot::channel();
         let destroy = move |domain| destroy(domain, starting, begins);
         let mut destroyed = pin!(self.libvirt.kill(&permit, destroy));

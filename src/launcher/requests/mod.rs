@@ -13,7 +13,7 @@ use super::guest_agent::poll;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
-use super::vm::{Phase, Refusal, Request, Snapshot, Vm};
+use super::vm::{Phase, Refusal, Request, Snapshot};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
@@ -27,30 +27,13 @@ const AGENT_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Carries out virt-handler's lifecycle requests.
 pub struct Requests {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    clock: Arc<GuestClock>,
-    killer: Arc<Killer>,
-    removals: Arc<Removals>,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) clock: Arc<GuestClock>,
+    pub(super) killer: Arc<Killer>,
+    pub(super) removals: Arc<Removals>,
 }
 
 impl Requests {
-    pub(super) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        clock: Arc<GuestClock>,
-        killer: Arc<Killer>,
-        removals: Arc<Removals>,
-    ) -> Self {
-        Self {
-            libvirt,
-            vm,
-            clock,
-            killer,
-            removals,
-        }
-    }
-
     /// Carries out the request, if it is admitted now.
     ///
     /// # Errors
@@ -93,7 +76,7 @@ impl Requests {
     /// `PauseVirtualMachine` (`virDomainSuspend`): stops the vCPUs, until [`Self::unpause`]:
     /// no sync resumes them.
     async fn pause(&self) -> Result<(), LauncherError> {
-        let vm = self.vm.clone();
+        let vm = self.libvirt.vm.clone();
         let pause = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             if domain.state()?.is_running() {
@@ -107,7 +90,7 @@ impl Requests {
 
     /// `UnpauseVirtualMachine` (`virDomainResume`): lets the vCPUs run again.
     async fn unpause(&self) -> Result<(), LauncherError> {
-        let vm = self.vm.clone();
+        let vm = self.libvirt.vm.clone();
         let resume = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             let paused = domain.state()?.is_paused();
@@ -158,7 +141,7 @@ impl Requests {
                 result => Ok(result?),
             }
         };
-        if self.vm.has_agent() {
+        if self.libvirt.vm.has_agent() {
             // A silent agent must not delay a reset, so this waits among the calls to the agent.
             let limit = CHANGE_TIMEOUT;
             let reboot = move |domain: &libvirt::DomainHandle| {
@@ -186,18 +169,20 @@ impl Requests {
         };
         let Snapshot {
             phase, document, ..
-        } = self.vm.snapshot();
+        } = self.libvirt.vm.snapshot();
         // The clock starts even if the request fails, or waits for a reset that hangs: virt-handler
         // kills when it runs out.
         if phase.is_starting() || phase.is_visible() && phase != Phase::Ended {
-            self.vm.change_metadata(Metadata::shutdown_requested);
+            self.libvirt
+                .vm
+                .change_metadata(Metadata::shutdown_requested);
         }
         let button = if document.is_none_or(|document| has_acpi(&document)) {
             Shutdown::Acpi
         } else {
             Shutdown::Default
         };
-        let ask_agent = self.vm.has_agent();
+        let ask_agent = self.libvirt.vm.has_agent();
         let agent_call = self.libvirt.begin_agent_shutdown();
         let shut_down = move |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
@@ -221,8 +206,8 @@ impl Requests {
 
     /// `DeleteVirtualMachine`: removes the definition, and counts the removal unless it is refused.
     async fn remove(&self) -> Result<(), LauncherError> {
-        admit::look(&self.vm).await?;
-        self.vm.admit(Request::Delete)?;
+        admit::look(&self.libvirt.vm).await?;
+        self.libvirt.vm.admit(Request::Delete)?;
         self.removals.count(self.delete(Request::Delete)).await
     }
 

@@ -31,7 +31,7 @@ use super::preparation::{Converted, Preparation, Purpose};
 use super::sync_request::SyncRequest;
 use super::timeline::{Running, StartStep, Timeline};
 use super::vm::metadata::is_paused_by_user;
-use super::vm::{Job, JobKind, Permit, Vm};
+use super::vm::{Job, JobKind, Permit};
 use super::warnings::Warnings;
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
@@ -45,7 +45,6 @@ use pre_boot::PreBoot;
 
 pub(super) struct Start {
     pub libvirt: Arc<LibvirtDomain>,
-    pub vm: Arc<Vm>,
     pub pod: Arc<dyn PodBackend>,
     pub preparation: Arc<Preparation>,
     pub network: Arc<PodNetwork>,
@@ -63,7 +62,7 @@ impl Start {
         request: &SyncRequest,
         leftover: Option<libvirt::DomainHandle>,
     ) -> Result<(), LauncherError> {
-        let job = self.vm.begin(JobKind::Start)?;
+        let job = self.libvirt.vm.begin(JobKind::Start)?;
         self.timeline().begin_start();
         if let Some(domain) = leftover {
             tracing::warn!("Removing a definition that was never started");
@@ -160,8 +159,10 @@ impl Start {
             disk_modes: Some(modes),
             ..context
         });
-        self.vm.change_metadata(|metadata| metadata.begin(vmi));
-        domain.metadata.kube_virt = self.vm.metadata().get().clone();
+        self.libvirt
+            .vm
+            .change_metadata(|metadata| metadata.begin(vmi));
+        domain.metadata.kube_virt = self.libvirt.vm.metadata().get().clone();
         let ports = HotplugPorts::plan(vmi, &domain).map_err(DomainStartError::from)?;
         Ok((domain.to_xml(), ports))
     }
@@ -201,7 +202,7 @@ impl Start {
         self.report_ignored_parts([&definition.xml, &definition.own_xml], domain, modified_by)?;
         drop(defining);
         tracing::info!("Domain defined.");
-        self.vm.defined();
+        self.libvirt.vm.defined();
         if let Some(data) = definition.unfinished_cloud_init {
             let defined = read_spec(domain, XmlKind::Inactive)?;
             self.pod.write_device_metadata(vmi, data, &defined)?;
@@ -217,14 +218,14 @@ impl Start {
         self.freezer.forget()?;
         // `VIR_DOMAIN_START_PAUSED`.
         let by_user = is_paused_by_user(vmi);
-        let paused = by_user || self.vm.metadata().get().paused_until_pinned;
+        let paused = by_user || self.libvirt.vm.metadata().get().paused_until_pinned;
         let starting = self.timeline().step(StartStep::Start);
         domain
             .start(paused)
             .map_err(|error| attribute_to_hooks(error.into(), modified_by))?;
         drop(starting);
         self.timeline().mark(StartStep::Running);
-        self.vm.started(paused, by_user);
+        self.libvirt.vm.started(paused, by_user);
         Ok(())
     }
 

@@ -14,9 +14,9 @@ use crate::launcher::guest_agent::poll;
 use crate::launcher::libvirt_domain::{LibvirtDomain, READ_TIMEOUT};
 
 pub struct AgentData {
-    libvirt: Arc<LibvirtDomain>,
+    pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
     /// The last answer to each command; `None` if the agent lacks the command.
-    known: Mutex<HashMap<AgentCommand, (Instant, Option<String>)>>,
+    pub(in crate::launcher) known: Mutex<HashMap<AgentCommand, (Instant, Option<String>)>>,
 }
 
 /// How long an answer is reused: KubeVirt's figures.
@@ -36,13 +36,6 @@ fn max_age(command: AgentCommand) -> Duration {
 }
 
 impl AgentData {
-    pub(super) fn new(libvirt: Arc<LibvirtDomain>) -> Self {
-        Self {
-            libvirt,
-            known: Mutex::default(),
-        }
-    }
-
     /// The agent's answer to a command, as JSON.
     ///
     /// # Errors

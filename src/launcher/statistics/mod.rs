@@ -19,7 +19,6 @@ use super::guest_agent::Knowledge;
 use super::libvirt_domain::{LibvirtDomain, READ_TIMEOUT, within};
 use super::migration_source::{MigrationRecord, job_info};
 use super::reads::typed_values;
-use super::vm::Vm;
 use domain::DomainSpec;
 use domain::stats::{DirtyRate, DomainStats, Load};
 use libvirt::{Connection, DomainHandle, StatsGroups};
@@ -42,34 +41,16 @@ const GAP_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Reads and caches statistics. Concurrent callers share one read.
 pub struct Statistics {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    guest: Arc<Knowledge>,
-    migration: Arc<MigrationRecord>,
-    domain: Mutex<Option<(Instant, DomainStats)>>,
-    dirty_rate: Mutex<Option<(Instant, i64)>>,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) guest: Arc<Knowledge>,
+    pub(super) migration: Arc<MigrationRecord>,
+    pub(super) domain: Mutex<Option<(Instant, DomainStats)>>,
+    pub(super) dirty_rate: Mutex<Option<(Instant, i64)>>,
     /// The guest agent's own statistics.
     pub agent_data: AgentData,
 }
 
 impl Statistics {
-    pub(super) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        guest: Arc<Knowledge>,
-        migration: Arc<MigrationRecord>,
-    ) -> Self {
-        Self {
-            agent_data: AgentData::new(libvirt.clone()),
-            libvirt,
-            vm,
-            guest,
-            migration,
-            domain: Mutex::default(),
-            dirty_rate: Mutex::default(),
-        }
-    }
-
     /// `GetDomainStats`, for virt-handler's metrics (`kubevirt_vmi_*`).
     ///
     /// # Errors
@@ -119,7 +100,7 @@ impl Statistics {
 
     /// The VMI's names of disks and network interfaces, by their targets.
     fn device_aliases(&self) -> HashMap<String, String> {
-        let document = self.vm.snapshot().document;
+        let document = self.libvirt.vm.snapshot().document;
         document.map_or_else(HashMap::new, |document| aliases(&document.spec))
     }
 
@@ -144,7 +125,7 @@ impl Statistics {
 
     /// Measures (`virDomainStartDirtyRateCalc`) and waits for the result.
     async fn measure_dirty_rate(&self, what: &'static str) -> Result<i64, LauncherError> {
-        if self.vm.snapshot().job_blocks_reads() {
+        if self.libvirt.vm.snapshot().job_blocks_reads() {
             return Err(LauncherError::Busy { what });
         }
         let start = |connection: &Connection, name: &str| {

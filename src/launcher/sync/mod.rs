@@ -18,7 +18,7 @@ use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::metrics::Metrics;
 use super::start::Start;
 use super::sync_request::SyncRequest;
-use super::vm::{Permission, Phase, Refusal, Request, Vm};
+use super::vm::{Permission, Phase, Refusal, Request};
 use api::proto::inspect::v1::LastSyncResponse;
 use api::vmi::Vmi;
 use decide::{Facts, NextStep, VmiPhase, decide};
@@ -30,38 +30,17 @@ use queue::SyncQueue;
 const LEFTOVER_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 pub struct Syncs {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    guest: Arc<GuestAgent>,
-    start: Arc<Start>,
-    apply: Arc<Apply>,
-    metrics: Arc<Metrics>,
-    queue: SyncQueue,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) guest: Arc<GuestAgent>,
+    pub(super) start: Arc<Start>,
+    pub(super) apply: Arc<Apply>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) queue: SyncQueue,
     /// The VMI that the domain was started with; after an adoption, the first applied one.
-    started_vmi: OnceLock<Bytes>,
+    pub(super) started_vmi: OnceLock<Bytes>,
 }
 
 impl Syncs {
-    pub(super) fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        guest: Arc<GuestAgent>,
-        start: Arc<Start>,
-        apply: Arc<Apply>,
-        metrics: Arc<Metrics>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            libvirt,
-            vm,
-            guest,
-            start,
-            apply,
-            metrics,
-            queue: SyncQueue::default(),
-            started_vmi: OnceLock::new(),
-        })
-    }
-
     /// `SyncVirtualMachine`: changes the domain to match the VMI. A sync that comes while another
     /// one runs waits for it and then uses the newest VMI; waiting syncs share one run.
     ///
@@ -81,7 +60,7 @@ impl Syncs {
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         self.guest.follow_vmi(&request.vmi);
         // A sync that is refused at once is not the last sync, and needs no line in the log.
-        self.vm.admit(Request::Sync)?;
+        self.libvirt.vm.admit(Request::Sync)?;
         let plugins = request.plugins.clone();
         // From here on it goes on if the caller gives up.
         let (outcome, run) = self.queue.push(request);
@@ -100,7 +79,7 @@ impl Syncs {
     async fn run(self: Arc<Self>) {
         loop {
             // Only the first read of an adopted domain tells whether its user has paused it.
-            let permission = self.vm.permit(Request::Sync).await;
+            let permission = self.libvirt.vm.permit(Request::Sync).await;
             // Popping comes last, to include requests that arrived meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {
                 return;
@@ -147,7 +126,7 @@ impl Syncs {
                 match timeout(CHANGE_TIMEOUT, connections.changed()).await {
                     // A migration may have begun meanwhile.
                     Ok(Ok(())) => {
-                        let permission = self.vm.permit(Request::Sync).await?;
+                        let permission = self.libvirt.vm.permit(Request::Sync).await?;
                         self.sync_once(permission, request).await
                     }
                     _ => Err(error),
@@ -178,12 +157,12 @@ impl Syncs {
     /// Returns the step that the VMI needs.
     async fn next_step(&self, vmi: &Vmi) -> Result<NextStep<DomainHandle>, LauncherError> {
         let domain = self.look_up().await?;
-        let phase = self.vm.snapshot().phase;
+        let phase = self.libvirt.vm.snapshot().phase;
         let facts = Facts {
             domain,
             has_run: phase.has_run(),
             start_failed: phase == Phase::StartFailed,
-            paused_by_user: self.vm.is_pause_requested(),
+            paused_by_user: self.libvirt.vm.is_pause_requested(),
             vmi: VmiPhase::of(vmi),
         };
         tracing::debug!(?facts, "Deciding what the VMI needs");
@@ -219,7 +198,7 @@ impl Syncs {
                 }
                 step @ (NextStep::Nothing | NextStep::Ended) => {
                     if matches!(step, NextStep::Ended) {
-                        self.vm.mark_ended();
+                        self.libvirt.vm.mark_ended();
                     }
                     let phase = VmiPhase::of(&request.vmi);
                     tracing::info!(?phase, "The VMI's phase does not allow a start");
@@ -248,7 +227,8 @@ impl Syncs {
         resume: bool,
     ) -> Result<(), LauncherError> {
         let failures = self.apply.run(request, domain, resume).await?;
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         self.started_vmi.get_or_init(|| request.vmi_json.clone());
         if failures.is_empty() {
@@ -263,7 +243,12 @@ impl Syncs {
     /// would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
-        let document = self.vm.snapshot().document.ok_or(Refusal::Migrating)?;
+        let document = self
+            .libvirt
+            .vm
+            .snapshot()
+            .document
+            .ok_or(Refusal::Migrating)?;
         let apply = self.apply.clone();
         let (vmi, options) = (request.vmi.clone(), request.options.clone());
         let plan = move || apply.plan_devices(&vmi, &options, document.spec.clone());
@@ -271,7 +256,8 @@ impl Syncs {
         if !planned.plan.is_empty() {
             return Err(Refusal::Migrating.into());
         }
-        self.vm
+        self.libvirt
+            .vm
             .change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         Ok(())
     }

@@ -23,7 +23,7 @@ pub(super) type Outcome = Result<(), Arc<LauncherError>>;
 
 /// The next sync and its waiting requests.
 #[derive(Default)]
-pub(super) struct SyncQueue(Mutex<Slot>);
+pub(in crate::launcher) struct SyncQueue(Mutex<Slot>);
 
 #[derive(Default)]
 struct Slot {

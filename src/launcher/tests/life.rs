@@ -353,7 +353,7 @@ async fn a_guest_whose_disk_fails_has_arrived_when_it_runs_again() {
     };
     vm.expect_arrival(None, |_| {});
     observe(DomainState::Paused(PausedReason::IoError));
-    let following = tokio::spawn(migration_target::incoming::follow(libvirt, vm.clone()));
+    let following = tokio::spawn(migration_target::incoming::follow(libvirt));
     // The clock of the test: more than libvirt's job may take.
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_secs(1)).await;

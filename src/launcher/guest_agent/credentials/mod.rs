@@ -23,7 +23,7 @@ use super::poller::set_response_timeout;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking};
 use crate::launcher::pod_backend::PodBackend;
-use crate::launcher::vm::{Phase, Vm};
+use crate::launcher::vm::Phase;
 use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
 use os::inotify::DirWatch;
@@ -51,36 +51,16 @@ const KEYS_FILE_MESSAGE: &str = "The SSH keys were written to authorized_keys, a
 
 /// Sets a VMI's credentials in its guest.
 pub(super) struct Credentials {
-    libvirt: Arc<LibvirtDomain>,
-    vm: Arc<Vm>,
-    pod: Arc<dyn PodBackend>,
-    commands: AgentCommands,
-    warnings: Warnings,
+    pub(super) libvirt: Arc<LibvirtDomain>,
+    pub(super) pod: Arc<dyn PodBackend>,
+    pub(super) commands: AgentCommands,
+    pub(super) warnings: Warnings,
     /// Number of times an agent has connected.
-    connects: watch::Receiver<u64>,
-    is_followed: AtomicBool,
+    pub(super) connects: watch::Receiver<u64>,
+    pub(super) is_followed: AtomicBool,
 }
 
 impl Credentials {
-    pub fn new(
-        libvirt: Arc<LibvirtDomain>,
-        vm: Arc<Vm>,
-        pod: Arc<dyn PodBackend>,
-        commands: AgentCommands,
-        warnings: Warnings,
-        connects: watch::Receiver<u64>,
-    ) -> Self {
-        Self {
-            libvirt,
-            vm,
-            pod,
-            commands,
-            warnings,
-            connects,
-            is_followed: AtomicBool::new(false),
-        }
-    }
-
     /// Follows the credentials of a VMI that has any, once in a launcher's life.
     pub fn follow(self: &Arc<Self>, vmi: &Vmi) {
         let has_some = !vmi.spec.access_credentials.is_empty();
@@ -97,7 +77,7 @@ impl Credentials {
             Err(error) => return self.report(Err(error)),
         };
         let watch = DirWatch::new();
-        let mut state = self.vm.subscribe();
+        let mut state = self.libvirt.vm.subscribe();
         let mut connects = self.connects.clone();
         let mut quiet_until = None;
         let mut is_warned = false;
@@ -111,7 +91,9 @@ impl Credentials {
             let applied = self.apply(&vmi).await;
             let next = match &applied {
                 Ok(_) => Next::RESYNC,
-                Err(_) => Next::after_failure(Instant::now(), quiet_until, self.vm.has_agent()),
+                Err(_) => {
+                    Next::after_failure(Instant::now(), quiet_until, self.libvirt.vm.has_agent())
+                }
             };
             let wrote_file = matches!(applied, Ok(SetKeys::File));
             if wrote_file && !is_warned {
@@ -202,6 +184,7 @@ impl Credentials {
             .err()
             .map(|error| os::logging::chain(error));
         let changed = self
+            .libvirt
             .vm
             .change_metadata(|metadata| metadata.access_credentials_applied(message.clone()));
         match message {
