@@ -49,7 +49,7 @@ impl Inspect for Service {
         &self,
         _: Request<TimelineRequest>,
     ) -> Result<Response<TimelineResponse>, Status> {
-        Ok(Response::new(self.launcher.timeline().to_message()))
+        Ok(Response::new(self.launcher.config.timeline.to_message()))
     }
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {

@@ -46,7 +46,7 @@ pub async fn sync_request(launcher: &Launcher, vmi_json: Bytes) -> Result<SyncRe
         vmi: Some(v1::Vmi { vmi_json }),
         options: Bytes::new(),
     };
-    Door::new(launcher.domain_name())
+    Door::new(&launcher.libvirt.name)
         .sync_request(request)
         .await
 }
@@ -63,7 +63,7 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
     let (stop_streams, stopping) = watch::channel(false);
-    let door = Arc::new(Door::new(launcher.domain_name()));
+    let door = Arc::new(Door::new(&launcher.libvirt.name));
     let preview = preview::Service {
         launcher: launcher.clone(),
         door: door.clone(),

@@ -29,7 +29,7 @@ pub(super) const MAX_READS: usize = 2;
 const MAX_REQUESTS: usize = 1;
 
 /// A shutdown by the guest agent, in progress until dropped.
-pub(super) struct AgentShutdown(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct AgentShutdown(Arc<Mutex<Option<Instant>>>);
 
 impl Drop for AgentShutdown {
     fn drop(&mut self) {
@@ -37,9 +37,10 @@ impl Drop for AgentShutdown {
     }
 }
 
-/// The connection and the domain's name.
-pub(super) struct LibvirtDomain {
-    name: String,
+/// The connection, and the domain by its name.
+pub(crate) struct LibvirtDomain {
+    /// `<namespace>_<name>`.
+    pub name: String,
     /// The state of the domain; it admits the changes.
     pub(super) vm: Arc<Vm>,
     connection: watch::Sender<Connection>,
@@ -69,11 +70,6 @@ impl LibvirtDomain {
             agent_domain: Mutex::default(),
             agent_shutdown: Arc::default(),
         }
-    }
-
-    /// The domain's name, `<namespace>_<name>`.
-    pub fn name(&self) -> &String {
-        &self.name
     }
 
     /// The current connection.

@@ -66,5 +66,5 @@ pub use sync_request::SyncRequest;
 pub use timeline::{StartStep, Timeline};
 #[cfg(test)]
 pub use vm::Agent;
-pub use vm::{JobKind, Phase, Snapshot};
+pub use vm::{JobKind, Phase, Request, Snapshot};
 pub use wiring::Launcher;

@@ -16,10 +16,6 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    pub fn vmi_name(&self) -> &str {
-        &self.name
-    }
-
     pub fn send(&self, reason: &'static str, message: String) {
         self.notifier.k8s_event(&K8sEvent {
             namespace: self.namespace.as_ref().into(),

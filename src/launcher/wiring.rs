@@ -34,10 +34,9 @@ use super::requests::kill::Killer;
 use super::start::Start;
 use super::statistics::{AgentData, Statistics};
 use super::sync::Syncs;
-use super::timeline::Timeline;
+use super::vm::Vm;
 use super::vm::events::EventInbox;
 use super::vm::metadata::Metadata;
-use super::vm::{Snapshot, Vm};
 use super::warnings::Warnings;
 use crate::notify::Notifier;
 use api::pod_paths::PLUGINS_FILE;
@@ -71,12 +70,13 @@ pub struct Launcher {
     /// Finishes a migration from another node.
     pub finalization: Finalization,
     pub inspection: Inspection,
-    pub(super) libvirt: Arc<LibvirtDomain>,
-    pub(super) vm: Arc<Vm>,
-    config: Arc<LauncherConfig>,
+    pub(crate) libvirt: Arc<LibvirtDomain>,
+    pub(crate) vm: Arc<Vm>,
+    pub(crate) config: Arc<LauncherConfig>,
     events: broadcast::Sender<Event>,
-    sidecars: Arc<Sidecars>,
-    notifier: Notifier,
+    pub(crate) sidecars: Arc<Sidecars>,
+    /// Waiting on it tells when virt-handler has everything.
+    pub(crate) notifier: Notifier,
     metrics: Arc<Metrics>,
 }
 
@@ -159,32 +159,17 @@ impl Launcher {
         })
     }
 
-    #[must_use]
-    pub fn domain_name(&self) -> &str {
-        self.libvirt.name()
-    }
-
-    #[must_use]
-    pub fn sidecars(&self) -> &Sidecars {
-        &self.sidecars
-    }
-
     /// Takes an event from libvirt. Returns at once, so it may be called on libvirt's own thread.
     ///
     /// The VM must miss none, so it gets each event here; others subscribe, and detect events that
     /// they have missed.
     pub fn handle_event(&self, event: &Event) {
-        if event.domain().is_none_or(|name| name == self.domain_name()) {
+        if event.domain().is_none_or(|name| name == self.libvirt.name) {
             tracing::debug!(?event, "event from libvirt");
             self.vm.note_event(event);
             // Nobody may be listening.
             let _ = self.events.send(event.clone());
         }
-    }
-
-    /// Waits until a libvirt call has exceeded its limit: its daemon may hang.
-    pub async fn slow_libvirt_call(&self) {
-        self.libvirt.slow_call().await;
     }
 
     /// libvirt is back on a new connection, for which the caller has registered events.
@@ -205,31 +190,9 @@ impl Launcher {
         self.refresh();
     }
 
-    /// Refuses new starts: the pod ends. Returns true if a start is in progress.
-    pub fn refuse_starts(&self) -> bool {
-        self.vm.refuse_starts()
-    }
-
     /// Reports the current state to virt-handler, even without an event from libvirt.
     pub fn refresh(&self) {
         self.vm.refresh();
-    }
-
-    /// The VM's state and each change.
-    #[must_use]
-    pub fn state(&self) -> watch::Receiver<Snapshot> {
-        self.vm.subscribe()
-    }
-
-    #[must_use]
-    pub fn timeline(&self) -> &Timeline {
-        &self.config.timeline
-    }
-
-    /// Waiting on it tells when virt-handler has everything.
-    #[must_use]
-    pub fn notifier(&self) -> &Notifier {
-        &self.notifier
     }
 
     #[must_use]

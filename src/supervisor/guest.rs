@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stop::GuestAtPodEnd;
-use crate::launcher::{Launcher, LauncherError, Phase, Snapshot};
+use crate::launcher::{Launcher, LauncherError, Phase, Request, Snapshot};
 
 /// Limit for emptying the notification queue. The end of the pod has a shorter limit of its own.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,7 +32,8 @@ impl GuestAtPodEnd for LauncherGuest {
     }
 
     async fn shut_down(&self) -> Result<(), LauncherError> {
-        self.launcher.requests.shut_down_with_pod().await
+        let request = Request::PodShutdown;
+        self.launcher.requests.shutdown(request).await
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
@@ -40,15 +41,16 @@ impl GuestAtPodEnd for LauncherGuest {
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {
-        self.launcher.requests.delete_with_pod().await
+        let request = Request::PodCleanup;
+        self.launcher.requests.delete(request).await
     }
 
     fn refuse_starts(&self) -> bool {
-        self.launcher.refuse_starts()
+        self.launcher.vm.refuse_starts()
     }
 
     async fn start_ended(&self) -> bool {
-        let mut state = self.launcher.state();
+        let mut state = self.launcher.vm.subscribe();
         // The first read finds an earlier launcher's domain.
         let is_known = |vm: &Snapshot| vm.phase != Phase::Unknown && !vm.phase.is_starting();
         // An error means that the launcher has ended.
@@ -61,31 +63,27 @@ impl GuestAtPodEnd for LauncherGuest {
     }
 
     fn has_told_handler(&self) -> bool {
-        self.launcher.notifier().counts().delivered > 0
+        self.launcher.notifier.counts().delivered > 0
     }
 
     async fn ended(&self) {
         let has_ended = |phase| matches!(phase, Phase::Ended | Phase::Gone);
         // An error means that the launcher has ended.
-        drop(
-            self.launcher
-                .state()
-                .wait_for(|vm| has_ended(vm.phase))
-                .await,
-        );
+        let mut state = self.launcher.vm.subscribe();
+        drop(state.wait_for(|vm| has_ended(vm.phase)).await);
     }
 
     async fn last_event_sent(&self) {
-        let mut state = self.launcher.state();
+        let mut state = self.launcher.vm.subscribe();
         // An error means that the launcher has ended.
         drop(state.wait_for(|vm| vm.phase == Phase::Gone).await);
         let deadline = os::time::deadline(FLUSH_TIMEOUT);
-        self.launcher.notifier().flush(deadline).await;
+        self.launcher.notifier.flush(deadline).await;
     }
 
     async fn shut_down_sidecars(&self) {
         let deadline = os::time::deadline(SIDECAR_TIMEOUT);
-        if let Err(error) = self.launcher.sidecars().shutdown(deadline).await {
+        if let Err(error) = self.launcher.sidecars.shutdown(deadline).await {
             tracing::error!(reason = %os::logging::chain(&error), "A hook sidecar did not answer its Shutdown call");
         }
     }

@@ -38,7 +38,7 @@ pub async fn maintain(
                     drop(registered);
                     registered = reconnect(&backend, &launcher, &lost).await;
                 }
-                () = launcher.slow_libvirt_call() => check_daemon(&backend, &launcher).await,
+                () = launcher.libvirt.slow_call() => check_daemon(&backend, &launcher).await,
             }
         }
     }))
@@ -65,7 +65,7 @@ async fn check_daemon(backend: &Backend, launcher: &Launcher) {
 /// How long libvirt's daemon may accept no client before it is replaced.
 fn patience(launcher: &Launcher) -> Duration {
     let limit = {
-        let state = launcher.state();
+        let state = launcher.vm.subscribe();
         let vm = state.borrow();
         connect_timeout(vm.phase, &vm.jobs)
     };

@@ -39,7 +39,7 @@ impl RunningParts {
             is_standalone: standalone.is_some(),
             notify_socket: flags.shared(NOTIFY_SOCKET),
         };
-        let domain = self.launcher.domain_name();
+        let domain = &self.launcher.libvirt.name;
         let find_qemu = || self.launcher.killer.find_qemu().ok();
         let end_start = || stop::end_start(&guest, find_qemu, START_END_TIMEOUT);
         let waited = tokio::select! {
@@ -102,14 +102,14 @@ impl RunningParts {
             synced.map_err(|error| StartError::StandaloneSync(error.into()))?;
         }
         let begin_timer = || sleep_until(os::time::deadline(limit));
-        wait_until_started(self.launcher.state(), begin_timer).await
+        wait_until_started(self.launcher.vm.subscribe(), begin_timer).await
     }
 }
 
 /// Waits for the QEMU process of a started domain. `None` if the domain has ended already.
 async fn wait_for_qemu(launcher: &Launcher) -> Option<Qemu> {
-    let domain = launcher.domain_name();
-    let mut state = launcher.state();
+    let domain = &launcher.libvirt.name;
+    let mut state = launcher.vm.subscribe();
     while !matches!(state.borrow_and_update().phase, Phase::Ended | Phase::Gone) {
         match launcher.killer.find_qemu() {
             Ok(qemu) => {

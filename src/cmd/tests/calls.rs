@@ -203,7 +203,7 @@ fn each_call_works_with_the_options_that_virt_handler_sends() {
                 let answer = cmd.$call($options).await.unwrap().into_inner();
                 let call = stringify!($call);
                 assert!(!answer.message.contains("topology"), "{call}: {}", answer.message);
-                let mut state = scene.launcher.state();
+                let mut state = scene.launcher.vm.subscribe();
                 state.wait_for(|vm| vm.jobs.is_empty()).await.unwrap();
                 assert_eq!(conversions() > before, $converts, "{call}");
             )*};

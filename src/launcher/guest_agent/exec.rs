@@ -106,11 +106,11 @@ impl AgentCommands {
 
     /// Refuses another domain. An empty name means this launcher's domain.
     pub(super) fn check_domain(&self, name: &str) -> Result<(), AgentError> {
-        if name.is_empty() || name == self.libvirt.name() {
+        if name.is_empty() || name == self.libvirt.name {
             return Ok(());
         }
         Err(AgentError::ForeignDomain {
-            ours: self.libvirt.name().clone(),
+            ours: self.libvirt.name.clone(),
             theirs: name.to_owned(),
         })
     }

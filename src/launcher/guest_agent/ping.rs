@@ -67,7 +67,7 @@ impl Probe {
             return Ok(());
         }
         tracing::warn!(reason = %os::logging::chain(&error), "GuestAgentPing probe failed");
-        let name = self.warnings.vmi_name();
+        let name = &self.warnings.name;
         self.warnings.send(
             "GuestAgentPingFailed",
             format!("GuestAgentPing probe failed for VMI {name}"),

@@ -57,22 +57,6 @@ impl Requests {
         })
     }
 
-    /// Asks the guest to shut down, as its pod ends.
-    ///
-    /// # Errors
-    /// libvirt's error.
-    pub async fn shut_down_with_pod(&self) -> Result<(), LauncherError> {
-        self.shutdown(Request::PodShutdown).await
-    }
-
-    /// Removes the definition, as its pod ends.
-    ///
-    /// # Errors
-    /// libvirt's error.
-    pub async fn delete_with_pod(&self) -> Result<(), LauncherError> {
-        self.delete(Request::PodCleanup).await
-    }
-
     /// `PauseVirtualMachine` (`virDomainSuspend`): stops the vCPUs, until [`Self::unpause`]:
     /// no sync resumes them.
     async fn pause(&self) -> Result<(), LauncherError> {
@@ -160,8 +144,11 @@ impl Requests {
     /// The call to the agent returns when the guest has ended, or after a minute (5 s if the agent
     /// is silent), so it runs in the background. virt-handler repeats its request, which sends ACPI
     /// if the agent was asked at least [`AGENT_SHUTDOWN_TIMEOUT`] before.
+    ///
+    /// # Errors
+    /// The request is refused, or libvirt's error.
     // D-vm-4, D-vm-5 (docs/differences.md).
-    async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
+    pub(crate) async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
         let what = "shutting the guest down";
         // Admission waits for the first read of the domain, on which everything below depends.
         let Some(permit) = admit::admit(&self.libvirt, request, what).await? else {
@@ -213,7 +200,10 @@ impl Requests {
 
     /// Undefines the domain (`virDomainUndefineFlags`). Keeps its NVRAM file, which may be on a
     /// volume of the VMI (`VIR_DOMAIN_UNDEFINE_KEEP_NVRAM`).
-    async fn delete(&self, request: Request) -> Result<(), LauncherError> {
+    ///
+    /// # Errors
+    /// The request is refused, or libvirt's error.
+    pub(crate) async fn delete(&self, request: Request) -> Result<(), LauncherError> {
         let undefine = |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             match domain.undefine(Undefine::KeepNvram) {
@@ -228,7 +218,7 @@ impl Requests {
     fn not_found(&self) -> LauncherError {
         let message = format!(
             "Domain not found: no domain with matching name '{}'",
-            self.libvirt.name()
+            self.libvirt.name
         );
         libvirt::Error {
             code: code::NO_DOMAIN,

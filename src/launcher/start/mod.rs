@@ -239,7 +239,7 @@ impl Start {
     ) -> Result<(), LauncherError> {
         let (name, uuid) = (domain.name()?, domain.uuid()?);
         let same_uuid = canonical_uuid(&uuid) == canonical_uuid(wanted_uuid);
-        if name == *self.libvirt.name() && (same_uuid || wanted_uuid.is_empty()) {
+        if name == self.libvirt.name && (same_uuid || wanted_uuid.is_empty()) {
             return Ok(());
         }
         let modified_by = modified_by.join(", ");

@@ -36,7 +36,7 @@ fn a_domain_that_somebody_paused_stays_paused() {
 fn a_domain_that_ends_is_reported_to_the_end() {
     play(|| async {
         let mut test = TestLauncher::begin();
-        let mut state = test.launcher.state();
+        let mut state = test.launcher.vm.subscribe();
         test.sync(&vmi()).await.unwrap();
         state.wait_for(|vm| vm.phase.is_visible()).await.unwrap();
         for _ in 0..2 {
@@ -280,7 +280,7 @@ fn a_kill_does_not_wait_for_the_first_reading_of_the_domain() {
         let all = u32::try_from(libvirt_domain::MAX_READS).unwrap();
         let _permits = reads.try_acquire_many_owned(all).unwrap();
         test.act(Action::Kill).await.unwrap();
-        assert_eq!(test.launcher.state().borrow().phase, Phase::Unknown);
+        assert_eq!(test.launcher.vm.subscribe().borrow().phase, Phase::Unknown);
     });
 }
 
@@ -428,7 +428,10 @@ fn a_kill_during_a_start_leaves_no_domain() {
         );
         let _ = open.send(());
         assert!(test.domain().is_none());
-        assert_eq!(test.launcher.state().borrow().phase, Phase::StartFailed);
+        assert_eq!(
+            test.launcher.vm.subscribe().borrow().phase,
+            Phase::StartFailed
+        );
         test.sync(&vmi()).await.unwrap();
         assert!(test.state().is_running());
     });
@@ -452,7 +455,7 @@ fn virt_handler_is_woken_when_the_agents_version_changes() {
         // A document that was on its way when a version arrived may follow it.
         test.act(Action::Pause).await.unwrap();
         test.expect("MODIFIED Paused").await;
-        let mut state = test.launcher.state();
+        let mut state = test.launcher.vm.subscribe();
         state.mark_unchanged();
         test.launcher.guest.known.learn_agent(info("10.0.2"));
         test.launcher.refresh();
@@ -522,7 +525,7 @@ fn host_devices_wait_for_the_job_before_them() {
         while test.pod.hotplugs.load(Ordering::Relaxed) == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let mut state = test.launcher.state();
+        let mut state = test.launcher.vm.subscribe();
         state.wait_for(|vm| vm.jobs.is_empty()).await.unwrap();
         begin().unwrap();
     });

@@ -294,7 +294,7 @@ impl TestLauncher {
         let (open, gate) = channel();
         *lock(&self.pod.gate) = Some(gate);
         let launcher = self.launcher.clone();
-        let mut state = launcher.state();
+        let mut state = launcher.vm.subscribe();
         let sync = tokio::spawn(async move { launcher.syncs.sync(request(&vmi())).await });
         state.wait_for(|vm| vm.phase.is_starting()).await.unwrap();
         (open, sync)

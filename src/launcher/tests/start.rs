@@ -201,7 +201,10 @@ fn a_domain_that_libvirt_defines_under_another_name_is_not_started() {
         let other = test.connection.lookup("ns1_vm1 ").unwrap();
         // Removing the definition needs QEMU's driver: this one refuses the flags.
         assert!(other.is_none_or(|domain| !domain.is_active().unwrap()));
-        assert_eq!(test.launcher.state().borrow().phase, Phase::StartFailed);
+        assert_eq!(
+            test.launcher.vm.subscribe().borrow().phase,
+            Phase::StartFailed
+        );
     });
 }
 
@@ -235,7 +238,7 @@ fn metadata_that_change_while_the_domain_starts_are_written_after_it() {
         let test = TestLauncher::begin();
         let (open, gate) = channel();
         *lock(&test.pod.defined_gate) = Some(gate);
-        let (launcher, mut state) = (test.launcher.clone(), test.launcher.state());
+        let (launcher, mut state) = (test.launcher.clone(), test.launcher.vm.subscribe());
         let sync = tokio::spawn(async move { launcher.syncs.sync(request(&tagged())).await });
         let starting = state.wait_for(|vm| vm.phase == Phase::Starting).await;
         drop(starting.unwrap());
@@ -265,7 +268,7 @@ fn a_sync_whose_caller_gives_up_before_the_first_read_goes_on() {
         let answer = timeout(Duration::from_millis(50), test.sync(&vmi)).await;
         assert!(answer.is_err());
         drop(permits);
-        let mut state = test.launcher.state();
+        let mut state = test.launcher.vm.subscribe();
         state
             .wait_for(|vm| vm.phase == Phase::Running)
             .await

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// The events since the last report to virt-handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::launcher) struct PendingEvents {
+pub(crate) struct PendingEvents {
     /// The domain is new.
     pub added: bool,
     /// The guest has panicked.
@@ -24,7 +24,7 @@ pub(in crate::launcher) struct PendingEvents {
 
 /// What happens after a guest's panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) enum Panic {
+pub(crate) enum Panic {
     /// No crash kernel runs after the panic.
     Final,
     /// The guest saves a dump and reboots, and may panic again.
@@ -32,7 +32,7 @@ pub(in crate::launcher) enum Panic {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) enum IoError {
+pub(crate) enum IoError {
     /// No space is left for the disk's image (ENOSPC).
     NoSpace,
     /// Any other I/O error.

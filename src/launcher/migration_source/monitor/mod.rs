@@ -250,8 +250,8 @@ impl Monitor {
     /// How the guest's memory is transferred now.
     pub fn mode(&self) -> MigrationMode {
         match self {
-            Self::TimeLimits(limits) => limits.mode(),
-            Self::Stall(monitor) => monitor.mode(),
+            Self::TimeLimits(limits) => limits.mode,
+            Self::Stall(monitor) => monitor.mode,
         }
     }
 

@@ -14,7 +14,7 @@ pub struct StallMonitor {
     rules: Rules,
     options: StallDetectorOptions,
     detector: Detector,
-    mode: MigrationMode,
+    pub mode: MigrationMode,
     /// Limit of the whole migration, in seconds. The longest downtime extends it at the deadline.
     acceptable_seconds: i64,
     /// Second of the migration by which a switchover must begin, and then by which it must end.
@@ -50,10 +50,6 @@ impl StallMonitor {
             sample: Sample::default(),
             decided: None,
         }
-    }
-
-    pub fn mode(&self) -> MigrationMode {
-        self.mode
     }
 
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {

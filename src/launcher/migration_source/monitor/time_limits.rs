@@ -13,7 +13,7 @@ use super::{ActionReason, Decision, MAX_DOWNTIME_MS, MigrationMode, MonitorActio
 #[derive(Debug)]
 pub struct TimeLimits {
     rules: Rules,
-    mode: MigrationMode,
+    pub mode: MigrationMode,
     /// Limit of the whole migration, in seconds; extended once the guest is paused for it.
     acceptable_seconds: i64,
     /// Bytes that remained at the last sample; 0 before the first.
@@ -46,10 +46,6 @@ impl TimeLimits {
             last_progress: Duration::ZERO,
             decided: None,
         }
-    }
-
-    pub fn mode(&self) -> MigrationMode {
-        self.mode
     }
 
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {

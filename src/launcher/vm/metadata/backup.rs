@@ -6,7 +6,7 @@ use domain::metadata::{BackupMetadata, Time};
 
 /// Whether the guest's file systems were frozen for a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::launcher) enum Quiesced {
+pub(crate) enum Quiesced {
     Succeeded,
     /// The freeze failed with this error.
     Failed(String),
@@ -16,7 +16,7 @@ pub(in crate::launcher) enum Quiesced {
 
 /// The result of a backup that has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::launcher) struct Outcome {
+pub(crate) struct Outcome {
     /// The backup cannot be used.
     pub failed: bool,
     /// Why the backup failed, or a remark on one that succeeded.
