@@ -16,9 +16,10 @@ use domain::DomainSpec;
 /// libvirt's word for a channel that is not connected.
 const DISCONNECTED: &str = "disconnected";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Agent {
     /// No agent is connected.
+    #[default]
     Away,
     /// An agent is connected, and its first answers are still expected.
     New,

@@ -20,7 +20,7 @@ const ABORTING: &str = "Aborting";
 const ABORTED: &str = "Succeeded";
 const ABORT_FAILED: &str = "Failed";
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metadata(KubeVirtMetadata);
 
 impl Metadata {

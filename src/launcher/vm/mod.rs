@@ -51,7 +51,7 @@ pub struct Observed {
 }
 
 /// The published state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// How often the state has changed.
     pub generation: u64,
@@ -83,6 +83,7 @@ pub struct Vm {
     turns: Turns,
 }
 
+#[derive(Default)]
 struct Inner {
     phase: Phase,
     /// The pod ends: no start may begin any more.
@@ -111,30 +112,15 @@ impl Vm {
     /// A VM of which nothing is known yet. Changes for virt-handler wake the reader of `events`.
     pub fn new(namespace: &str, name: &str, uid: &str, events: Arc<EventInbox>) -> Arc<Self> {
         let first = Snapshot {
-            generation: 0,
-            phase: Phase::Unknown,
             phase_since: Timestamp::now(),
-            agent: Agent::Away,
-            jobs: Vec::new(),
-            document: None,
+            ..Snapshot::default()
         };
         Arc::new(Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             inner: Mutex::new(Inner {
-                phase: Phase::Unknown,
-                is_ending: false,
-                starts: 0,
-                jobs: Vec::new(),
-                unfollowed: None,
-                pause_requested: false,
-                failed_disks: BTreeMap::new(),
-                disk_failed_on_source: false,
-                is_adopted: false,
                 metadata: Metadata::new(uid),
-                agent: Agent::Away,
-                guest: DomainStatus::default(),
-                document: None,
+                ..Inner::default()
             }),
             published: watch::Sender::new(first),
             metadata_changes: watch::Sender::new(()),

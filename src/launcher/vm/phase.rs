@@ -17,9 +17,10 @@
 
 use libvirt::{DomainState, PausedReason, RunningReason, ShutoffReason};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
     /// libvirt has not been asked yet.
+    #[default]
     Unknown,
     /// No domain has run. libvirt may have a definition that was never started.
     Absent,
