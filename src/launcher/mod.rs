@@ -58,7 +58,7 @@ pub use guest_agent::GuestCommand;
 pub(crate) use libvirt_domain::CHANGE_TIMEOUT;
 pub use migration_source::MigrateRequest;
 pub use migration_source::error::MigrationError;
-pub use qemu::Qemu;
+pub use qemu::find_qemu;
 #[cfg(test)]
 pub(crate) use qemu::tests::process as process_like_qemu;
 pub use statistics::AgentCommand;

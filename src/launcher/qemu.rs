@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
 use os::process::Process;
 use os::small_file;
@@ -11,73 +11,41 @@ use os::small_file;
 /// Largest pid file that is read.
 const MAX_PID_BYTES: u64 = 32;
 
-/// A QEMU process, running or ended.
-#[derive(Debug)]
-pub struct Qemu(Process);
-
-impl Qemu {
-    /// Finds the process by `pid_file`, which libvirt writes, and checks that `domain` is its
-    /// guest's name. Call it on a runtime.
-    ///
-    /// # Errors
-    /// The file is unreadable, or the process is missing or another one.
-    pub fn find(pid_file: &Path, domain: &str) -> io::Result<Self> {
-        let text = small_file::read(pid_file, MAX_PID_BYTES)?;
-        let text = String::from_utf8_lossy(&text);
-        let pid = text
-            .trim()
-            .parse()
-            .ok()
-            .filter(|pid| *pid > 0)
-            .and_then(Pid::from_raw);
-        let pid =
-            pid.ok_or_else(|| io::Error::other(format!("{text:?} is not a process number")))?;
-        let process = Process::open(pid)?;
-        // libvirt's `-name guest=NAME,debug-threads=on`; a name has no comma.
-        let guest = format!("guest={domain},");
-        let arguments = process.arguments()?;
-        if !arguments
-            .iter()
-            .any(|argument| argument.starts_with(&guest))
-        {
-            return Err(io::Error::other(format!(
-                "process {} does not run {domain}",
-                process.pid()
-            )));
-        }
-        Ok(Self(process))
+/// Finds the QEMU process by `pid_file`, which libvirt writes, and checks that `domain` is its
+/// guest's name. Call it on a runtime.
+///
+/// # Errors
+/// The file is unreadable, or the process is missing or another one.
+pub fn find_qemu(pid_file: &Path, domain: &str) -> io::Result<Process> {
+    let text = small_file::read(pid_file, MAX_PID_BYTES)?;
+    let text = String::from_utf8_lossy(&text);
+    let pid = text
+        .trim()
+        .parse()
+        .ok()
+        .filter(|pid| *pid > 0)
+        .and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other(format!("{text:?} is not a process number")))?;
+    let process = Process::open(pid)?;
+    // libvirt's `-name guest=NAME,debug-threads=on`; a name has no comma.
+    let guest = format!("guest={domain},");
+    let arguments = process.arguments()?;
+    if !arguments
+        .iter()
+        .any(|argument| argument.starts_with(&guest))
+    {
+        return Err(io::Error::other(format!(
+            "process {} does not run {domain}",
+            process.pid()
+        )));
     }
-
-    pub fn pid(&self) -> i32 {
-        self.0.pid()
-    }
-
-    /// Waits for its exit; a zombie has exited.
-    // D-sup-1 (docs/differences.md).
-    pub async fn ended(&self) {
-        self.0.ended().await;
-    }
-
-    /// Sends SIGTERM: QEMU flushes its disks and exits.
-    ///
-    /// # Errors
-    /// It is gone, or this user may not signal it.
-    pub fn terminate(&self) -> io::Result<()> {
-        self.0.signal(Signal::TERM)
-    }
-
-    /// Sends SIGKILL: data not yet on its disks are lost.
-    ///
-    /// # Errors
-    /// Those of [`Self::terminate`].
-    pub fn kill(&self) -> io::Result<()> {
-        self.0.signal(Signal::KILL)
-    }
+    Ok(process)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use rustix::process::Signal;
     use std::io::Read;
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
@@ -104,12 +72,12 @@ pub(super) mod tests {
     async fn end_of_the_process_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, file) = process(dir.path());
-        let qemu = Qemu::find(&file, "ns_vm").unwrap();
+        let qemu = find_qemu(&file, "ns_vm").unwrap();
         assert_eq!(u32::try_from(qemu.pid()).unwrap(), child.id());
-        qemu.terminate().unwrap();
+        qemu.signal(Signal::TERM).unwrap();
         qemu.ended().await;
         child.wait().unwrap();
-        assert!(qemu.terminate().is_err());
+        assert!(qemu.signal(Signal::TERM).is_err());
     }
 
     #[tokio::test]
@@ -117,12 +85,12 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, file) = process(dir.path());
         for other in ["ns_other", "ns_v", "s_vm", ""] {
-            let error = Qemu::find(&file, other).unwrap_err().to_string();
+            let error = find_qemu(&file, other).unwrap_err().to_string();
             assert!(error.ends_with(&format!("does not run {other}")), "{error}");
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(Qemu::find(&file, "ns_vm").is_err(), "it is gone");
+        assert!(find_qemu(&file, "ns_vm").is_err(), "it is gone");
     }
 
     #[tokio::test]
@@ -131,10 +99,10 @@ pub(super) mod tests {
         let file = dir.path().join("pid");
         for text in ["", "abc", "0", "-1"] {
             std::fs::write(&file, text).unwrap();
-            assert!(Qemu::find(&file, "").is_err(), "{text:?}");
+            assert!(find_qemu(&file, "").is_err(), "{text:?}");
         }
         assert_eq!(
-            Qemu::find(&dir.path().join("absent"), "")
+            find_qemu(&dir.path().join("absent"), "")
                 .unwrap_err()
                 .kind(),
             io::ErrorKind::NotFound

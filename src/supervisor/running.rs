@@ -16,8 +16,9 @@ use super::start::RunningParts;
 use super::start_error::StartError;
 use super::stop;
 use crate::cmd::sync_request;
-use crate::launcher::{Launcher, Phase, Qemu, Snapshot};
+use crate::launcher::{Launcher, Phase, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
+use os::process::Process;
 use os::signals::EndSignals;
 use pod::LauncherFlags;
 
@@ -107,7 +108,7 @@ impl RunningParts {
 }
 
 /// Waits for the QEMU process of a started domain. `None` if the domain has ended already.
-async fn wait_for_qemu(launcher: &Launcher) -> Option<Qemu> {
+async fn wait_for_qemu(launcher: &Launcher) -> Option<Process> {
     let domain = &launcher.libvirt.name;
     let mut state = launcher.vm.subscribe();
     while !matches!(state.borrow_and_update().phase, Phase::Ended | Phase::Gone) {

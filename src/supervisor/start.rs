@@ -23,7 +23,7 @@ use super::metrics::{self, MetricsSocket};
 use super::root_lock::RootLock;
 use super::start_error::StartError;
 use super::{console_log, libvirt_connection, libvirt_hook, orphans, qemu_log, standalone};
-use crate::launcher::{Launcher, LauncherConfig, Qemu, StartStep, Timeline};
+use crate::launcher::{Launcher, LauncherConfig, StartStep, Timeline, find_qemu};
 use crate::notify::Notifier;
 use api::pod_paths::{
     COMMAND_SOCKET, HOOKS_DIR, HOOKS_REPORT, K8S_EVENTS, LAUNCHER_LOCK, NOTIFY_SOCKET, PodPaths,
@@ -102,7 +102,7 @@ impl RunningParts {
         let daemons = Backend::start(flags, environment);
         let backend = Arc::new(timeline.measure(StartStep::Daemons, daemons).await?);
         let domain = format!("{}_{}", flags.namespace, flags.name);
-        let has_guest = Qemu::find(&backend.layout.pid_file(&domain), &domain).is_ok();
+        let has_guest = find_qemu(&backend.layout.pid_file(&domain), &domain).is_ok();
         let connect = async { Ok(backend.connect(CONNECT_TIMEOUT).await?) };
         let (connection, sidecars) = tokio::try_join!(
             timeline.measure(StartStep::Connect, connect),

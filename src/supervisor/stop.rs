@@ -14,9 +14,10 @@
 use std::error::Error;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::launcher::Qemu;
+use os::process::Process;
 
 /// Limit for libvirt to shut the guest down or force it off. QEMU gets a signal then.
 const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,7 +76,7 @@ pub trait GuestAtPodEnd {
 // D-vm-14 (docs/differences.md).
 pub async fn end_start(
     guest: &impl GuestAtPodEnd,
-    find_qemu: impl Fn() -> Option<Qemu>,
+    find_qemu: impl Fn() -> Option<Process>,
     limit: Duration,
 ) -> bool {
     if guest.refuse_starts() {
@@ -90,7 +91,7 @@ pub async fn end_start(
         if !has_run && let Some(qemu) = find_qemu() {
             // The guest has not run, so there is nothing to save.
             tracing::warn!("Killing PID {}, which libvirt has not ended", qemu.pid());
-            log_unsent(qemu.kill(), &qemu);
+            log_unsent(qemu.signal(Signal::KILL), &qemu);
             let _ = timeout(limit, qemu.ended()).await;
         }
     }
@@ -103,8 +104,9 @@ pub async fn end_start(
 /// `signal` waits for the next signal's name.
 ///
 /// Without a readable pid file, libvirt reports the end.
+// D-sup-1 (docs/differences.md).
 pub async fn follow(
-    qemu: Option<&Qemu>,
+    qemu: Option<&Process>,
     guest: &impl GuestAtPodEnd,
     mut signal: impl AsyncFnMut() -> &'static str,
     grace: Duration,
@@ -136,7 +138,7 @@ pub async fn follow(
 
 /// Ends a guest whose migration to this pod has failed. The guest runs on the source, or nowhere.
 // D-mig-24 (docs/differences.md).
-pub async fn leave(qemu: Option<&Qemu>, guest: &impl GuestAtPodEnd) {
+pub async fn leave(qemu: Option<&Process>, guest: &impl GuestAtPodEnd) {
     force_off(qemu, guest).await;
     if let Some(qemu) = qemu {
         let _ = timeout(LIBVIRT_TIMEOUT, qemu.ended()).await;
@@ -163,7 +165,7 @@ async fn ask(guest: &impl GuestAtPodEnd) {
 }
 
 /// Destroys the domain by libvirt, or its QEMU by SIGTERM and SIGKILL if libvirt fails.
-async fn force_off(qemu: Option<&Qemu>, guest: &impl GuestAtPodEnd) {
+async fn force_off(qemu: Option<&Process>, guest: &impl GuestAtPodEnd) {
     match timeout(LIBVIRT_TIMEOUT, guest.kill()).await {
         Ok(Ok(())) => return,
         Ok(Err(error)) => {
@@ -173,14 +175,14 @@ async fn force_off(qemu: Option<&Qemu>, guest: &impl GuestAtPodEnd) {
     }
     let Some(qemu) = qemu else { return };
     tracing::warn!("Falling back to SIGTERM");
-    log_unsent(qemu.terminate(), qemu);
+    log_unsent(qemu.signal(Signal::TERM), qemu);
     if timeout(TERMINATE_TIMEOUT, qemu.ended()).await.is_err() {
         tracing::warn!("Falling back to SIGKILL");
-        log_unsent(qemu.kill(), qemu);
+        log_unsent(qemu.signal(Signal::KILL), qemu);
     }
 }
 
-fn log_unsent(signalled: std::io::Result<()>, qemu: &Qemu) {
+fn log_unsent(signalled: std::io::Result<()>, qemu: &Process) {
     if let Err(error) = signalled {
         tracing::error!(reason = %error, "Unable to kill PID {}", qemu.pid());
     }

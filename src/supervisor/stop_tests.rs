@@ -5,7 +5,7 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
-use crate::launcher::process_like_qemu;
+use crate::launcher::{find_qemu, process_like_qemu};
 
 /// A guest that records the calls; its QEMU is a shell that waits.
 struct Fake {
@@ -107,7 +107,7 @@ fn process(fake: Fake) -> (tempfile::TempDir, PathBuf, Child, Fake) {
 
 async fn run_with(fake: Fake, signal: bool, with_pid_file: bool) -> Vec<&'static str> {
     let (_dir, file, mut child, fake) = process(fake);
-    let qemu = Qemu::find(&file, "ns_vm").unwrap();
+    let qemu = find_qemu(&file, "ns_vm").unwrap();
     if !signal {
         child.kill().unwrap();
     }
@@ -197,7 +197,7 @@ async fn a_guest_that_ignores_the_request_is_forced_off() {
 /// Ends a start. Returns the calls, and whether QEMU has exited.
 async fn end(fake: Fake) -> (Vec<&'static str>, bool) {
     let (_dir, file, mut child, fake) = process(fake);
-    let find_qemu = || Qemu::find(&file, "ns_vm").ok();
+    let find_qemu = || find_qemu(&file, "ns_vm").ok();
     assert!(!end_start(&fake, find_qemu, Duration::from_millis(100)).await);
     let ended = child.try_wait().unwrap().is_some();
     child.kill().unwrap();

@@ -12,14 +12,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::qemu::Qemu;
+use crate::launcher::qemu::find_qemu;
 use crate::launcher::vm::{JobKind, Request};
 use libvirt::{ChangeableDomain, DomainState};
+use os::process::Process;
 
 /// How long a kill by virt-handler waits for QEMU to exit after SIGTERM. libvirt gives up after 15
 /// s and then takes the exit for a crash. virt-handler waits 20 s.
@@ -66,14 +68,14 @@ impl Killer {
     ///
     /// # Errors
     /// QEMU does not run, or its PID file cannot be read.
-    pub fn find_qemu(&self) -> io::Result<Qemu> {
-        Qemu::find(&self.qemu_pid_file, self.libvirt.name())
+    pub fn find_qemu(&self) -> io::Result<Process> {
+        find_qemu(&self.qemu_pid_file, &self.libvirt.name)
     }
 
     fn kill_qemu(&self) {
         let killed = self.find_qemu().and_then(|qemu| {
             tracing::warn!("QEMU does not end; killing PID {}", qemu.pid());
-            qemu.kill()
+            qemu.signal(Signal::KILL)
         });
         if let Err(error) = killed {
             tracing::warn!(reason = %error, "Unable to kill QEMU");
