@@ -2,7 +2,6 @@
 //! files nor images.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -13,12 +12,14 @@ use api::vmi::Vmi;
 use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{self, Context, ConvertError};
 use domain::DomainSpec;
-use domain::disks::Disk;
 use os::lock::lock;
-use pod::{AccessCredentials, PodError};
+use pod::LauncherFlags;
 
 /// Reads the pod, converts, prepares. All calls block.
 pub(super) trait PodBackend: Send + Sync + 'static {
+    /// For what [`pod`] does without keeping anything.
+    fn flags(&self) -> &LauncherFlags;
+
     /// The domain that the VMI wants, and the conversion's context.
     fn collect_and_convert(
         &self,
@@ -71,33 +72,13 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         defined: &DomainSpec,
     ) -> Result<(), LauncherError>;
 
-    /// Makes the overlay that tracks the disk's changes, if the disk wants one and it is missing.
-    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError>;
-
-    /// Removes the overlays of volumes that neither the VMI nor a disk of the running domain uses.
-    fn untrack_unplugged(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError>;
-
     /// Resolves cache and I/O modes of the domain's disks by how their files can be opened. Returns
     /// the modes.
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, ConvertError>;
-
-    /// Whether the disk's source exists and can be opened.
-    fn disk_ready(&self, disk: &Disk) -> bool;
-
-    /// Waits until the state of the VMI's TPM is on its volume.
-    fn sync_tpm_state(&self) -> Result<(), LauncherError>;
-
-    /// Directories of the secrets with credentials that the guest agent sets.
-    fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError>;
-
-    fn access_credentials(&self, vmi: &Vmi) -> AccessCredentials;
-
-    /// The disk's possible size, if its claim tells.
-    fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError>;
 }
 
 pub(super) struct PodFiles {
-    flags: pod::LauncherFlags,
+    flags: LauncherFlags,
     /// The device plugin hands it over once; a repeated start needs it again.
     iommufd: Mutex<Option<Arc<OwnedFd>>>,
     /// The pod's container disks; no other can be plugged in.
@@ -105,7 +86,7 @@ pub(super) struct PodFiles {
 }
 
 impl PodFiles {
-    pub fn new(flags: pod::LauncherFlags) -> Self {
+    pub fn new(flags: LauncherFlags) -> Self {
         Self {
             flags,
             iommufd: Mutex::default(),
@@ -143,6 +124,10 @@ impl PodFiles {
 }
 
 impl PodBackend for PodFiles {
+    fn flags(&self) -> &LauncherFlags {
+        &self.flags
+    }
+
     fn collect_and_convert(
         &self,
         vmi: &Vmi,
@@ -252,41 +237,9 @@ impl PodBackend for PodFiles {
         Ok(())
     }
 
-    fn track(&self, vmi: &Vmi, disk: &Disk) -> Result<(), PodError> {
-        pod::track(&self.flags, vmi, disk)
-    }
-
-    fn untrack_unplugged(&self, vmi: &Vmi, live: &DomainSpec) -> Result<(), LauncherError> {
-        Ok(pod::untrack_unplugged(
-            &self.flags,
-            vmi,
-            &live.devices.disks,
-        )?)
-    }
-
     fn resolve_disk_modes(&self, domain: &mut DomainSpec) -> Result<DiskModes, ConvertError> {
         let modes = pod::disk_modes(&self.flags, domain);
         convert::disk_modes::resolve_disk_modes(domain, &modes)?;
         Ok(modes)
-    }
-
-    fn disk_ready(&self, disk: &Disk) -> bool {
-        pod::disk_ready(&self.flags, disk)
-    }
-
-    fn sync_tpm_state(&self) -> Result<(), LauncherError> {
-        Ok(pod::sync_tpm_state(&self.flags)?)
-    }
-
-    fn access_credential_dirs(&self, vmi: &Vmi) -> Result<Vec<PathBuf>, LauncherError> {
-        Ok(pod::access_credential_dirs(&self.flags, vmi)?)
-    }
-
-    fn access_credentials(&self, vmi: &Vmi) -> AccessCredentials {
-        pod::access_credentials(&self.flags, vmi)
-    }
-
-    fn max_size(&self, disk: &Disk) -> Result<Option<u64>, LauncherError> {
-        Ok(pod::max_size(&self.flags, disk)?)
     }
 }

@@ -30,8 +30,7 @@ fn size(domain: &libvirt::DomainHandle, pod: &dyn PodBackend, disk: &Disk) -> Op
     let unknown = |reason: String| {
         tracing::warn!(target_device = %disk.target.device, reason, "The disk cannot be checked for growth");
     };
-    let available = pod
-        .max_size(disk)
+    let available = pod::max_size(pod.flags(), disk)
         .map_err(|error| unknown(os::logging::chain(&error)))
         .ok()??;
     let info = domain

@@ -61,7 +61,7 @@ pub(super) fn change(
 /// The disk with its overlay, and with the modes (`cache` and `io` of `<driver>`) that its file
 /// allows.
 fn attachable(pod: &dyn PodBackend, vmi: &Vmi, disk: &Disk) -> Result<Disk, DiskError> {
-    pod.track(vmi, disk)?;
+    pod::track(pod.flags(), vmi, disk)?;
     let mut alone = DomainSpec::default();
     alone.devices.disks.push(disk.clone());
     pod.resolve_disk_modes(&mut alone)?;

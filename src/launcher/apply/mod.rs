@@ -90,7 +90,7 @@ impl Apply {
             .collect_and_convert(&with_live_targets(vmi, &live), options)?;
         let disks = plan::disks(&live, &wanted, context.paths().hotplug_disk_dir);
         let plan = SyncPlan {
-            disks: disks.defer_unready(|disk| self.pod.disk_ready(disk)),
+            disks: disks.defer_unready(|disk| pod::disk_ready(self.pod.flags(), disk)),
             interfaces: plan::interfaces(&live, &wanted, vmi),
             ..SyncPlan::default()
         };
@@ -185,7 +185,7 @@ impl Apply {
             }
         }
         // An overlay stays until the guest has released its disk. A leftover costs only its file.
-        if let Err(error) = pod.untrack_unplugged(vmi, &live) {
+        if let Err(error) = pod::untrack_unplugged(pod.flags(), vmi, &live.devices.disks) {
             tracing::error!(reason = %os::logging::chain(&error), "An overlay of an unplugged volume stays");
         }
         Ok(failures)

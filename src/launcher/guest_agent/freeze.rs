@@ -93,7 +93,7 @@ impl Freezer {
         }
         // The TPM's state is not in the guest's file systems.
         if vmi.has_persistent_tpm() {
-            self.pod.sync_tpm_state()?;
+            pod::sync_tpm_state(self.pod.flags())?;
         }
         // The deadline is saved first. If the launcher is killed, the next one thaws the guest.
         self.thaw_timer

@@ -151,7 +151,7 @@ impl Start {
         } = converted;
         self.pod.prepare(vmi, &context, cloud_init)?;
         for disk in &domain.devices.disks {
-            self.pod.track(vmi, disk)?;
+            pod::track(self.pod.flags(), vmi, disk)?;
         }
         let modes = self.pod.resolve_disk_modes(&mut domain)?;
         lock(&self.ignored).clear();

@@ -4,7 +4,6 @@ mod life;
 mod start;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -13,14 +12,13 @@ use std::time::Duration;
 use super::*;
 use crate::notify::Notifier;
 use crate::notify::tests::Handler;
-use ::pod::PodError;
+use ::pod::LauncherFlags;
 use api::Action;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{Context, ConvertError};
 use domain::DomainSpec;
-use domain::disks::Disk;
 use hooks::Sidecars;
 use libvirt::{
     ChangeableDomain, Connection, DomainState, Event, MayChange, PausedReason, Registration,
@@ -38,6 +36,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// A pod that has everything; the test sets the conversion's result.
 #[derive(Default)]
 pub(crate) struct FakePod {
+    flags: LauncherFlags,
     /// Given to libvirt in place of the right element.
     os: Mutex<Option<&'static str>>,
     refusal: Mutex<Option<&'static str>>,
@@ -59,6 +58,9 @@ pub(crate) struct FakePod {
 }
 
 impl pod_backend::PodBackend for FakePod {
+    fn flags(&self) -> &LauncherFlags {
+        &self.flags
+    }
     fn collect_and_convert(
         &self,
         vmi: &Vmi,
@@ -132,29 +134,8 @@ impl pod_backend::PodBackend for FakePod {
     fn open_for_migration(&self, _: &Vmi) -> Result<(), LauncherError> {
         Ok(())
     }
-    fn track(&self, _: &Vmi, _: &Disk) -> Result<(), PodError> {
-        Ok(())
-    }
-    fn untrack_unplugged(&self, _: &Vmi, _: &DomainSpec) -> Result<(), LauncherError> {
-        Ok(())
-    }
     fn resolve_disk_modes(&self, _: &mut DomainSpec) -> Result<DiskModes, ConvertError> {
         Ok(DiskModes::default())
-    }
-    fn disk_ready(&self, _: &Disk) -> bool {
-        true
-    }
-    fn sync_tpm_state(&self) -> Result<(), LauncherError> {
-        Ok(())
-    }
-    fn access_credential_dirs(&self, _: &Vmi) -> Result<Vec<PathBuf>, LauncherError> {
-        Ok(Vec::new())
-    }
-    fn access_credentials(&self, _: &Vmi) -> pod::AccessCredentials {
-        pod::AccessCredentials::default()
-    }
-    fn max_size(&self, _: &Disk) -> Result<Option<u64>, LauncherError> {
-        Ok(None)
     }
 }
 
@@ -218,12 +199,12 @@ impl TestLauncher {
         let (notifier, task) = Notifier::new(socket, dir.path().join("k8s-events"), "u-1");
         tokio::spawn(task);
         let config = LauncherConfig {
-            flags: pod::LauncherFlags {
+            flags: LauncherFlags {
                 name: "vm1".into(),
                 namespace: "ns1".into(),
                 uid: "u-1".into(),
                 vm_stats_collector: true,
-                ..pod::LauncherFlags::default()
+                ..LauncherFlags::default()
             },
             qemu_log: None,
             qemu_pid_file: std::path::PathBuf::new(),

@@ -71,10 +71,10 @@ impl Credentials {
 
     // D-agent-10, D-agent-15 (docs/differences.md).
     async fn run(self: Arc<Self>, vmi: Vmi) {
-        let mut unwatched = match self.pod.access_credential_dirs(&vmi) {
+        let mut unwatched = match pod::access_credential_dirs(self.pod.flags(), &vmi) {
             Ok(dirs) if dirs.is_empty() => return,
             Ok(dirs) => dirs,
-            Err(error) => return self.report(Err(error)),
+            Err(error) => return self.report(Err(error.into())),
         };
         let watch = DirWatch::new();
         let mut state = self.libvirt.vm.subscribe();
@@ -131,7 +131,7 @@ impl Credentials {
         }
         let (pod, vmi) = (self.pod.clone(), vmi.clone());
         let read = blocking("reading the access credentials", move || {
-            Ok(pod.access_credentials(&vmi))
+            Ok(pod::access_credentials(pod.flags(), &vmi))
         });
         let AccessCredentials {
             ssh_keys,
