@@ -12,6 +12,7 @@ use api::vmi::Vmi;
 use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{self, Context, ConvertError};
 use domain::DomainSpec;
+use hooks::plugins::InvocationContext;
 use os::lock::lock;
 use pod::LauncherFlags;
 
@@ -20,11 +21,13 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     /// For what [`pod`] does without keeping anything.
     fn flags(&self) -> &LauncherFlags;
 
-    /// The domain that the VMI wants, and the conversion's context.
+    /// The domain that the VMI wants, and the conversion's context. The domain of a migration target
+    /// lacks hotplugged disks, which arrive with it; the context has them.
     fn collect_and_convert(
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
+        purpose: InvocationContext,
     ) -> Result<(DomainSpec, Context), LauncherError>;
 
     /// The SR-IOV devices that can be plugged in. They need no options, so no conversion.
@@ -42,21 +45,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         vmi: &Vmi,
         context: &Context,
         cloud_init: Option<Value>,
-    ) -> Result<(), LauncherError>;
-
-    /// The domain of a VMI that arrives from another node, and the conversion's context.
-    fn collect_and_convert_target(
-        &self,
-        vmi: &Vmi,
-        options: &VirtualMachineOptions,
-    ) -> Result<(DomainSpec, Context), LauncherError>;
-
-    /// Makes the files that an arriving domain opens.
-    fn prepare_migration_target(
-        &self,
-        vmi: &Vmi,
-        context: &Context,
-        cloud_init: Option<Value>,
+        purpose: InvocationContext,
     ) -> Result<(), LauncherError>;
 
     /// Makes the directory of the migration's sockets, and checks that hotplugged volumes are
@@ -101,15 +90,6 @@ impl PodFiles {
         }
     }
 
-    /// The cloud-init data as the sidecars left them, if the VMI has any.
-    fn optional_cloud_init_data(
-        &self,
-        vmi: &Vmi,
-        data: Option<Value>,
-    ) -> Result<Option<pod::CloudInitData>, LauncherError> {
-        data.map(|data| self.cloud_init_data(vmi, data)).transpose()
-    }
-
     /// Parses cloud-init data. JSON loses bytes that are not UTF-8, so they are restored.
     fn cloud_init_data(&self, vmi: &Vmi, data: Value) -> Result<pod::CloudInitData, LauncherError> {
         let mut data: pod::CloudInitData =
@@ -132,11 +112,24 @@ impl PodBackend for PodFiles {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
+        purpose: InvocationContext,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let known = lock(&self.container_disks).clone();
-        let context = pod::collect_context(&self.flags, vmi, options, &known)?;
+        let is_target = purpose == InvocationContext::MigrationTarget;
+        let context = if is_target {
+            pod::collect_migration_target(&self.flags, vmi, options)?
+        } else {
+            let known = lock(&self.container_disks).clone();
+            pod::collect_context(&self.flags, vmi, options, &known)?
+        };
         self.remember_container_disks(&context);
-        Ok((convert::domain(vmi, &context)?, context))
+        if !is_target {
+            return Ok((convert::domain(vmi, &context)?, context));
+        }
+        let without_hotplugged = Context {
+            hotplug_volumes: Default::default(),
+            ..context.clone()
+        };
+        Ok((convert::domain(vmi, &without_hotplugged)?, context))
     }
 
     fn hotplug_devices(&self, vmi: &Vmi) -> Result<Vec<HostDeviceSpec>, LauncherError> {
@@ -163,53 +156,21 @@ impl PodBackend for PodFiles {
         vmi: &Vmi,
         context: &Context,
         cloud_init: Option<Value>,
+        purpose: InvocationContext,
     ) -> Result<(), LauncherError> {
-        let cloud_init = self.optional_cloud_init_data(vmi, cloud_init)?;
-        Ok(pod::prepare(
-            &self.flags,
-            vmi,
-            context,
-            cloud_init.as_ref(),
-        )?)
-    }
-
-    fn collect_and_convert_target(
-        &self,
-        vmi: &Vmi,
-        options: &VirtualMachineOptions,
-    ) -> Result<(DomainSpec, Context), LauncherError> {
-        let context = pod::collect_migration_target(&self.flags, vmi, options)?;
-        self.remember_container_disks(&context);
-        // Hotplugged disks arrive with the domain.
-        let converted = convert::domain(
-            vmi,
-            &Context {
-                hotplug_volumes: Default::default(),
-                ..context.clone()
-            },
-        )?;
-        Ok((converted, context))
-    }
-
-    fn prepare_migration_target(
-        &self,
-        vmi: &Vmi,
-        context: &Context,
-        cloud_init: Option<Value>,
-    ) -> Result<(), LauncherError> {
-        let cloud_init = self.optional_cloud_init_data(vmi, cloud_init)?;
+        let data = cloud_init.map(|data| self.cloud_init_data(vmi, data));
+        let data = data.transpose()?;
+        if purpose != InvocationContext::MigrationTarget {
+            return Ok(pod::prepare(&self.flags, vmi, context, data.as_ref())?);
+        }
         if !context.apply_cbt.is_empty() {
+            // With the hotplugged disks.
             for disk in &convert::domain(vmi, context)?.devices.disks {
                 pod::track_migrated(&self.flags, vmi, disk)?;
             }
         }
-        let cloud_init = cloud_init.as_ref();
-        Ok(pod::prepare_migration_target(
-            &self.flags,
-            vmi,
-            context,
-            cloud_init,
-        )?)
+        let prepared = pod::prepare_migration_target(&self.flags, vmi, context, data.as_ref());
+        Ok(prepared?)
     }
 
     fn open_for_migration(&self, vmi: &Vmi) -> Result<(), LauncherError> {

@@ -15,14 +15,6 @@ use domain::DomainSpec;
 use hooks::Sidecars;
 use hooks::plugins::{InvocationContext, Pipeline};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// The domain is defined and started.
-    Start,
-    /// The domain arrives from another node, which sends its definition.
-    MigrationTarget,
-}
-
 /// A converted VMI.
 pub(super) struct Converted {
     pub domain: DomainSpec,
@@ -45,15 +37,12 @@ impl Preparation {
     pub async fn convert(
         &self,
         request: &SyncRequest,
-        purpose: Purpose,
+        purpose: InvocationContext,
     ) -> Result<Converted, LauncherError> {
         let pod = self.pod.clone();
         let (vmi, options) = (request.vmi.clone(), request.options.clone());
         blocking("converting the VMI", move || {
-            let (domain, context) = match purpose {
-                Purpose::Start => pod.collect_and_convert(&vmi, &options)?,
-                Purpose::MigrationTarget => pod.collect_and_convert_target(&vmi, &options)?,
-            };
+            let (domain, context) = pod.collect_and_convert(&vmi, &options, purpose)?;
             Ok(Converted {
                 domain,
                 context,
@@ -81,7 +70,7 @@ impl Preparation {
         &self,
         request: &SyncRequest,
         xml: String,
-        purpose: Purpose,
+        purpose: InvocationContext,
     ) -> Result<(String, Vec<String>), LauncherError> {
         let (vmi_json, deadline) = (&request.vmi_json, request.hooks_deadline);
         let sidecars = self
@@ -89,11 +78,7 @@ impl Preparation {
             .on_define_domain(xml, vmi_json, request.id, deadline);
         let by_sidecars = sidecars.await?;
         let plugins = self.in_pod(request.plugins.clone());
-        let context = match purpose {
-            Purpose::Start => InvocationContext::Boot,
-            Purpose::MigrationTarget => InvocationContext::MigrationTarget,
-        };
-        let by_plugins = plugins.apply(by_sidecars.xml, vmi_json, context, deadline);
+        let by_plugins = plugins.apply(by_sidecars.xml, vmi_json, purpose, deadline);
         let by_plugins = by_plugins.await?;
         let named =
             |kind, names: Vec<String>| names.into_iter().map(move |it| format!("{kind} {it}"));

@@ -11,6 +11,7 @@ use crate::launcher::pod_backend::PodBackend;
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan::{self, Cpus};
+use hooks::plugins::InvocationContext;
 use libvirt::ChangeableDomain;
 
 /// Serves `SyncVirtualMachineCPUs`.
@@ -34,7 +35,8 @@ impl CpuHotplug {
         let what = "changing the guest's CPUs";
         let pod = self.pod.clone();
         let change = move |domain: ChangeableDomain| {
-            let (wanted, context) = pod.collect_and_convert(&vmi, &options)?;
+            let (wanted, context) =
+                pod.collect_and_convert(&vmi, &options, InvocationContext::Boot)?;
             set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)?;
             tracing::info!("VMI vCPUs has been updated");
             Ok(())

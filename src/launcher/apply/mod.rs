@@ -32,6 +32,7 @@ use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{self, DomainStep, PlanStep, SyncPlan, Verb};
 use domain::DomainSpec;
+use hooks::plugins::InvocationContext;
 use libvirt::{ChangeableDomain, XmlKind};
 use os::failpoints;
 
@@ -85,9 +86,11 @@ impl Apply {
         options: &VirtualMachineOptions,
         live: DomainSpec,
     ) -> Result<Planned, LauncherError> {
-        let (wanted, context) = self
+        let vmi_now = with_live_targets(vmi, &live);
+        let converted = self
             .pod
-            .collect_and_convert(&with_live_targets(vmi, &live), options)?;
+            .collect_and_convert(&vmi_now, options, InvocationContext::Boot);
+        let (wanted, context) = converted?;
         let disks = plan::disks(&live, &wanted, context.paths().hotplug_disk_dir);
         let plan = SyncPlan {
             disks: disks.defer_unready(|disk| pod::disk_ready(self.pod.flags(), disk)),

@@ -27,13 +27,14 @@ use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
-use super::preparation::{Converted, Preparation, Purpose};
+use super::preparation::{Converted, Preparation};
 use super::sync_request::SyncRequest;
 use super::vm::{PauseReason, Phase, Request};
 use api::vmi::Vmi;
 use error::TargetError;
 pub use finalize::Finalization;
 use hook_server::HookServer;
+use hooks::plugins::InvocationContext;
 use tcp_proxies::TcpProxies;
 
 /// KubeVirt's functional tests set this annotation to make the preparation fail.
@@ -118,7 +119,7 @@ impl MigrationTarget {
         };
         let vmi = &request.vmi;
         self.guest.follow_vmi(vmi);
-        let purpose = Purpose::MigrationTarget;
+        let purpose = InvocationContext::MigrationTarget;
         let mut converted = self.preparation.convert(request, purpose).await?;
         compatibility::check(&self.libvirt, vmi, &converted.domain).await?;
         if let Some(data) = converted.cloud_init.take() {
@@ -162,7 +163,8 @@ impl MigrationTarget {
                 context,
                 cloud_init,
             } = converted;
-            pod.prepare_migration_target(&vmi, &context, cloud_init)?;
+            let purpose = InvocationContext::MigrationTarget;
+            pod.prepare(&vmi, &context, cloud_init, purpose)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();
             Ok(domain.to_xml())

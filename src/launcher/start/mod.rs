@@ -27,7 +27,7 @@ use super::guest_agent::Freezer;
 use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
-use super::preparation::{Converted, Preparation, Purpose};
+use super::preparation::{Converted, Preparation};
 use super::sync_request::SyncRequest;
 use super::timeline::{Running, StartStep, Timeline};
 use super::vm::metadata::is_paused_by_user;
@@ -39,6 +39,7 @@ use domain::excerpt;
 use domain::xml::secrets::without_secrets;
 use error::DomainStartError;
 use hooks::answer::canonical_uuid;
+use hooks::plugins::InvocationContext;
 use libvirt::{ChangeableDomain, Connection, Undefine, XmlKind};
 use os::lock::lock;
 use pre_boot::PreBoot;
@@ -96,7 +97,7 @@ impl Start {
         request: &SyncRequest,
     ) -> Result<Definition, LauncherError> {
         let (timeline, preparation) = (self.timeline(), &self.preparation);
-        let converted = preparation.convert(request, Purpose::Start);
+        let converted = preparation.convert(request, InvocationContext::Boot);
         let mut converted = timeline.measure(StartStep::Convert, converted).await?;
         // The reference calls sidecars even without cloud-init data, and crashes on the answer.
         if let Some(data) = converted.cloud_init.take() {
@@ -119,7 +120,7 @@ impl Start {
         let prepared = blocking("preparing the pod", prepare);
         let (xml, ports) = timeline.measure(StartStep::Prepare, prepared).await?;
         let own_xml = xml.clone();
-        let hooks = preparation.run_define_hooks(request, xml, Purpose::Start);
+        let hooks = preparation.run_define_hooks(request, xml, InvocationContext::Boot);
         let (xml, modified_by) = timeline.measure(StartStep::DefineHooks, hooks).await?;
         let log = move || {
             log_definition(&xml);
@@ -149,7 +150,8 @@ impl Start {
             context,
             cloud_init,
         } = converted;
-        self.pod.prepare(vmi, &context, cloud_init)?;
+        let purpose = InvocationContext::Boot;
+        self.pod.prepare(vmi, &context, cloud_init, purpose)?;
         for disk in &domain.devices.disks {
             pod::track(self.pod.flags(), vmi, disk)?;
         }

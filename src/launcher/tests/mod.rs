@@ -20,6 +20,7 @@ use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{Context, ConvertError};
 use domain::DomainSpec;
 use hooks::Sidecars;
+use hooks::plugins::InvocationContext;
 use libvirt::{
     ChangeableDomain, Connection, DomainState, Event, MayChange, PausedReason, Registration,
     start_event_loop,
@@ -65,6 +66,7 @@ impl pod_backend::PodBackend for FakePod {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
+        _: InvocationContext,
     ) -> Result<(DomainSpec, Context), LauncherError> {
         self.conversions.fetch_add(1, Ordering::Relaxed);
         let cpu = vmi.spec.domain.cpu.as_ref();
@@ -108,26 +110,16 @@ impl pod_backend::PodBackend for FakePod {
         }
         Ok(())
     }
-    fn prepare(&self, _: &Vmi, _: &Context, _: Option<Value>) -> Result<(), LauncherError> {
-        if let Some(gate) = lock(&self.gate).take() {
-            gate.recv().unwrap();
-        }
-        self.prepared.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-    fn collect_and_convert_target(
-        &self,
-        vmi: &Vmi,
-        options: &VirtualMachineOptions,
-    ) -> Result<(DomainSpec, Context), LauncherError> {
-        self.collect_and_convert(vmi, options)
-    }
-    fn prepare_migration_target(
+    fn prepare(
         &self,
         _: &Vmi,
         _: &Context,
         _: Option<Value>,
+        _: InvocationContext,
     ) -> Result<(), LauncherError> {
+        if let Some(gate) = lock(&self.gate).take() {
+            gate.recv().unwrap();
+        }
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
