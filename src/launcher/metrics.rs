@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -24,7 +26,8 @@ use hooks::Sidecars;
 /// virt-handler waits 20 s.
 const SYNC_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0, 20.0];
 
-type ByResult = Family<[(&'static str, &'static str); 1], Histogram>;
+type Labels = [(&'static str, &'static str); 1];
+type ByResult = Family<Labels, Histogram>;
 
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -112,23 +115,15 @@ impl LauncherMetrics {
             Phase::Gone => "gone",
         };
         let help = "Where the VM is: 1 for the phase that it is in";
-        let mut family =
-            encoder.encode_descriptor("virt_launcher_phase", help, None, MetricType::Gauge)?;
-        ConstGauge::new(1_u64).encode(family.encode_family(&[("phase", phase)])?)
+        let phase = [([("phase", phase)], 1_u64)];
+        gauges(encoder, "virt_launcher_phase", help, None, phase)
     }
 
     fn encode_notifications(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let counts = self.notifier.counts();
         let help = "Notifications to virt-handler that it has, and that were given up";
-        let mut family = encoder.encode_descriptor(
-            "virt_launcher_notifications",
-            help,
-            None,
-            MetricType::Counter,
-        )?;
-        for (result, count) in [("delivered", counts.delivered), ("dropped", counts.dropped)] {
-            ConstCounter::new(count).encode(family.encode_family(&[("result", result)])?)?;
-        }
+        let ended = by_result([("delivered", counts.delivered), ("dropped", counts.dropped)]);
+        counters(encoder, "virt_launcher_notifications", help, ended)?;
         let help = "Notifications that wait for virt-handler";
         let waiting = encoder.encode_descriptor(
             "virt_launcher_notifications_waiting",
@@ -151,44 +146,23 @@ impl LauncherMetrics {
             })
         };
         let help = "Calls of hook sidecars";
-        let mut family = encoder.encode_descriptor(
-            "virt_launcher_hook_calls",
-            help,
-            None,
-            MetricType::Counter,
-        )?;
-        for (labels, point) in points() {
-            ConstCounter::new(point.calls).encode(family.encode_family(&labels)?)?;
-        }
+        let calls = points().map(|(labels, point)| (labels, point.calls));
+        counters(encoder, "virt_launcher_hook_calls", help, calls)?;
         let help = "Time of the last call of a hook sidecar";
-        let mut family = encoder.encode_descriptor(
-            "virt_launcher_hook_last",
-            help,
-            Some(&Unit::Seconds),
-            MetricType::Gauge,
-        )?;
-        for (labels, point) in points() {
-            if let Some(last) = &point.last {
-                let seconds = Duration::from_micros(last.microseconds).as_secs_f64();
-                ConstGauge::new(seconds).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        let last = points().filter_map(|(labels, point)| {
+            let took = Duration::from_micros(point.last.as_ref()?.microseconds);
+            Some((labels, took.as_secs_f64()))
+        });
+        let (name, unit) = ("virt_launcher_hook_last", Some(&Unit::Seconds));
+        gauges(encoder, name, help, unit, last)
     }
 
     /// virt-handler's scrape has a migration's progress, and no place for what one took.
     fn encode_migrations(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let totals = self.migrations.totals();
         let help = "Migrations from this pod that have ended";
-        let mut family = encoder.encode_descriptor(
-            "virt_launcher_migrations",
-            help,
-            None,
-            MetricType::Counter,
-        )?;
-        for (result, count) in [("success", totals.succeeded), ("failure", totals.failed)] {
-            ConstCounter::new(count).encode(family.encode_family(&[("result", result)])?)?;
-        }
+        let ended = by_result([("success", totals.succeeded), ("failure", totals.failed)]);
+        counters(encoder, "virt_launcher_migrations", help, ended)?;
         let Some(last) = totals.last else {
             return Ok(());
         };
@@ -227,19 +201,46 @@ impl LauncherMetrics {
 
     fn encode_start(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Time of each step of the start";
-        let mut family = encoder.encode_descriptor(
-            "virt_launcher_start_step",
-            help,
-            Some(&Unit::Seconds),
-            MetricType::Gauge,
-        )?;
-        for step in self.timeline.to_message().steps {
-            let Some(took) = step.took_micros.filter(|took| *took > 0) else {
-                continue;
-            };
-            let seconds = Duration::from_micros(took).as_secs_f64();
-            ConstGauge::new(seconds).encode(family.encode_family(&[("step", step.name)])?)?;
-        }
-        Ok(())
+        let steps = self.timeline.to_message().steps.into_iter();
+        let taken = steps.filter_map(|step| {
+            let took = Duration::from_micros(step.took_micros.filter(|took| *took > 0)?);
+            Some(([("step", step.name)], took.as_secs_f64()))
+        });
+        let (name, unit) = ("virt_launcher_start_step", Some(&Unit::Seconds));
+        gauges(encoder, name, help, unit, taken)
     }
+}
+
+fn by_result<const N: usize>(
+    counts: [(&'static str, u64); N],
+) -> impl Iterator<Item = (Labels, u64)> {
+    let labelled = |(result, count)| ([("result", result)], count);
+    counts.into_iter().map(labelled)
+}
+
+fn counters<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counts: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, count) in counts {
+        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: impl IntoIterator<Item = (L, V)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    for (labels, value) in values {
+        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
 }

@@ -19,6 +19,7 @@ use libvirt::{ChangeableDomain, Connection, Event, JobOperation, JobType, WhichJ
 use os::failpoints;
 
 /// libvirt's report on backups.
+#[derive(Default)]
 struct Seen {
     /// A backup is in progress.
     is_running: bool,
@@ -126,11 +127,8 @@ impl Backup {
             }
             // The event alone also tells how the backup ended.
             Err(_) => Seen {
-                is_running: false,
-                has_jobs: false,
-                ended: None,
                 vm_runs: true,
-                is_closed: false,
+                ..Seen::default()
             },
         };
         if by_event.is_none() && seen.is_running {
@@ -226,13 +224,7 @@ fn is_busy(error: &LauncherError) -> bool {
 
 fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
     let Some(domain) = connection.lookup(name)? else {
-        return Ok(Seen {
-            is_running: false,
-            has_jobs: false,
-            ended: None,
-            vm_runs: false,
-            is_closed: false,
-        });
+        return Ok(Seen::default());
     };
     let vm_runs = domain.is_active()?;
     // This command to QEMU waits until libvirt has handled the job's last event. QEMU's jobs end

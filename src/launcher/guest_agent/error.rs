@@ -36,8 +36,8 @@ pub enum AgentError {
         source: base64::DecodeError,
     },
     /// The agent does not answer, so no credentials can be set. The text is KubeVirt's.
-    #[error("{0}")]
-    Offline(&'static str),
+    #[error("Guest agent is offline")]
+    Offline,
     /// An access credential could not be set.
     #[error("Error encountered {what} for user [{user}]")]
     Credential {

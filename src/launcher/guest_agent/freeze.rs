@@ -14,14 +14,13 @@ use tokio::time::sleep;
 
 use super::error::AgentError;
 use super::known::Knowledge;
-use super::poll;
 use super::thaw_timer::ThawTimer;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::Phase;
 use api::vmi::Vmi;
-use domain::guest_agent::{FreezeStatus, answer, limits};
+use domain::guest_agent::{FreezeStatus, limits};
 use libvirt::DomainHandle;
 
 /// Limit for the agent to freeze all file systems; virt-handler waits 60 s. A guest that writes a
@@ -88,7 +87,7 @@ impl Freezer {
         vmi: &Vmi,
         thaw_after: Duration,
     ) -> Result<(), LauncherError> {
-        if self.freeze_status(domain)? == FreezeStatus::Frozen {
+        if self.known.poll_freeze_status(domain)? == FreezeStatus::Frozen {
             return Ok(());
         }
         // The TPM's state is not in the guest's file systems.
@@ -129,7 +128,10 @@ impl Freezer {
     /// Blocks.
     fn unfreeze_now(&self, domain: &DomainHandle) -> Result<(), LauncherError> {
         // A thaw runs the guest's own fsfreeze hooks, so an unnecessary one is avoided.
-        if !matches!(self.freeze_status(domain), Ok(FreezeStatus::Thawed)) {
+        if !matches!(
+            self.known.poll_freeze_status(domain),
+            Ok(FreezeStatus::Thawed)
+        ) {
             domain.agent_command(
                 r#"{"execute":"guest-fsfreeze-thaw"}"#,
                 THAW_TIMEOUT,
@@ -138,14 +140,6 @@ impl Freezer {
             self.known.learn_freeze_status(FreezeStatus::Thawed);
         }
         Ok(self.thaw_timer.set(None)?)
-    }
-
-    /// Asks the agent. Blocks.
-    fn freeze_status(&self, domain: &DomainHandle) -> Result<FreezeStatus, LauncherError> {
-        let status = poll::command(domain, "guest-fsfreeze-status")?;
-        let status = answer::freeze_status(&status)?;
-        self.known.learn_freeze_status(status);
-        Ok(status)
     }
 
     /// Carries out scheduled thaws for the launcher's life.

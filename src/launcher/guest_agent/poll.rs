@@ -6,7 +6,7 @@ use super::known::{Knowledge, Known};
 use crate::launcher::error::LauncherError;
 use crate::launcher::reads::typed_values;
 use domain::guest_agent::params::GuestInfoParams;
-use domain::guest_agent::{answer, limits};
+use domain::guest_agent::{FreezeStatus, answer, limits};
 use domain::object::DomainStatus;
 use libvirt::DomainHandle;
 use libvirt::GuestInfoKind as Kind;
@@ -30,10 +30,13 @@ impl Knowledge {
     }
 
     /// Asks whether file systems are frozen.
-    pub(super) fn poll_freeze_status(&self, domain: &DomainHandle) -> Result<(), LauncherError> {
+    pub(super) fn poll_freeze_status(
+        &self,
+        domain: &DomainHandle,
+    ) -> Result<FreezeStatus, LauncherError> {
         let status = answer::freeze_status(&command(domain, "guest-fsfreeze-status")?)?;
         self.learn_freeze_status(status);
-        Ok(())
+        Ok(status)
     }
 
     /// Queries several kinds in one call (`virDomainGetGuestInfo`). The call fails if libvirt does

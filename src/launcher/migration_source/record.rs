@@ -31,6 +31,7 @@ pub struct MigrationTotals {
     pub last: Option<JobStats>,
 }
 
+#[derive(Default)]
 pub struct MigrationRecord {
     record: Mutex<Record>,
     totals: Mutex<MigrationTotals>,
@@ -38,17 +39,6 @@ pub struct MigrationRecord {
     progress: Mutex<Option<JobStats>>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
-}
-
-impl Default for MigrationRecord {
-    fn default() -> Self {
-        Self {
-            record: Mutex::default(),
-            totals: Mutex::default(),
-            progress: Mutex::default(),
-            newest: watch::Sender::new(0),
-        }
-    }
 }
 
 #[derive(Default)]

@@ -9,11 +9,19 @@ use convert::premigration::PreMigrationError;
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The domain that arrives cannot be changed for this pod.
-    #[error(transparent)]
-    HookServer(#[from] HookServerError),
-    /// The source cannot reach this pod's QEMU.
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
+    #[error("failed to listen on unix socket {}", path.display())]
+    HookServer {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The source cannot reach this pod's QEMU by TCP.
+    #[error("proxy listening failed, socket {}", path.display())]
+    Proxy {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     /// QEMU does not have the guest's machine type, in libvirt's words.
     #[error(
         "this image cannot receive the guest: its QEMU does not have the machine type {machine:?}; migrate it to a pod of the image that it runs on, or restart the VM with another spec.domain.machine.type"
@@ -49,12 +57,6 @@ impl TargetError {
 /// Why the arriving domain is not changed for this pod.
 #[derive(Debug, thiserror::Error)]
 pub enum HookServerError {
-    #[error("failed to listen on unix socket {}", path.display())]
-    Listen {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
     #[error("the exchange with libvirt's hook failed")]
     Exchange(#[from] io::Error),
     /// The client disconnected before its document was complete, or the document is too long.
@@ -75,15 +77,4 @@ pub enum HookServerError {
     /// The thread that changes the document panicked.
     #[error("internal error in changing the domain that arrives, see the launcher's log")]
     Panicked,
-}
-
-/// Why the TCP ports of QEMU cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
-    #[error("proxy listening failed, socket {}", path.display())]
-    Listen {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
 }

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-use super::error::HookServerError;
+use super::error::{HookServerError, TargetError};
 use api::pod_paths::MIGRATION_HOOK_SOCKET;
 use api::vmi::Vmi;
 use convert::Context;
@@ -54,13 +54,13 @@ impl HookServer {
     /// Starts the server, or gives it a newer VMI and context. Call it on a runtime.
     ///
     /// # Errors
-    /// [`HookServerError::Listen`].
+    /// [`TargetError::HookServer`].
     pub fn serve(
         &self,
         flags: &pod::LauncherFlags,
         vmi: Arc<Vmi>,
         context: Context,
-    ) -> Result<(), HookServerError> {
+    ) -> Result<(), TargetError> {
         let target = Target {
             vmi,
             context,
@@ -75,7 +75,7 @@ impl HookServer {
             return Ok(());
         }
         let path = flags.root.path(MIGRATION_HOOK_SOCKET);
-        let listener = listen(&path).map_err(|source| HookServerError::Listen {
+        let listener = listen(&path).map_err(|source| TargetError::HookServer {
             path: path.clone(),
             source,
         })?;

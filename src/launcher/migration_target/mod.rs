@@ -129,8 +129,7 @@ impl MigrationTarget {
         if self.config.flags.has_libvirt_hook() {
             let context = converted.context.clone();
             self.hook_server
-                .serve(&self.config.flags, vmi.clone(), context)
-                .map_err(TargetError::from)?;
+                .serve(&self.config.flags, vmi.clone(), context)?;
         }
         self.network
             .set_up(vmi, &converted.context, &mut converted.domain)
@@ -200,9 +199,7 @@ impl MigrationTarget {
         let open = move || pod.open_for_migration(&of_vmi);
         blocking("preparing the migration's sockets", open).await?;
         if vmi.status.migration_transport != UNIX_TRANSPORT {
-            self.tcp_proxies
-                .serve(&self.config.flags, vmi)
-                .map_err(TargetError::from)?;
+            self.tcp_proxies.serve(&self.config.flags, vmi)?;
         }
         Ok(())
     }

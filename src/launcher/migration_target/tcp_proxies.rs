@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use super::error::ProxyError;
+use super::error::TargetError;
 use api::pod_paths::{MIGRATION_DISKS_PORT, MIGRATION_MEMORY_PORT, MIGRATION_SOCKET_DIR};
 use api::vmi::Vmi;
 use os::accept::Acceptor;
@@ -31,8 +31,8 @@ impl TcpProxies {
     /// already served. Call it on a runtime.
     ///
     /// # Errors
-    /// [`ProxyError::Listen`].
-    pub fn serve(&self, flags: &pod::LauncherFlags, vmi: &Vmi) -> Result<(), ProxyError> {
+    /// [`TargetError::Proxy`].
+    pub fn serve(&self, flags: &pod::LauncherFlags, vmi: &Vmi) -> Result<(), TargetError> {
         let dir = flags.shared(MIGRATION_SOCKET_DIR);
         let ports: &[u16] = if vmi.is_block_migration() {
             &[MIGRATION_MEMORY_PORT, MIGRATION_DISKS_PORT]
@@ -48,7 +48,7 @@ impl TcpProxies {
             }
             // An earlier launcher may have left its socket.
             drop(std::fs::remove_file(&path));
-            let listener = UnixListener::bind(&path).map_err(|source| ProxyError::Listen {
+            let listener = UnixListener::bind(&path).map_err(|source| TargetError::Proxy {
                 path: path.clone(),
                 source,
             })?;

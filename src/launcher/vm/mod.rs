@@ -375,14 +375,12 @@ impl Vm {
             {
                 self.metadata_changes.send_replace(());
             }
-            if phase.is_visible() {
-                inner.agent = inner.agent.after(&observed.spec);
+            if !phase.is_visible() {
+                return None;
             }
-            let document = self.document(inner, observed).map(Arc::new);
-            if document.is_some() {
-                inner.document.clone_from(&document);
-            }
-            document
+            inner.agent = inner.agent.after(&observed.spec);
+            inner.document = Some(Arc::new(self.render(inner, observed)));
+            inner.document.clone()
         })
     }
 
@@ -494,13 +492,6 @@ impl Vm {
     /// Changes what was learned about the guest. The caller sends the document.
     pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
         self.with(|inner| change(&mut inner.guest));
-    }
-
-    fn document(&self, inner: &Inner, observed: Observed) -> Option<Domain> {
-        inner
-            .phase
-            .is_visible()
-            .then(|| self.render(inner, observed))
     }
 
     fn render(&self, inner: &Inner, observed: Observed) -> Domain {

@@ -80,7 +80,7 @@ async fn run(export: Export, socket: PathBuf, mut stop: watch::Receiver<()>) {
         };
         let served = match connected {
             Ok(tunnel) => serve(tunnel, server, &socket, stop.clone()).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         if let Err(error) = served {
             tracing::warn!(server, reason = %os::logging::chain(&error), "backup tunnel connection lost, retrying");
@@ -96,22 +96,13 @@ async fn run(export: Export, socket: PathBuf, mut stop: watch::Receiver<()>) {
     }
 }
 
-/// Why a backup is no longer served.
-#[derive(Debug, thiserror::Error)]
-enum ServeError {
-    #[error(transparent)]
-    Tunnel(#[from] TunnelError),
-    #[error("the gRPC server failed")]
-    Grpc(#[from] tonic::transport::Error),
-}
-
 /// Serves one connection. Once `stop` closes, calls in progress have [`STOP_TIMEOUT`] to finish.
 async fn serve(
     tunnel: Tunnel,
     server: &str,
     socket: &Path,
     mut stop: watch::Receiver<()>,
-) -> Result<(), ServeError> {
+) -> Result<(), TunnelError> {
     tracing::info!(server, "backup tunnel: connected via CONNECT, serving NBD");
     let _driver = tunnel.driver;
     let (open, mut broken) = watch::channel(());

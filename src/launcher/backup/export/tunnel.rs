@@ -49,6 +49,8 @@ pub(super) enum TunnelError {
     Address(String, #[source] hyper::http::Error),
     #[error("{0} refuses the tunnel ({1})")]
     Refused(String, StatusCode),
+    #[error("the gRPC server failed")]
+    Grpc(#[from] tonic::transport::Error),
 }
 
 /// The stream, and the task that runs its connection.

@@ -41,7 +41,6 @@ const RETRY_DELAY: Duration = Duration::from_secs(15);
 /// Interval of setting the credentials again, as the guest may have changed them.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 /// The texts are KubeVirt's.
-const OFFLINE: &str = "Guest agent is offline";
 const KEYS: &str = "writing ssh pub key access credentials";
 const PASSWORD: &str = "setting password";
 /// The Kubernetes event that KubeVirt sends from v1.10 on when keys are set by [`keys_file`].
@@ -127,7 +126,7 @@ impl Credentials {
                 Ok(poll::command(domain, "guest-ping")?)
             });
         if ping.await.is_err() {
-            return Err(AgentError::Offline(OFFLINE).into());
+            return Err(AgentError::Offline.into());
         }
         let (pod, vmi) = (self.pod.clone(), vmi.clone());
         let read = blocking("reading the access credentials", move || {
