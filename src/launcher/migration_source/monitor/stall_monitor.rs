@@ -19,7 +19,7 @@ pub struct StallMonitor {
     acceptable_seconds: i64,
     /// Second of the migration by which a switchover must begin, and then by which it must end.
     switchover_deadline: i64,
-    record: Record,
+    latest: Record,
     initial_downtime_is_set: bool,
     switchover_has_begun: bool,
     /// The current sample, and the decision that the caller carries out.
@@ -44,7 +44,7 @@ impl StallMonitor {
             mode: MigrationMode::PreCopy,
             acceptable_seconds: rules.acceptable_seconds,
             switchover_deadline: rules.acceptable_seconds,
-            record: Record::default(),
+            latest: Record::default(),
             initial_downtime_is_set: false,
             switchover_has_begun: false,
             sample: Sample::default(),
@@ -98,14 +98,14 @@ impl StallMonitor {
         if self.sample.is_aborting {
             return None;
         }
-        match self.stalled() {
+        match self.take_in() {
             Some((action, why)) => self.decide(Stage::Stall, action, why),
             None => self.check_deadline(false),
         }
     }
 
-    /// Returns the action if the migration is stalled.
-    fn stalled(&mut self) -> Option<(MonitorAction, ActionReason)> {
+    /// Gives the sample to the detector. Returns what helps if the migration is stalled.
+    fn take_in(&mut self) -> Option<(MonitorAction, ActionReason)> {
         let stats = *self.sample.running()?;
         let record = Record {
             remaining_bytes: stats.data_remaining?,
@@ -113,12 +113,12 @@ impl StallMonitor {
         };
         stats.memory_iteration?;
         if self.sample.is_iteration {
-            self.record = record;
+            self.latest = record;
             if !self.switchover_has_begun && self.detector.is_stalled(record) {
                 return self.converge();
             }
         } else if self.mode != MigrationMode::PreCopy {
-            self.record = record;
+            self.latest = record;
         } else if let Some(bandwidth) = stats.memory_bps {
             self.detector.note_bandwidth(bandwidth);
         }
@@ -129,8 +129,8 @@ impl StallMonitor {
     /// else the allowed downtime, or an abort where the expected one is above
     /// `precopyPossibleFactor` times that. `searchLocalMinima` waits for a local minimum.
     fn converge(&self) -> Option<(MonitorAction, ActionReason)> {
-        let downtime_ms = self.detector.downtime_ms(self.record);
-        if self.options.search_local_minima && !self.detector.is_local_minimum(self.record) {
+        let downtime_ms = self.detector.downtime_ms(self.latest);
+        if self.options.search_local_minima && !self.detector.is_local_minimum(self.latest) {
             return None;
         }
         // The usual cause is a network that became slow a moment ago.
@@ -220,7 +220,7 @@ impl StallMonitor {
         let why = ActionReason::TimeIsUp {
             seconds: self.acceptable_seconds,
         };
-        let downtime_ms = self.detector.downtime_ms(self.record);
+        let downtime_ms = self.detector.downtime_ms(self.latest);
         let action = if self.switchover_has_begun || !self.ends_in_time(downtime_ms) {
             MonitorAction::Abort
         } else if self.rules.can_post_copy() {

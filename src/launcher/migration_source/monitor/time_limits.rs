@@ -157,6 +157,7 @@ impl TimeLimits {
             MonitorAction::StartPostCopy => self.mode = MigrationMode::PostCopy,
             MonitorAction::SetMaxDowntime(_) | MonitorAction::Suspend => {
                 self.acceptable_seconds = self.acceptable_seconds.saturating_mul(2);
+                // The reference's word for a migration that was helped once, paused or not.
                 self.mode = MigrationMode::Paused;
             }
             MonitorAction::Abort => {}
