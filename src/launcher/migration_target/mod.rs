@@ -1,9 +1,12 @@
 //! The target of a live migration: prepares the pod, receives the domain, finishes the migration.
 //!
 //! ```text
-//!   SyncMigrationTarget ─► context ─► hook server ─► convert ─► network ─► empty images ─► hooks ─► sockets
-//!                                          │                                  (sidecars, plugins; nothing is defined)
-//!   libvirt: Prepare ─► qemu hook ─────────┘─► QEMU waits (MigratingIn) ─► the guest runs ─► the job ends ─► endTimestamp
+//!   SyncMigrationTarget ─► convert ─► machine type, CPU ─► PreCloudInitIso ─► hook server ─► network ─┐
+//!                                       are known?          sidecars                                  │
+//!     ┌───────────────────────────────────────────────────────────────────────────────────────────────┘
+//!     └─► files ─► Expected ─► OnDefineDomain ─► sockets
+//!                              sidecars, plugins; nothing is defined
+//!   libvirt: Prepare ─► qemu hook ─► hook server ─► QEMU waits (MigratingIn) ─► the guest runs ─► the job ends ─► endTimestamp
 //!   FinalizeVirtualMachineMigration ─► links down and up ─► the guest's clock
 //! ```
 //!
@@ -135,6 +138,7 @@ impl MigrationTarget {
             .set_up(vmi, &converted.context, &mut converted.domain)
             .await?;
         let xml = self.prepare_files(request, converted).await?;
+        // Before the hooks, which may take long and fail: from here on no sync starts a domain.
         self.expect_arrival(vmi);
         // Hooks may set up their devices in this pod. The domain that they return is dropped.
         let hooks = self.preparation.run_define_hooks(request, xml, purpose);

@@ -1,9 +1,11 @@
 //! Starts a domain: converts the VMI, prepares the pod, calls the hooks, defines and starts.
 //!
 //! ```text
-//!  context ─► convert ─► cloud-init ─► PreCloudInitIso ─► network ─► prepare ─► disk modes ─► OnDefineDomain ─► define ─► PreBoot ─► start
-//!                                        sidecars       taps, DHCP    files                  sidecars, plugins    │      plugins
-//!                                                                                addresses of tagged devices ◄────┘
+//!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ─┐
+//!                sidecars       taps, DHCP                       sidecars, plugins         │
+//!    ┌─────────────────────────────────────────────────────────────────────────────────────┘
+//!    └─► name, UUID ─► ignored parts ─► addresses of tagged devices ─► PreBoot ─► iommufd ─► freezer ─► start
+//!         as asked?                      for cloud-init                plugins                forgets
 //! ```
 //! The start is a job. After a failure no domain stays behind, and the next sync starts over.
 
