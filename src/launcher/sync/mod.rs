@@ -88,7 +88,9 @@ impl Syncs {
             let this = self.clone();
             // The sync has a task of its own, so that a panic ends only this sync.
             let sync =
-                tokio::spawn(async move { this.sync_connected(permission?, &request).await });
+                tokio::spawn(
+                    async move { this.sync_again_after_loss(permission?, &request).await },
+                );
             let outcome = sync
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what: "the sync" }));
@@ -113,7 +115,7 @@ impl Syncs {
     /// Runs one sync, and repeats it on the next connection if libvirt's daemon ends meanwhile:
     /// virt-handler would report the failure as an event of the VMI and ask again.
     // D-vm-13 (docs/differences.md).
-    async fn sync_connected(
+    async fn sync_again_after_loss(
         &self,
         permission: Permission,
         request: &SyncRequest,
@@ -175,6 +177,7 @@ impl Syncs {
         request: &SyncRequest,
     ) -> Result<(), LauncherError> {
         failpoints::hit("sync.begun");
+        // `permission` has the turn until this returns, so also to the end of a start.
         let Permission::Granted(permit) = &permission else {
             return self.check_unchanged(request).await;
         };
