@@ -19,7 +19,7 @@ const LOOK: &str = "the look at the domain";
 /// # Errors
 /// The request is refused; [`LauncherError::Slow`] without a first look at the domain, and
 /// [`LauncherError::Busy`] without the turn in time.
-pub(super) async fn admit(
+pub(super) async fn permit_in_time(
     libvirt: &LibvirtDomain,
     request: Request,
     what: &'static str,
@@ -37,14 +37,14 @@ pub(super) async fn admit(
 /// Makes the change that a request asks for. Returns the default if there is nothing to do.
 ///
 /// # Errors
-/// Those of [`admit`], and of `work`.
+/// Those of [`permit_in_time`], and of `work`.
 pub(super) async fn change<T: Default + Send + 'static>(
     libvirt: &LibvirtDomain,
     request: Request,
     what: &'static str,
     work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
 ) -> Result<T, LauncherError> {
-    match admit(libvirt, request, what).await? {
+    match permit_in_time(libvirt, request, what).await? {
         Some(permit) => libvirt.change(&permit, what, work).await,
         None => Ok(T::default()),
     }
@@ -93,7 +93,7 @@ pub(super) async fn resize(
 /// [`LauncherError::Slow`].
 pub(super) async fn look(vm: &Vm) -> Result<(), LauncherError> {
     within(LOOK, CHANGE_TIMEOUT, async {
-        vm.wait_for_look().await;
+        vm.wait_until_phase_is_certain().await;
         Ok(())
     })
     .await

@@ -54,7 +54,7 @@ impl Backup {
         start: Start,
     ) -> Result<(), LauncherError> {
         loop {
-            self.libvirt.vm.wait_for_look().await;
+            self.libvirt.vm.wait_until_phase_is_certain().await;
             // No await follows before the spawned task, so no other start can come in between.
             match known(self.libvirt.vm.metadata().backup(), &start.id)? {
                 Known::New => break,

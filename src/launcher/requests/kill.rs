@@ -46,9 +46,9 @@ impl Killer {
             return Ok(());
         };
         self.libvirt.vm.cancel(JobKind::Start);
-        let starting = !self.libvirt.vm.snapshot().phase.has_run();
+        let has_not_run = !self.libvirt.vm.snapshot().phase.has_run();
         let (begins, has_begun) = oneshot::channel();
-        let destroy = move |domain| destroy(domain, starting, begins);
+        let destroy = move |domain| destroy(domain, has_not_run, begins);
         let mut destroyed = pin!(self.libvirt.kill(&permit, destroy));
         let is_too_long = async {
             // If libvirt hangs, it has not sent SIGTERM.
@@ -86,13 +86,13 @@ impl Killer {
 /// Signals `begins` when libvirt is about to end QEMU (`VIR_DOMAIN_DESTROY_GRACEFUL`).
 fn destroy(
     domain: Option<ChangeableDomain>,
-    starting: bool,
+    has_not_run: bool,
     begins: oneshot::Sender<()>,
 ) -> Result<(), LauncherError> {
     let Some(domain) = domain else { return Ok(()) };
     let result = domain.state().and_then(|state| match state {
         // D-vm-7 (docs/differences.md).
-        DomainState::NoState | DomainState::Shutoff(_) if !starting => Ok(()),
+        DomainState::NoState | DomainState::Shutoff(_) if !has_not_run => Ok(()),
         _ => {
             // The caller may have given up.
             let _ = begins.send(());

@@ -103,7 +103,8 @@ impl Requests {
     // D-vm-8 (docs/differences.md).
     async fn soft_reboot(&self, vmi: &Vmi) -> Result<(), LauncherError> {
         let what = "rebooting the guest";
-        let Some(permit) = admit::admit(&self.libvirt, Request::SoftReboot, what).await? else {
+        let Some(permit) = admit::permit_in_time(&self.libvirt, Request::SoftReboot, what).await?
+        else {
             return Ok(());
         };
         let features = vmi.spec.domain.features.as_ref();
@@ -150,8 +151,8 @@ impl Requests {
     // D-vm-4, D-vm-5 (docs/differences.md).
     pub(crate) async fn shutdown(&self, request: Request) -> Result<(), LauncherError> {
         let what = "shutting the guest down";
-        // Admission waits for the first read of the domain, on which everything below depends.
-        let Some(permit) = admit::admit(&self.libvirt, request, what).await? else {
+        // The permit waits for the first read of the domain, on which everything below depends.
+        let Some(permit) = admit::permit_in_time(&self.libvirt, request, what).await? else {
             return Ok(());
         };
         let Snapshot {
@@ -170,6 +171,7 @@ impl Requests {
             Shutdown::Default
         };
         let ask_agent = self.libvirt.vm.has_agent();
+        // Also without an agent: one that was asked a moment ago disconnects when its guest ends.
         let agent_call = self.libvirt.begin_agent_shutdown();
         let shut_down = move |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };

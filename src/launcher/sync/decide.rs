@@ -11,7 +11,7 @@
 //!                                          shut off: never started again
 //! ```
 
-use crate::launcher::vm::{has_ended, is_leftover_of_failed_start};
+use crate::launcher::vm::{is_leftover_of_failed_start, proves_it_has_run};
 use api::vmi::Vmi;
 use libvirt::DomainState;
 
@@ -91,7 +91,7 @@ pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
         }
         DomainState::Paused(_) if facts.paused_by_user => NextStep::Apply(domain),
         DomainState::Paused(_) => NextStep::Resume(domain),
-        DomainState::Shutoff(reason) if may_start && !has_ended(reason) => {
+        DomainState::Shutoff(reason) if may_start && !proves_it_has_run(reason) => {
             NextStep::Recreate(domain)
         }
         DomainState::Shutdown(_)

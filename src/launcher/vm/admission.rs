@@ -126,7 +126,7 @@ const NONE: Answer = Err(Refusal::NoDomain);
 const MOVE: Answer = Err(Refusal::Migrating);
 const TORN: Answer = Err(Refusal::PostcopyFailed);
 const OVER: Answer = Err(Refusal::HasEnded);
-const BUSY: Answer = Err(Refusal::Job(JobKind::Start));
+const START: Answer = Err(Refusal::Job(JobKind::Start));
 
 /// The table: the answer in each phase. `torn`: a post-copy has failed; such a guest can be killed,
 /// shut down and deleted, and nothing else.
@@ -144,7 +144,7 @@ fn row(request: Request) -> [Answer; 10] {
                          => [LOOK, NONE, NONE, NOW,   NOW,   MOVE,  MOVE,  TORN,  NOW,   NONE],
         R::Shutdown      => [LOOK, DONE, DONE, NOW,   NOW,   NOW,   NOW,   NOW,   NOW,   DONE],
         R::Delete        => [LOOK, TURN, TURN, TURN,  TURN,  MOVE,  MOVE,  TURN,  TURN,  TURN],
-        R::PrepareTarget => [LOOK, TURN, TURN, BUSY,  DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
+        R::PrepareTarget => [LOOK, TURN, TURN, START, DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
         R::Finalize      => [LOOK, DONE, DONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  DONE,  DONE],
         R::CopyMetadata  => [NONE, NONE, NONE, NONE,  NOW,   NOW,   NOW,   NOW,   NOW,   NONE],
         R::RedefineCheckpoint | R::PodCleanup
@@ -156,11 +156,11 @@ fn row(request: Request) -> [Answer; 10] {
 
 const POSTCOPY_FAILED: Phase = Phase::Paused(PauseReason::PostcopyFailed);
 
-/// Whether and how `request` runs.
+/// The answer of the table.
 ///
 /// # Errors
-/// Why not.
-pub fn admit(standing: Standing, request: Request) -> Answer {
+/// The refusal.
+pub fn answer(standing: Standing, request: Request) -> Answer {
     let [
         unknown,
         absent,
@@ -239,7 +239,7 @@ mod tests {
     ];
 
     fn admit(phase: Phase, request: Request) -> Answer {
-        super::admit(standing(phase), request)
+        super::answer(standing(phase), request)
     }
 
     fn admit_job(phase: Phase, running: &[JobKind], job: JobKind) -> Result<(), Refusal> {
@@ -296,7 +296,7 @@ mod tests {
                 migrates,
                 ..standing(phase)
             };
-            super::admit(standing, Request::CopyMetadata)
+            super::answer(standing, Request::CopyMetadata)
         };
         assert_eq!(metadata(Phase::Running, false), Ok(Admission::AtOnce));
         assert_eq!(metadata(Phase::Running, true), Err(Refusal::Migrating));

@@ -106,7 +106,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         let kind = self.kind;
-        self.vm.change(|inner| {
+        self.vm.change_and_publish(|inner| {
             inner.jobs.retain(|(running, _)| *running != kind);
             if kind == JobKind::Start {
                 // Has no effect on a start that has succeeded.

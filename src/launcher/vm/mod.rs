@@ -39,7 +39,7 @@ pub use permit::Permit;
 use permit::Turns;
 pub use phase::{PauseReason, Phase};
 use phase::{PhaseInput, Seen};
-pub(super) use phase::{has_ended, is_leftover_of_failed_start};
+pub(super) use phase::{is_leftover_of_failed_start, proves_it_has_run};
 
 /// libvirt's view of the domain at one moment.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Vm {
     }
 
     /// Waits for libvirt's answer where only that tells the phase: at first, and after a migration.
-    pub async fn wait_for_look(&self) {
+    pub async fn wait_until_phase_is_certain(&self) {
         let is_known = |vm: &Snapshot| match vm.phase {
             Phase::Unknown => false,
             Phase::MigratingOut => vm.jobs.contains(&JobKind::MigrationOut),
@@ -181,7 +181,7 @@ impl Vm {
         let mut turn = None;
         loop {
             match (self.admit(request)?, turn.take()) {
-                (Admission::AfterLook, _) => self.wait_for_look().await,
+                (Admission::AfterLook, _) => self.wait_until_phase_is_certain().await,
                 (Admission::AtOnce, _) => return Ok(Permission::Granted(Permit::at_once())),
                 (Admission::NothingToDo, _) => return Ok(Permission::AlreadySo),
                 // Asked again after the wait: the change before may have altered the state.
@@ -197,7 +197,7 @@ impl Vm {
     /// # Errors
     /// The refusal.
     pub fn admit(&self, request: Request) -> Result<Admission, Refusal> {
-        self.with(|inner| admission::admit(inner.standing(), request))
+        self.with_unpublished(|inner| admission::answer(inner.standing(), request))
     }
 
     /// Begins a job, which ends when the guard is dropped.
@@ -205,7 +205,7 @@ impl Vm {
     /// # Errors
     /// The phase or another job excludes it.
     pub fn begin(self: &Arc<Self>, kind: JobKind) -> Result<Job, Refusal> {
-        let cancelled = self.change(|inner| {
+        let cancelled = self.change_and_publish(|inner| {
             admission::admit_job(inner.standing(), &inner.running_jobs(), kind)?;
             if kind == JobKind::Start {
                 inner.phase = inner.phase.after(PhaseInput::StartBegan);
@@ -245,7 +245,7 @@ impl Vm {
 
     /// Returns a job that libvirt has shown, for the caller to follow to its end. Succeeds once.
     pub fn take_adopted_job(self: &Arc<Self>, kind: JobKind) -> Option<Job> {
-        self.with(|inner| {
+        self.with_unpublished(|inner| {
             inner.unfollowed.take_if(|job| *job == kind)?;
             let (_, cancel) = inner.jobs.iter().find(|(running, _)| *running == kind)?;
             Some(Job {
@@ -258,7 +258,7 @@ impl Vm {
 
     /// Asks a job to end. Returns false if it does not run.
     pub fn cancel(&self, kind: JobKind) -> bool {
-        self.with(|inner| {
+        self.with_unpublished(|inner| {
             let job = inner.jobs.iter().find(|(running, _)| *running == kind);
             job.is_some_and(|(_, cancel)| {
                 cancel.send_replace(true);
@@ -269,7 +269,7 @@ impl Vm {
 
     /// Refuses new starts: the pod ends. Returns true if a start is in progress.
     pub fn refuse_starts(&self) -> bool {
-        self.with(|inner| {
+        self.with_unpublished(|inner| {
             inner.is_ending = true;
             inner.phase.is_starting()
         })
@@ -277,48 +277,48 @@ impl Vm {
 
     /// The start in progress has defined the domain.
     pub fn defined(&self) {
-        self.change(|inner| inner.phase = inner.phase.after(PhaseInput::Defined));
+        self.change_and_publish(|inner| inner.phase = inner.phase.after(PhaseInput::Defined));
     }
 
     /// Records that a pause, or its end, is requested.
     pub fn set_pause_requested(&self, requested: bool) {
-        self.change(|inner| inner.pause_requested = requested);
+        self.change_and_publish(|inner| inner.pause_requested = requested);
     }
 
     pub fn is_pause_requested(&self) -> bool {
-        self.with(|inner| inner.pause_requested)
+        self.with_unpublished(|inner| inner.pause_requested)
     }
 
     /// Takes an event from libvirt: reports the current state, with the facts that the state does
     /// not show. Returns at once.
     pub fn note_event(&self, event: &Event) {
         if let Some((disk, error)) = IoError::of(event) {
-            self.with(|inner| inner.failed_disks.insert(disk, error));
+            self.with_unpublished(|inner| inner.failed_disks.insert(disk, error));
         }
         if let Event::Lifecycle {
             event: LifecycleEvent::Resumed,
             ..
         } = event
         {
-            self.with(|inner| inner.failed_disks.clear());
+            self.with_unpublished(|inner| inner.failed_disks.clear());
         }
         self.events.note(event);
     }
 
     /// The disks that keep the guest paused, by volume.
     pub(super) fn failed_disks(&self) -> BTreeMap<String, IoError> {
-        self.with(|inner| inner.failed_disks.clone())
+        self.with_unpublished(|inner| inner.failed_disks.clone())
     }
 
     /// Whether an earlier launcher has started the domain.
     pub fn is_adopted(&self) -> bool {
-        self.with(|inner| inner.is_adopted)
+        self.with_unpublished(|inner| inner.is_adopted)
     }
 
     /// The pod is prepared for a domain from another node, with the metadata that `change` makes.
     /// `paused` is why the guest is paused, as far as its VMI tells.
     pub fn expect_arrival(&self, paused: Option<PauseReason>, change: impl FnOnce(&mut Metadata)) {
-        self.change(|inner| {
+        self.change_and_publish(|inner| {
             inner.phase = inner.phase.after(PhaseInput::ArrivalPrepared);
             inner.pause_requested |= paused == Some(PauseReason::User);
             inner.disk_failed_on_source = paused == Some(PauseReason::IoError);
@@ -329,7 +329,7 @@ impl Vm {
     /// The start has succeeded. virt-handler gets a document: not every libvirt driver sends an
     /// event of the start.
     pub fn started(&self, paused: bool, by_user: bool) {
-        self.change(|inner| {
+        self.change_and_publish(|inner| {
             inner.pause_requested = by_user;
             inner.phase = inner.phase.after(PhaseInput::Started { paused, by_user });
         });
@@ -339,7 +339,7 @@ impl Vm {
     /// An earlier launcher started the VMI, and libvirt's domain is shut off: the guest has ended.
     /// If that is new, virt-handler gets a document.
     pub fn mark_ended(&self) {
-        let is_new = self.change(|inner| {
+        let is_new = self.change_and_publish(|inner| {
             let before = inner.phase;
             inner.phase = before.after(PhaseInput::EndedUnseen);
             inner.phase != before
@@ -350,13 +350,13 @@ impl Vm {
     }
 
     /// Updates the state from libvirt's view. Returns what virt-handler may see of it.
+    ///
+    /// Each step uses those before it: adoption brings the jobs, they correct the phase, the phase
+    /// ends the wait for pinning and shows the agent, and the document has all of it.
     pub fn observe(&self, observed: Observed) -> Option<Arc<Domain>> {
-        self.change(|inner| {
+        self.change_and_publish(|inner| {
             let phase = inner.phase_of(&observed);
-            let is_new = !inner.phase.has_run() && phase.has_run();
-            if is_new && inner.phase == Phase::Expected {
-                inner.adopt_job(JobKind::MigrationIn);
-            } else if is_new {
+            if !inner.phase.has_run() && phase.has_run() {
                 inner.adopt(phase, &observed);
             }
             let phase = phase.migrating_out_if(inner.runs(JobKind::MigrationOut));
@@ -386,7 +386,7 @@ impl Vm {
 
     /// Makes the document of a read without changing the state.
     pub fn describe(&self, observed: Observed) -> Option<Domain> {
-        self.with(|inner| {
+        self.with_unpublished(|inner| {
             let visible = inner.phase_of(&observed).is_visible();
             visible.then(|| self.render(inner, observed))
         })
@@ -395,12 +395,12 @@ impl Vm {
     /// The last document sent, updated with what has changed without libvirt: metadata, and the
     /// guest agent's reports. For a read that libvirt does not answer.
     pub fn document_from_memory(&self) -> Option<Arc<Domain>> {
-        self.with(|inner| inner.document_from_memory().map(Arc::new))
+        self.with_unpublished(|inner| inner.document_from_memory().map(Arc::new))
     }
 
     /// The document to send, if it changed since the last one.
     pub fn update_document(&self) -> Option<Arc<Domain>> {
-        self.change(|inner| {
+        self.change_and_publish(|inner| {
             let document = inner.document_from_memory().map(Arc::new);
             if inner.document == document {
                 return None;
@@ -413,13 +413,13 @@ impl Vm {
     /// How often a start has begun or ended. What libvirt showed of the domain before that says
     /// nothing about it afterwards.
     pub fn starts(&self) -> u64 {
-        self.with(|inner| inner.starts)
+        self.with_unpublished(|inner| inner.starts)
     }
 
     /// libvirt does not know the domain. Returns the final document, if there was one, for the
     /// caller to publish before [`Self::gone`].
     pub fn domain_not_found(&self) -> Option<Domain> {
-        self.change(|inner| {
+        self.change_and_publish(|inner| {
             if inner.phase.is_visible() {
                 return Some(self.blank(inner));
             }
@@ -430,7 +430,7 @@ impl Vm {
 
     /// The final event is queued.
     pub fn gone(&self) {
-        self.change(|inner| {
+        self.change_and_publish(|inner| {
             inner.phase = inner.phase.after(PhaseInput::NotFound);
             inner.agent = Agent::Away;
             inner.document = None;
@@ -439,7 +439,7 @@ impl Vm {
 
     /// Changes the metadata; if they differ, virt-handler gets a document.
     pub fn change_metadata(&self, change: impl FnOnce(&mut Metadata)) -> bool {
-        let changed = self.with(|inner| {
+        let changed = self.with_unpublished(|inner| {
             let before = inner.metadata.clone();
             change(&mut inner.metadata);
             inner.metadata != before
@@ -457,17 +457,17 @@ impl Vm {
     }
 
     pub fn metadata(&self) -> Metadata {
-        self.with(|inner| inner.metadata.clone())
+        self.with_unpublished(|inner| inner.metadata.clone())
     }
 
     pub fn guest(&self) -> DomainStatus {
-        self.with(|inner| inner.guest.clone())
+        self.with_unpublished(|inner| inner.guest.clone())
     }
 
     /// Changes the reports of the guest agent; if they differ, virt-handler gets a document.
     /// Reports of a new agent wait for [`Self::agent_is_known`].
     pub fn report_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
-        let changed = self.with(|inner| {
+        let changed = self.with_unpublished(|inner| {
             let before = inner.guest.clone();
             change(&mut inner.guest);
             inner.guest != before && inner.agent != Agent::New
@@ -480,7 +480,7 @@ impl Vm {
     /// virt-handler now sees a new agent, which has given its first answers or is too slow.
     pub fn agent_is_known(&self) {
         if self.published.borrow().agent == Agent::New {
-            self.change(|inner| {
+            self.change_and_publish(|inner| {
                 if inner.agent == Agent::New {
                     inner.agent = Agent::Known;
                 }
@@ -491,7 +491,7 @@ impl Vm {
 
     /// Changes what was learned about the guest. The caller sends the document.
     pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
-        self.with(|inner| change(&mut inner.guest));
+        self.with_unpublished(|inner| change(&mut inner.guest));
     }
 
     fn render(&self, inner: &Inner, observed: Observed) -> Domain {
@@ -519,14 +519,14 @@ impl Vm {
         document
     }
 
-    /// Reads or changes unpublished state.
-    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+    /// Reads the state, or changes what no snapshot has.
+    fn with_unpublished<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
         work(&mut lock(&self.inner))
     }
 
     /// Changes the state, and publishes changes in their order.
-    fn change<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
-        self.with(|inner| {
+    fn change_and_publish<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        self.with_unpublished(|inner| {
             let result = work(inner);
             self.published.send_modify(|snapshot| {
                 snapshot.generation += 1;
@@ -555,8 +555,12 @@ impl Inner {
         }
     }
 
-    /// After a restart of the launcher, takes over the domain that already runs.
+    /// Takes over a domain that this launcher has not started: it has arrived, or runs since before
+    /// this launcher's start.
     fn adopt(&mut self, phase: Phase, observed: &Observed) {
+        if self.phase == Phase::Expected {
+            return self.adopt_job(JobKind::MigrationIn);
+        }
         tracing::info!("Adopting the domain that is already there");
         self.is_adopted = true;
         self.metadata.adopt(&observed.spec.metadata.kube_virt);

@@ -155,7 +155,7 @@ impl Phase {
             DomainState::Crashed(_) => Self::Ended,
             // A definition that was never started is not shown.
             DomainState::NoState if !self.has_run() => self.without_domain(),
-            DomainState::Shutoff(reason) if !self.has_run() && !has_ended(reason) => {
+            DomainState::Shutoff(reason) if !self.has_run() && !proves_it_has_run(reason) => {
                 self.without_domain()
             }
             DomainState::NoState | DomainState::Shutoff(_) => Self::Ended,
@@ -217,7 +217,7 @@ fn seen_paused_on_arrival(reason: PausedReason) -> Phase {
 }
 
 /// Whether the reason shows that a shut-off domain has run. `false` means that it may have run.
-pub fn has_ended(reason: ShutoffReason) -> bool {
+pub fn proves_it_has_run(reason: ShutoffReason) -> bool {
     !matches!(
         reason,
         ShutoffReason::Unknown | ShutoffReason::Failed | ShutoffReason::Daemon
