@@ -13,6 +13,7 @@ use super::apply::memory::MemoryHotplug;
 use super::attestation::Attestation;
 use super::backup::Backup;
 use super::config::LauncherConfig;
+use super::conversion::ConversionWithHooks;
 use super::guest_agent::GuestAgent;
 use super::guest_agent::clock::GuestClock;
 use super::inspect::Inspection;
@@ -25,7 +26,6 @@ use super::migration_source::{AdoptedMigration, MigrationSource};
 use super::migration_target::{Finalization, MigrationTarget, incoming};
 use super::pod_backend::{PodBackend, PodFiles};
 use super::pod_network::PodNetwork;
-use super::preparation::Preparation;
 use super::reads::DomainReads;
 use super::removals::Removals;
 use super::report::Reporter;
@@ -103,10 +103,10 @@ impl Launcher {
     ) -> Arc<Self> {
         let handles = Handles::new(config, connection, sidecars, notifier, pod);
         let guest = handles.begin_guest();
-        let preparation = handles.preparation();
+        let conversion = handles.conversion();
         let metrics = Arc::new(Metrics::default());
-        let migration = handles.migration_source(&preparation);
-        let syncs = handles.syncs(&guest, &preparation, &metrics);
+        let migration = handles.migration_source(&conversion);
+        let syncs = handles.syncs(&guest, &conversion, &metrics);
         let backup = handles.backup(&guest);
         let memory_dump = handles.memory_dump();
         handles.begin_tasks(&backup, &memory_dump);
@@ -141,7 +141,7 @@ impl Launcher {
             memory_dump,
             attestation: Attestation { libvirt: libvirt() },
             migration,
-            migration_target: handles.migration_target(&guest, preparation),
+            migration_target: handles.migration_target(&guest, conversion),
             guest,
             finalization: Finalization {
                 libvirt: libvirt(),
@@ -258,8 +258,8 @@ impl Handles {
         }
     }
 
-    fn preparation(&self) -> Arc<Preparation> {
-        Arc::new(Preparation {
+    fn conversion(&self) -> Arc<ConversionWithHooks> {
+        Arc::new(ConversionWithHooks {
             pod: self.pod.clone(),
             sidecars: self.sidecars.clone(),
             root: self.config.flags.root.clone(),
@@ -312,10 +312,10 @@ impl Handles {
         }
     }
 
-    fn migration_source(&self, preparation: &Arc<Preparation>) -> Arc<MigrationSource> {
+    fn migration_source(&self, conversion: &Arc<ConversionWithHooks>) -> Arc<MigrationSource> {
         Arc::new(MigrationSource {
             libvirt: self.libvirt.clone(),
-            preparation: preparation.clone(),
+            conversion: conversion.clone(),
             flags: self.config.flags.clone(),
             events: self.events.clone(),
             record: Arc::default(),
@@ -325,12 +325,12 @@ impl Handles {
     fn migration_target(
         &self,
         guest: &Arc<GuestAgent>,
-        preparation: Arc<Preparation>,
+        conversion: Arc<ConversionWithHooks>,
     ) -> Arc<MigrationTarget> {
         Arc::new(MigrationTarget {
             libvirt: self.libvirt.clone(),
             pod: self.pod.clone(),
-            preparation,
+            conversion,
             network: self.network.clone(),
             guest: guest.clone(),
             config: self.config.clone(),
@@ -354,13 +354,13 @@ impl Handles {
     fn syncs(
         &self,
         guest: &Arc<GuestAgent>,
-        preparation: &Arc<Preparation>,
+        conversion: &Arc<ConversionWithHooks>,
         metrics: &Arc<Metrics>,
     ) -> Arc<Syncs> {
         let start = Arc::new(Start {
             libvirt: self.libvirt.clone(),
             pod: self.pod.clone(),
-            preparation: preparation.clone(),
+            conversion: conversion.clone(),
             network: self.network.clone(),
             freezer: guest.freezer.clone(),
             warnings: self.warnings.clone(),

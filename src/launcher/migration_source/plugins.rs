@@ -1,9 +1,9 @@
 //! Lets plugins change or refuse a migration before libvirt begins it (`PreMigrationSource`, VEP
 //! 190; KubeVirt v1.10).
 
+use crate::launcher::conversion::ConversionWithHooks;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::blocking;
-use crate::launcher::preparation::Preparation;
 use api::proto::hooks::plugins::MigrationSettings;
 use hooks::HOOKS_TIMEOUT;
 use hooks::plugins::LauncherHookPoint;
@@ -15,12 +15,12 @@ use prost::bytes::Bytes;
 /// # Errors
 /// A plugin's: the migration must not begin.
 pub(super) async fn run(
-    preparation: &Preparation,
+    conversion: &ConversionWithHooks,
     vmi_json: &Bytes,
     domain: &ChangeableDomain,
     migration: Migration,
 ) -> Result<Migration, LauncherError> {
-    let plugins = preparation.last_plugins().await?;
+    let plugins = conversion.last_plugins().await?;
     if !plugins.has(LauncherHookPoint::PreMigrationSource) {
         return Ok(migration);
     }

@@ -14,10 +14,10 @@ use super::record::MigrationRecord;
 use super::transfer::Transfer;
 use super::{abort, plugins, sriov};
 use crate::launcher::admit::look;
+use crate::launcher::conversion::ConversionWithHooks;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking, within};
 use crate::launcher::metadata_copy;
-use crate::launcher::preparation::Preparation;
 use crate::launcher::vm::{Job, JobKind};
 use api::migration_options::MigrationOptions;
 use api::proto::inspect::v1::MigrationBegan;
@@ -44,7 +44,7 @@ pub struct MigrateRequest {
 
 pub struct MigrationSource {
     pub(in crate::launcher) libvirt: Arc<LibvirtDomain>,
-    pub(in crate::launcher) preparation: Arc<Preparation>,
+    pub(in crate::launcher) conversion: Arc<ConversionWithHooks>,
     pub(in crate::launcher) flags: pod::LauncherFlags,
     pub(in crate::launcher) events: broadcast::Sender<Event>,
     /// The record of the last migration.
@@ -183,7 +183,7 @@ impl MigrationSource {
     ) -> Result<(ChangeableDomain, Migration), LauncherError> {
         let (vmi, options) = (&request.vmi, &request.options);
         let (domain, migration) = self.build(job, vmi, options, events).await?;
-        let migration = plugins::run(&self.preparation, &request.vmi_json, &domain, migration);
+        let migration = plugins::run(&self.conversion, &request.vmi_json, &domain, migration);
         Ok((domain.clone(), migration.await?))
     }
 

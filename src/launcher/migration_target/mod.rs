@@ -25,12 +25,12 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::config::LauncherConfig;
+use super::conversion::{ConversionWithHooks, Converted};
 use super::error::LauncherError;
 use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
-use super::preparation::{Converted, Preparation};
 use super::sync_request::SyncRequest;
 use super::vm::{PauseReason, Phase, Request};
 use api::vmi::Vmi;
@@ -52,7 +52,7 @@ const DISK_FAILED: &str = "PausedIOError";
 pub struct MigrationTarget {
     pub(super) libvirt: Arc<LibvirtDomain>,
     pub(super) pod: Arc<dyn PodBackend>,
-    pub(super) preparation: Arc<Preparation>,
+    pub(super) conversion: Arc<ConversionWithHooks>,
     pub(super) network: Arc<PodNetwork>,
     pub(super) guest: Arc<GuestAgent>,
     pub(super) config: Arc<LauncherConfig>,
@@ -70,7 +70,7 @@ impl MigrationTarget {
     /// takes longer than virt-handler waits: it goes on, and the next call repeats it.
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let what = "preparing the migration target";
-        let known = &self.preparation.known_plugins;
+        let known = &self.conversion.known_plugins;
         known.remember(&request.plugins).await;
         let this = self.clone();
         let prepared = tokio::spawn(async move {
@@ -89,7 +89,7 @@ impl MigrationTarget {
                 .await
                 .unwrap_or(Err(LauncherError::Worker { what }))
         });
-        let hook = self.preparation.sidecars.current_call();
+        let hook = self.conversion.sidecars.current_call();
         prepared.await.map_err(|error| error.naming(hook))
     }
 
@@ -123,10 +123,10 @@ impl MigrationTarget {
         let vmi = &request.vmi;
         self.guest.follow_vmi(vmi);
         let purpose = InvocationContext::MigrationTarget;
-        let mut converted = self.preparation.convert(request, purpose).await?;
+        let mut converted = self.conversion.convert(request, purpose).await?;
         compatibility::check(&self.libvirt, vmi, &converted.domain).await?;
         if let Some(data) = converted.cloud_init.take() {
-            let edited = self.preparation.run_cloud_init_hooks(request, data);
+            let edited = self.conversion.run_cloud_init_hooks(request, data);
             converted.cloud_init = Some(edited.await?);
         }
         if self.config.flags.has_libvirt_hook() {
@@ -141,7 +141,7 @@ impl MigrationTarget {
         // Before the hooks, which may take long and fail: from here on no sync starts a domain.
         self.expect_arrival(vmi);
         // Hooks may set up their devices in this pod. The domain that they return is dropped.
-        let hooks = self.preparation.run_define_hooks(request, xml, purpose);
+        let hooks = self.conversion.run_define_hooks(request, xml, purpose);
         drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
             return Err(TargetError::FunctionalTest.into());

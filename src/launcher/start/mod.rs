@@ -26,10 +26,10 @@ use super::config::LauncherConfig;
 use super::error::LauncherError;
 use super::guest_agent::Freezer;
 
+use super::conversion::{ConversionWithHooks, Converted};
 use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
 use super::pod_backend::PodBackend;
 use super::pod_network::PodNetwork;
-use super::preparation::{Converted, Preparation};
 use super::sync_request::SyncRequest;
 use super::timeline::{Running, StartStep, Timeline};
 use super::vm::metadata::is_paused_by_user;
@@ -49,7 +49,7 @@ use pre_boot::PreBoot;
 pub(super) struct Start {
     pub libvirt: Arc<LibvirtDomain>,
     pub pod: Arc<dyn PodBackend>,
-    pub preparation: Arc<Preparation>,
+    pub conversion: Arc<ConversionWithHooks>,
     pub network: Arc<PodNetwork>,
     pub freezer: Arc<Freezer>,
     pub warnings: Warnings,
@@ -98,12 +98,12 @@ impl Start {
         self: &Arc<Self>,
         request: &SyncRequest,
     ) -> Result<Definition, LauncherError> {
-        let (timeline, preparation) = (self.timeline(), &self.preparation);
-        let converted = preparation.convert(request, InvocationContext::Boot);
+        let (timeline, conversion) = (self.timeline(), &self.conversion);
+        let converted = conversion.convert(request, InvocationContext::Boot);
         let mut converted = timeline.measure(StartStep::Convert, converted).await?;
         // The reference calls sidecars even without cloud-init data, and crashes on the answer.
         if let Some(data) = converted.cloud_init.take() {
-            let edited = preparation.run_cloud_init_hooks(request, data);
+            let edited = conversion.run_cloud_init_hooks(request, data);
             let edited = timeline.measure(StartStep::CloudInitHooks, edited).await?;
             converted.cloud_init = Some(edited);
         }
@@ -115,14 +115,14 @@ impl Start {
             .cloud_init
             .clone()
             .filter(|_| has_tags(&request.vmi));
-        let pre_boot = PreBoot::new(preparation, request, &converted.domain);
+        let pre_boot = PreBoot::new(conversion, request, &converted.domain);
         let (this, vmi) = (self.clone(), request.vmi.clone());
         let uuid = converted.domain.uuid.clone();
         let prepare = move || this.prepare(&vmi, converted);
         let prepared = blocking("preparing the pod", prepare);
         let (xml, ports) = timeline.measure(StartStep::Prepare, prepared).await?;
         let own_xml = xml.clone();
-        let hooks = preparation.run_define_hooks(request, xml, InvocationContext::Boot);
+        let hooks = conversion.run_define_hooks(request, xml, InvocationContext::Boot);
         let (xml, modified_by) = timeline.measure(StartStep::DefineHooks, hooks).await?;
         let log = move || {
             log_definition(&xml);

@@ -8,9 +8,9 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::error::DomainStartError;
+use crate::launcher::conversion::ConversionWithHooks;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::read_spec;
-use crate::launcher::preparation::Preparation;
 use crate::launcher::sync_request::SyncRequest;
 use crate::launcher::vm::Job;
 use api::pod_paths::{CONFIG_DRIVE_IMAGE, NO_CLOUD_IMAGE};
@@ -32,7 +32,7 @@ impl PreBoot {
     /// `None` if no plugin has such a hook. The paths are those of the domain as the launcher has
     /// made it: a hook that changes the domain's paths does not choose which files plugins get.
     pub fn new(
-        preparation: &Preparation,
+        conversion: &ConversionWithHooks,
         request: &SyncRequest,
         wanted: &DomainSpec,
     ) -> Option<Self> {
@@ -46,7 +46,7 @@ impl PreBoot {
             name == NO_CLOUD_IMAGE || name == CONFIG_DRIVE_IMAGE
         };
         Some(Self {
-            plugins: preparation.in_pod(request.plugins.clone()),
+            plugins: conversion.in_pod(request.plugins.clone()),
             vmi_json: request.vmi_json.clone(),
             deadline: request.hooks_deadline,
             cloud_init_image: paths.find(is_image),

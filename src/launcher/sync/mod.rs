@@ -50,7 +50,7 @@ impl Syncs {
     // D-hook-5 (docs/differences.md).
     pub async fn sync(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
         let synced = within("the sync", CHANGE_TIMEOUT, self.sync_to_end(request)).await;
-        synced.map_err(|error| error.naming(self.start.preparation.sidecars.current_call()))
+        synced.map_err(|error| error.naming(self.start.conversion.sidecars.current_call()))
     }
 
     /// Like [`Self::sync`] without a limit, for a caller that waits for a long start.
@@ -67,7 +67,7 @@ impl Syncs {
         if run {
             tokio::spawn(self.clone().run());
         }
-        let known = &self.start.preparation.known_plugins;
+        let known = &self.start.conversion.known_plugins;
         known.remember(&plugins).await;
         let lost = || Err(Arc::new(LauncherError::Worker { what: "the sync" }));
         let outcome = outcome.await;

@@ -1,5 +1,5 @@
-//! Prepares a domain for its start or its arrival from another node: converts the VMI, and calls
-//! the hooks of sidecars and plugins.
+//! Converts a VMI for its start or its arrival from another node, and calls the hooks of sidecars
+//! and plugins. Makes no files.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Converted {
 }
 
 /// Converts VMIs and runs hooks.
-pub(super) struct Preparation {
+pub(super) struct ConversionWithHooks {
     pub pod: Arc<dyn PodBackend>,
     pub sidecars: Arc<Sidecars>,
     /// The pod's root, for plugins.
@@ -33,7 +33,7 @@ pub(super) struct Preparation {
     pub known_plugins: KnownPlugins,
 }
 
-impl Preparation {
+impl ConversionWithHooks {
     pub async fn convert(
         &self,
         request: &SyncRequest,
