@@ -70,8 +70,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (starting, ready) = (dir.path().join("sockets/init"), dir.path().join("ready"));
         std::fs::write(&ready, "").unwrap();
-        drop(bind(&starting, &ready).unwrap());
-        let _listener = bind(&starting, &ready).unwrap();
+        drop(bind_command_socket(&starting, &ready).unwrap());
+        let _listener = bind_command_socket(&starting, &ready).unwrap();
         assert!(starting.exists() && !ready.exists());
         assert!(inherited(&starting).is_none(), "it is not standard input");
     }
