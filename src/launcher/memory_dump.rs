@@ -83,9 +83,8 @@ impl MemoryDump {
                 return;
             }
         };
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.memory_dump_began(&name));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.memory_dump_began(&name));
         tokio::spawn(self.clone().dump(self.root.path(path), job));
     }
 
@@ -107,9 +106,8 @@ impl MemoryDump {
             None => tracing::info!("Completed memory dump successfully"),
             Some(reason) => tracing::error!(reason, "Domain memory dump failed"),
         }
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.memory_dump_ended(failure));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.memory_dump_ended(failure));
         drop(job);
     }
 }

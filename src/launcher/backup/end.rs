@@ -201,9 +201,8 @@ impl Backup {
         } else {
             tracing::info!(backup = name, "Backup has been completed successfully");
         }
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.backup_ended(backup, outcome));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.backup_ended(backup, outcome));
         failpoints::hit("backup.ended");
         // virt-handler gets the end with an event of a new domain.
         self.libvirt.vm.refresh_as_added();

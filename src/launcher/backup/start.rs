@@ -69,9 +69,8 @@ impl Backup {
         // What was seen is the end of an earlier backup.
         *lock(&self.seen_end) = None;
         self.began(job, Stage::Starting);
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.backup_began(&start));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.backup_began(&start));
         let this = self.clone();
         let started = tokio::spawn(async move {
             let started = this.begin(&permit, &vmi, &start).await;
@@ -99,9 +98,8 @@ impl Backup {
 
     /// Forgets a backup that has not started. It may be requested again.
     pub(super) fn forget(&self, id: &BackupId) {
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.forget_backup(id));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.forget_backup(id));
         self.ended();
     }
 
@@ -148,9 +146,8 @@ impl Backup {
             &socket.to_string_lossy(),
         )
         .map_err(BackupError::Plan)?;
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.backup_planned(&start.id, &plan));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.backup_planned(&start.id, &plan));
         if start.skip_quiesce {
             self.note_quiesced(&start.id, Quiesced::Skipped);
             return self.begin_by_libvirt(permit, plan).await;
@@ -181,9 +178,8 @@ impl Backup {
     }
 
     fn note_quiesced(&self, id: &BackupId, quiesced: Quiesced) {
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.backup_quiesced(id, quiesced));
     }
 
     /// Calls `virDomainBackupBegin`, which also makes the checkpoint, without a time limit.

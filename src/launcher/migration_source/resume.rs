@@ -59,9 +59,8 @@ impl AdoptedMigration {
         let is_aborted = self.libvirt.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));
         tracing::info!(uid, reason = failure, "The adopted migration has ended");
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.migration_out_ended(&uid, failure));
     }
 
     async fn follow(&self, job: &Arc<Job>) -> Result<(), LauncherError> {
@@ -91,9 +90,8 @@ impl AdoptedMigration {
             }
             if let Some(aborted) = aborting.try_join_next() {
                 let succeeded = matches!(aborted, Ok(true));
-                self.libvirt
-                    .vm
-                    .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
+                let vm = &self.libvirt.vm;
+                vm.change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
             }
             if aborting.is_empty()
                 && self.libvirt.vm.metadata().is_migration_aborting()
@@ -115,9 +113,8 @@ impl AdoptedMigration {
     }
 
     fn report_mode(&self, mode: MigrationMode) {
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
 }
 

@@ -67,9 +67,8 @@ impl MigrationSource {
         }
         let job = self.libvirt.vm.begin(JobKind::MigrationOut)?;
         self.record.begin(began(&uid, &request.options));
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.migration_out_began(&uid));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.migration_out_began(&uid));
         tokio::spawn(self.clone().run(Arc::new(job), request, uid));
         Ok(())
     }
@@ -110,9 +109,8 @@ impl MigrationSource {
         } else {
             None
         };
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.migration_out_ended(&uid, failure.clone()));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.migration_out_ended(&uid, failure.clone()));
         self.record.ended(failure, completed.as_ref());
     }
 

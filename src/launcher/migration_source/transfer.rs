@@ -158,9 +158,8 @@ impl Transfer<'_> {
 
     fn report_mode(&self) {
         let mode = self.monitor.mode();
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.migration_mode(mode.as_str()));
     }
 
     /// Carries out what the monitor decided (`virDomainMigrateStartPostCopy`,
@@ -202,9 +201,8 @@ impl Transfer<'_> {
     }
 
     fn set_abort_status(&self, succeeded: bool) {
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
     }
 
     /// Whether the guest had left when libvirt's daemon ended in the middle of the migration.

@@ -192,9 +192,8 @@ impl MigrationTarget {
             DISK_FAILED => PauseReason::IoError,
             _ => PauseReason::User,
         });
-        self.libvirt
-            .vm
-            .expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
+        let vm = &self.libvirt.vm;
+        vm.expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
     }
 
     /// Opens the sockets by which the source's QEMU reaches the QEMU of this pod.

@@ -161,9 +161,8 @@ impl Requests {
         // The clock starts even if the request fails, or waits for a reset that hangs: virt-handler
         // kills when it runs out.
         if phase.is_starting() || phase.is_visible() && phase != Phase::Ended {
-            self.libvirt
-                .vm
-                .change_metadata(Metadata::shutdown_requested);
+            let vm = &self.libvirt.vm;
+            vm.change_metadata(Metadata::shutdown_requested);
         }
         let button = if document.is_none_or(|document| has_acpi(&document)) {
             Shutdown::Acpi

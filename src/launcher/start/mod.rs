@@ -163,9 +163,8 @@ impl Start {
             disk_modes: Some(modes),
             ..context
         });
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.begin(vmi));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.begin(vmi));
         domain.metadata.kube_virt = self.libvirt.vm.metadata().get().clone();
         let ports = HotplugPorts::plan(vmi, &domain).map_err(DomainStartError::from)?;
         Ok((domain.to_xml(), ports))

@@ -230,9 +230,8 @@ impl Syncs {
         resume: bool,
     ) -> Result<(), LauncherError> {
         let failures = self.apply.run(request, domain, resume).await?;
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         self.started_vmi.get_or_init(|| request.vmi_json.clone());
         if failures.is_empty() {
             Ok(())
@@ -259,9 +258,8 @@ impl Syncs {
         if !planned.plan.is_empty() {
             return Err(Refusal::Migrating.into());
         }
-        self.libvirt
-            .vm
-            .change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
+        let vm = &self.libvirt.vm;
+        vm.change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         Ok(())
     }
 }
