@@ -66,12 +66,15 @@ const THREAD_STACK: usize = 1024 * 1024;
 // D-sup-18 (docs/differences.md).
 pub fn run(flags: LauncherFlags) -> ! {
     let status = run_to_end(flags);
+    logging::flush();
     libvirt::exit_at_once(status)
 }
 
 fn run_to_end(flags: LauncherFlags) -> u8 {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
+    // Not earlier: it starts a thread.
+    logging::queue_lines();
     set_verbosity(&flags, &environment);
     tracing::info!("virt-launcher {}", os::version::get());
     tracing::info!("Hypervisor set to {}", flags.hypervisor);

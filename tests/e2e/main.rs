@@ -70,5 +70,6 @@ mod tags;
 mod timeline;
 mod torture;
 mod tracking;
+mod unread_log;
 mod volumes;
 mod wake_ups;

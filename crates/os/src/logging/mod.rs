@@ -7,16 +7,19 @@
 
 pub mod foreign;
 mod line;
+mod queue;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 pub use line::LogLine;
+use queue::Queue;
 
 pub const DEFAULT_VERBOSITY: u8 = 2;
 
@@ -27,6 +30,10 @@ static VERBOSITY: AtomicU8 = AtomicU8::new(DEFAULT_VERBOSITY);
 /// in one piece.
 static OUT: Mutex<()> = Mutex::new(());
 
+static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
+/// How long the end of a process, or a panic, waits for its last lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Starts the log of this process. `component` is its name in every line. A second call changes
 /// nothing.
 pub fn init(component: &'static str) {
@@ -34,8 +41,24 @@ pub fn init(component: &'static str) {
         let subscriber = tracing_subscriber::registry().with(Json);
         // It fails only when there is one already, as in tests.
         drop(tracing::subscriber::set_global_default(subscriber));
-        std::panic::set_hook(Box::new(|panic| write(&LogLine::of_panic(panic))));
+        std::panic::set_hook(Box::new(|panic| {
+            write(&LogLine::of_panic(panic));
+            flush();
+        }));
     }
+}
+
+/// From now on no line waits for a reader of the log. The process calls [`flush`] before it ends.
+pub fn queue_lines() {
+    match Queue::start(std::io::stderr()) {
+        Ok(queue) => drop(QUEUE.set(queue)),
+        Err(error) => tracing::warn!(reason = %error, "Lines of the log wait until they are read"),
+    }
+}
+
+/// Waits for the lines that are queued, a second at most. Returns whether all are written.
+pub fn flush() -> bool {
+    QUEUE.get().is_none_or(|queue| queue.flush(FLUSH_TIMEOUT))
 }
 
 /// The VMI that this process serves. Lines about it carry `kind`, `name`, `namespace` and `uid`, as
@@ -146,6 +169,9 @@ fn component() -> &'static str {
 /// Writes one line. That stderr is closed is nothing that could be reported.
 fn write(line: &LogLine) {
     let text = line.render(component());
+    if let Some(queue) = QUEUE.get() {
+        return queue.push(text);
+    }
     let _whole = OUT.lock();
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

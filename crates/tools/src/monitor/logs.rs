@@ -6,6 +6,7 @@ use std::path::Path;
 
 use api::pod_paths::{PASST_LOG, SESSION_QEMU_LOG_DIR};
 use os::log_file::{MAX_LINE_BYTES, open_regular};
+use os::logging;
 use pod::Root;
 
 pub fn dump(root: &Root) {
@@ -25,7 +26,11 @@ fn dump_file(path: &Path) {
     let result = match open_regular(path) {
         Ok(Some(file)) => {
             tracing::info!("dump log file: {}", path.display());
-            each_line(BufReader::new(file), |line| tracing::info!("{line}"))
+            // Files may be longer than the log's queue. Where nobody reads it, they end here.
+            each_line(BufReader::new(file), |line| {
+                tracing::info!("{line}");
+                logging::flush()
+            })
         }
         Ok(None) => Ok(()),
         Err(error) => Err(error),
@@ -35,15 +40,16 @@ fn dump_file(path: &Path) {
     }
 }
 
-fn each_line(mut reader: impl BufRead, mut show: impl FnMut(&str)) -> io::Result<()> {
+/// Shows lines as long as `show` says so.
+fn each_line(mut reader: impl BufRead, mut show: impl FnMut(&str) -> bool) -> io::Result<()> {
     let mut line = Vec::new();
     while reader
         .by_ref()
         .take(MAX_LINE_BYTES as u64)
         .read_until(b'\n', &mut line)?
         > 0
+        && show(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']))
     {
-        show(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
         line.clear();
     }
     Ok(())
@@ -55,7 +61,11 @@ mod tests {
 
     fn lines(text: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
-        each_line(text, |line| lines.push(line.to_owned())).unwrap();
+        let show = |line: &str| {
+            lines.push(line.to_owned());
+            true
+        };
+        each_line(text, show).unwrap();
         lines
     }
 

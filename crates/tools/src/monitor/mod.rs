@@ -44,6 +44,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Signal::SIGQUIT,
     ]);
     logging::init("virt-launcher-monitor");
+    logging::queue_lines();
     let options = Options::of(&arguments);
     options.set_verbosity();
     tracing::info!("virt-launcher-monitor {}", os::version::get());
@@ -54,7 +55,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
         result
     });
-    match result {
+    let status = match result {
         Ok(status) => {
             tracing::info!("virt-launcher-monitor: Exiting...");
             ExitCode::from(status)
@@ -63,7 +64,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             tracing::error!(reason = %logging::chain(&error), "monitoring virt-launcher failed");
             ExitCode::FAILURE
         }
-    }
+    };
+    logging::flush();
+    status
 }
 
 /// Runs from the launcher's start until nothing of the VM is left. Returns the launcher's exit
