@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::timeline::Timeline;
+use pod::restart::Restarts;
 
 #[derive(Debug, Clone)]
 pub struct LauncherConfig {
@@ -14,6 +15,8 @@ pub struct LauncherConfig {
     pub qemu_pid_file: PathBuf,
     /// `POD_NAME`, virt-handler's name for this pod; empty if unknown.
     pub pod_name: String,
+    /// `None` if no launcher is started again.
+    pub restarts: Option<Restarts>,
     /// The steps of the start so far.
     pub timeline: Arc<Timeline>,
 }

@@ -10,11 +10,13 @@ use api::proto::inspect::v1::{DebugResponse, FailedDisk};
 use domain::Domain;
 use hooks::CurrentCall;
 use os::lock::lock;
+use pod::restart::Restarts;
 
 pub struct Inspection {
     pub(super) libvirt: Arc<LibvirtDomain>,
     /// `GetVMStats` is on (`--vm-stats-collector`).
     pub collects_vm_stats: bool,
+    pub(super) restarts: Option<Restarts>,
     pub(super) ignored: Arc<Mutex<String>>,
     pub(super) hook: CurrentCall,
 }
@@ -54,6 +56,8 @@ impl Inspection {
             is_adopted: self.libvirt.vm.is_adopted(),
             called_hook: self.hook.whom().unwrap_or_default(),
             ignored_by_libvirt: lock(&self.ignored).clone(),
+            restarts: self.restarts.as_ref().map(|restarts| restarts.count),
+            died_of: self.restarts.clone().unwrap_or_default().cause,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Kubernetes events (K8s events) of the VMI, sent through virt-handler: `IOerror` and
 //! `GuestPanicked` by the reporter (`report`), `GuestAgentPingFailed` by `guest_agent/ping.rs`,
-//! `AccessCredentialsSyncSuccess` by `guest_agent/credentials`.
+//! `AccessCredentialsSyncSuccess` by `guest_agent/credentials`, `LauncherRestarted` by `wiring`.
 
 use std::sync::Arc;
 

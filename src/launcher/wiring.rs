@@ -42,6 +42,7 @@ use crate::notify::Notifier;
 use api::pod_paths::PLUGINS_FILE;
 use hooks::Sidecars;
 use libvirt::{Connection, Event};
+use pod::restart::Restarts;
 
 /// Limit of libvirt's events that a subscriber may leave unread; then it misses the oldest.
 const MAX_UNREAD_EVENTS: usize = 64;
@@ -110,6 +111,7 @@ impl Launcher {
         let backup = handles.backup(&guest);
         let memory_dump = handles.memory_dump();
         handles.begin_tasks(&backup, &memory_dump);
+        handles.report_restart();
         let clock = handles.clock();
         let killer = handles.killer();
         let libvirt = || handles.libvirt.clone();
@@ -303,10 +305,21 @@ impl Handles {
         }
     }
 
+    /// Tells whoever watches the VMI that an earlier launcher has died.
+    // D-sup-16 (docs/differences.md).
+    fn report_restart(&self) {
+        if let Some(Restarts { count: 1.., cause }) = &self.config.restarts {
+            let message = format!("virt-launcher has died ({cause}) and was started again");
+            tracing::warn!("{message}");
+            self.warnings.send("LauncherRestarted", message);
+        }
+    }
+
     fn inspection(&self) -> Inspection {
         Inspection {
             libvirt: self.libvirt.clone(),
             collects_vm_stats: self.config.flags.vm_stats_collector,
+            restarts: self.config.restarts.clone(),
             ignored: self.ignored.clone(),
             hook: self.sidecars.current_call().clone(),
         }

@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
@@ -36,6 +36,16 @@ pub fn registry(backend: Arc<Backend>, launcher: Arc<Launcher>) -> Arc<Registry>
     let mut registry = Registry::default();
     let build = Info::new([("version", os::version::get())]);
     registry.register("virt_launcher_build", "Version and commit", build);
+    let restarts = Counter::<u64>::default();
+    let help = "Launchers of this pod that have died and were followed by another";
+    restarts.inc_by(
+        launcher
+            .config
+            .restarts
+            .as_ref()
+            .map_or(0, |it| it.count.into()),
+    );
+    registry.register("virt_launcher_restarts", help, restarts);
     registry.register_collector(Box::new(launcher.metrics()));
     registry.register_collector(Box::new(DaemonMetrics(backend)));
     registry.register_collector(Box::new(ProcessMetrics));

@@ -118,6 +118,7 @@ impl RunningParts {
             qemu_log: Some(backend.layout.qemu_log(&domain)),
             qemu_pid_file: backend.layout.pid_file(&domain),
             pod_name: environment.pod_name.clone(),
+            restarts: pod::restart::Restarts::of_environment(),
             timeline: timeline.clone(),
         };
         let launcher = Launcher::new(launcher_config, connection.clone(), sidecars, notifier);

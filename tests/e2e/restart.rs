@@ -1,5 +1,5 @@
-//! `--restart-launcher`: the monitor starts a launcher that was killed again, and the guest does
-//! not notice.
+//! `RESTART_LAUNCHER=yes` in the image, or `--restart-launcher`: the monitor starts a launcher that
+//! was killed again, and the guest does not notice.
 
 use std::process::Command;
 
@@ -17,7 +17,8 @@ async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) 
     let mut pod = Pod::new();
     let vmi = Vmi::new(name).with_image(&pod);
     pod.handler.serve();
-    pod.launch_monitored(&vmi, &[&["--restart-launcher"], more].concat());
+    pod.set_env("RESTART_LAUNCHER", "yes");
+    pod.launch_monitored(&vmi, more);
     pod.wait_until_ready().await;
     let guest = pod.boot(&vmi).await;
     (pod, vmi, guest)
@@ -51,6 +52,10 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
             .await;
         assert_ne!(launcher(&pod), first);
         assert_eq!(pod.guests(), qemu);
+        let event = pod.handler.k8s_event("LauncherRestarted").await;
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains("SIGKILL"), "{event}");
+        assert_eq!(event["type"], "Warning");
 
         pod.unpause(&vmi).await;
         assert_eq!(guest.run("echo alive").await, "alive");

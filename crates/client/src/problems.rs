@@ -367,13 +367,12 @@ fn emulated(facts: &VmFacts) -> Option<Problem> {
 }
 
 fn launcher_restarted(facts: &VmFacts) -> Option<Problem> {
-    facts.launcher.is_adopted.then(|| {
-        Problem::new(
-            "the launcher was restarted",
-            "an earlier one has started the guest, which has run on",
-            "launcherctl logs{vm} has the log of this one",
-        )
-    })
+    let cause = match &*facts.launcher.died_of {
+        "" => "an earlier one has started the guest, which has run on".to_owned(),
+        cause => format!("the earlier one has died ({cause}), and the guest has run on"),
+    };
+    let next = "launcherctl logs{vm} has the log of this one";
+    (facts.launcher.is_adopted).then(|| Problem::new("the launcher was restarted", cause, next))
 }
 
 fn agent_missing(facts: &VmFacts) -> Option<Problem> {

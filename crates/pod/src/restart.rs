@@ -1,10 +1,11 @@
 //! How virt-launcher-monitor and a launcher that it may start again work together
-//! (`--restart-launcher`).
+//! (`--restart-launcher`, or an image that is built with `RESTART_LAUNCHER=yes`).
 //!
-//! The monitor keeps the command socket open and gives it to each launcher as its standard input.
-//! While there is no launcher, calls wait in the socket's queue. A launcher that serves tells the
-//! monitor by SIGUSR1.
+//! The monitor keeps the command socket open and gives it to each launcher as its standard input,
+//! and in the environment what has become of the earlier ones ([`Restarts`]). While there is no
+//! launcher, calls wait in the socket's queue. A launcher that serves tells the monitor by SIGUSR1.
 
+use std::env;
 use std::io::{self, stdin};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -15,6 +16,39 @@ use rustix::process::{Signal, getppid, kill_process};
 
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
+
+/// Variable of the image's environment: `yes` starts a launcher that dies again.
+const IMAGES_SWITCH: &str = "RESTART_LAUNCHER";
+const COUNT: &str = "LAUNCHER_RESTARTS";
+const CAUSE: &str = "LAUNCHER_DIED_OF";
+
+/// Whether whoever built the image wants a launcher that dies to be started again.
+pub fn is_on_in_image() -> bool {
+    env::var_os(IMAGES_SWITCH).is_some_and(|value| value == "yes")
+}
+
+/// The launchers of this pod before this one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restarts {
+    /// How many have died.
+    pub count: u32,
+    /// What the last one died of, such as `SIGKILL`; empty before the first death.
+    pub cause: String,
+}
+
+impl Restarts {
+    /// What the monitor says; `None` if it starts no launcher again.
+    pub fn of_environment() -> Option<Self> {
+        let count = env::var(COUNT).ok()?.parse().ok()?;
+        let cause = env::var(CAUSE).unwrap_or_default();
+        Some(Self { count, cause })
+    }
+
+    /// For the environment of the next launcher.
+    pub fn to_environment(&self) -> [(&'static str, String); 2] {
+        [(COUNT, self.count.to_string()), (CAUSE, self.cause.clone())]
+    }
+}
 
 /// Binds the command socket under its first name, with the umask's mode; removes the sockets of an
 /// earlier pod.

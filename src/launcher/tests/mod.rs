@@ -201,6 +201,7 @@ impl TestLauncher {
             qemu_log: None,
             qemu_pid_file: std::path::PathBuf::new(),
             pod_name: "target".into(),
+            restarts: None,
             timeline: Timeline::begin(),
         };
         let pod = Arc::new(FakePod::default());

@@ -132,6 +132,13 @@ fn rows() -> Vec<(VmFacts, &'static str)> {
             "the launcher was restarted: an earlier one has started the guest, which has run on; launcherctl logs web has the log of this one",
         ),
         (
+            with(|facts| {
+                facts.launcher.is_adopted = true;
+                facts.launcher.died_of = "SIGKILL".to_owned();
+            }),
+            "the launcher was restarted: the earlier one has died (SIGKILL), and the guest has run on; launcherctl logs web has the log of this one",
+        ),
+        (
             with(|facts| facts.memory_events = "low 0\nmax 3\noom 1\noom_kill 1\n".to_owned()),
             "memory has run out: the kernel has killed processes of its cgroup: 1; raise the limit of its cgroup (memory.max), or lower spec.domain.memory.guest",
         ),

@@ -59,6 +59,8 @@ pub struct VmStatus {
     pub console_log: Option<PathBuf>,
     /// PID of QEMU, for a VM of `run`.
     pub guest_pid: Option<i32>,
+    /// How many launchers have died and were followed by another; `None` if none would be.
+    pub launcher_restarts: Option<u32>,
     /// The worst first.
     pub problems: Vec<Problem>,
 }
@@ -72,7 +74,7 @@ pub async fn collect(dir: &VmDir) -> VmStatus {
 
 /// Like [`collect`], with what the rules for problems look at in their place.
 pub async fn collect_facts(dir: &VmDir) -> (VmStatus, VmFacts) {
-    let (status, domain, launcher) = collect_now(dir).await;
+    let (mut status, domain, launcher) = collect_now(dir).await;
     let condition = match &*status.state {
         FAILED => Condition::Failed(status.reason.clone().unwrap_or_default()),
         LOST => Condition::Lost(status.guest_pid),
@@ -90,6 +92,7 @@ pub async fn collect_facts(dir: &VmDir) -> (VmStatus, VmFacts) {
     if let Some(launcher) = launcher {
         // KubeVirt's tells nothing.
         facts.launcher = launcher.debug().await.unwrap_or_default();
+        status.launcher_restarts = facts.launcher.restarts;
     }
     facts::complete(&mut facts, &status.uid, status.guest_pid, dir);
     (status, facts)

@@ -53,6 +53,13 @@ fn page(status: &VmStatus) -> Vec<String> {
     lines.extend(status.ports.iter().map(|port| row("port", port)));
     let pid = status.guest_pid.filter(|_| status.state != LOST);
     lines.extend(pid.map(|pid| row("qemu", format!("process {pid}"))));
+    let restarts = |count| {
+        row(
+            "restarts",
+            format!("{count}; a launcher that dies is started again"),
+        )
+    };
+    lines.extend(status.launcher_restarts.map(restarts));
     lines.push(row("directory", status.root.display()));
     lines.extend(status.log.iter().map(|log| row("log", log.display())));
     lines
@@ -91,6 +98,14 @@ mod tests {
     fn the_page_of_a_running_vm_has_the_process_of_its_qemu() {
         let page = page(&status(json!({"state": "Running", "guestPid": 7}))).join("\n");
         assert!(page.contains("\n  qemu       process 7\n"), "{page}");
+    }
+
+    #[test]
+    // D-sup-16 (docs/differences.md).
+    fn the_page_says_that_a_launcher_is_started_again() {
+        let page = page(&status(json!({"state": "Running", "launcherRestarts": 2}))).join("\n");
+        let row = "\n  restarts   2; a launcher that dies is started again\n";
+        assert!(page.contains(row), "{page}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The launcher's process: started, signalled, and with `--restart-launcher` restarted after it is
-//! killed.
+//! The launcher's process: started, signalled, and restarted after it is killed, if the monitor's
+//! flag or the image's switch asks for it.
 //!
 //! ```text
 //!   start ─► running ──exit──► its exit code
@@ -23,6 +23,7 @@ use super::{MonitorError, reap};
 use os::file_error::FileError;
 use os::process::MALLOC_WITHOUT_CACHES;
 use os::signals::SignalQueue;
+use pod::restart::Restarts;
 
 /// The monitor's exit code if a signal (SIGKILL) killed the launcher, as in the reference.
 const KILLED_BY_SIGNAL: u8 = 255;
@@ -41,9 +42,10 @@ pub struct LauncherProcess<'a> {
     program: PathBuf,
     arguments: Vec<OsString>,
     signals: &'a SignalQueue,
-    /// Set with `--restart-launcher`.
+    /// Set if it is started again.
     socket: Option<OwnedFd>,
     deaths: Deaths,
+    restarts: Restarts,
     /// Whether a signal has asked it to end.
     end_requested: bool,
     /// Whether a signal ends the launcher in order: it serves, or is the first one, which has no
@@ -72,6 +74,7 @@ impl<'a> LauncherProcess<'a> {
             signals,
             socket: socket.transpose()?.map(OwnedFd::from),
             deaths: Deaths::default(),
+            restarts: Restarts::default(),
             end_requested: false,
             takes_signals: true,
         })
@@ -83,9 +86,10 @@ impl<'a> LauncherProcess<'a> {
     /// It cannot be started, or signals cannot be received.
     pub fn run(&mut self) -> Result<u8, MonitorError> {
         loop {
-            if let Some(status) = self.run_once()? {
-                return Ok(status);
-            }
+            let cause = match self.run_once()? {
+                End::Exited(status) => return Ok(status),
+                End::Died(cause) => cause,
+            };
             let gives_up = self.end_requested && !self.takes_signals;
             if self.socket.is_none() || gives_up {
                 return Ok(KILLED_BY_SIGNAL);
@@ -97,13 +101,15 @@ impl<'a> LauncherProcess<'a> {
                 );
                 return Ok(KILLED_BY_SIGNAL);
             }
-            tracing::warn!("virt-launcher has died; starting it again");
+            tracing::warn!(cause, "virt-launcher has died; starting it again");
+            self.restarts.count = self.restarts.count.saturating_add(1);
+            self.restarts.cause = cause;
             self.takes_signals = false;
         }
     }
 
-    /// Runs one process to its end. Returns its exit code, or `None` if it has died.
-    fn run_once(&mut self) -> Result<Option<u8>, MonitorError> {
+    /// Runs one process to its end.
+    fn run_once(&mut self) -> Result<End, MonitorError> {
         let child = Pid::from_child(&self.spawn()?);
         let mut deadline = os::time::deadline(SERVE_TIMEOUT).into_std();
         let (mut is_asked, mut is_killed) = (false, false);
@@ -115,12 +121,16 @@ impl<'a> LauncherProcess<'a> {
                     let ended = reap();
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
-                        return Ok(exit_code(status.exit_status(), self.takes_signals));
+                        return Ok(End::of(
+                            status.exit_status(),
+                            status.terminating_signal(),
+                            self.takes_signals,
+                        ));
                     }
                 }
                 Some(Signal::SIGUSR1) => self.takes_signals = true,
                 Some(_) => self.end_requested = true,
-                None if is_killed => return Ok(None),
+                None if is_killed => return Ok(End::Died("it did not come up".to_owned())),
                 None => {
                     tracing::error!("virt-launcher does not come up; it is killed");
                     // It may have exited just now.
@@ -150,6 +160,11 @@ impl<'a> LauncherProcess<'a> {
             .stdin(input)
             // D-sup-12 (docs/differences.md).
             .envs([MALLOC_WITHOUT_CACHES])
+            .envs(
+                self.socket
+                    .iter()
+                    .flat_map(|_| self.restarts.to_environment()),
+            )
             .spawn()
             .map_err(start)
     }
@@ -164,11 +179,27 @@ fn ask_to_end(launcher: Pid) {
     }
 }
 
-/// The launcher's exit code (`exit_status`). It is `None` after a death: by a signal, or of a
-/// restarted launcher that has failed before it served.
-fn exit_code(exit_status: Option<i32>, has_served: bool) -> Option<u8> {
-    let code = u8::try_from(exit_status?).ok()?;
-    (has_served || code == 0).then_some(code)
+/// How a launcher has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// By itself, with this exit code.
+    Exited(u8),
+    /// By a signal, or before a restarted one served; of what.
+    Died(String),
+}
+
+impl End {
+    /// From wait(2)'s exit status or signal.
+    fn of(exit_status: Option<i32>, signal: Option<i32>, has_served: bool) -> Self {
+        match exit_status.and_then(|code| u8::try_from(code).ok()) {
+            Some(code) if has_served || code == 0 => Self::Exited(code),
+            Some(code) => Self::Died(format!("exit status {code}")),
+            None => {
+                let signal = signal.and_then(|number| Signal::try_from(number).ok());
+                Self::Died(signal.map_or("a signal", Signal::as_str).to_owned())
+            }
+        }
+    }
 }
 
 /// The launcher beside this program's executable.
@@ -218,9 +249,12 @@ mod tests {
 
     #[test]
     fn a_status_counts_once_the_launcher_has_served() {
-        assert_eq!(exit_code(Some(2), true), Some(2));
-        assert_eq!(exit_code(Some(2), false), None);
-        assert_eq!(exit_code(Some(0), false), Some(0));
-        assert_eq!(exit_code(None, true), None);
+        assert_eq!(End::of(Some(2), None, true), End::Exited(2));
+        assert_eq!(
+            End::of(Some(2), None, false),
+            End::Died("exit status 2".into())
+        );
+        assert_eq!(End::of(Some(0), None, false), End::Exited(0));
+        assert_eq!(End::of(None, Some(9), true), End::Died("SIGKILL".into()));
     }
 }

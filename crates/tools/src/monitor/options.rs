@@ -18,7 +18,7 @@ pub struct Options {
     pub keep_after_failure: bool,
     /// The directory of the container disks' sockets.
     pub container_disk_dir: PathBuf,
-    /// Restarts a launcher that dies. Not in KubeVirt.
+    /// Restarts a launcher that dies: the flag, or the image's switch. Not in KubeVirt.
     pub restart_launcher: bool,
     /// The command socket's temporary name, and its name once the launcher is ready.
     pub sockets: (PathBuf, PathBuf),
@@ -33,7 +33,7 @@ impl Options {
         Self {
             container_disk_dir: config.root.path(&config.container_disk_dir),
             keep_after_failure: config.keep_after_failure,
-            restart_launcher: config.restart_launcher,
+            restart_launcher: config.restart_launcher || pod::restart::is_on_in_image(),
             sockets: (
                 config.shared(STARTING_COMMAND_SOCKET),
                 config.shared(COMMAND_SOCKET),
