@@ -67,7 +67,11 @@ fn the_table_of_crates_is_the_workspace() {
 fn the_table_of_modules_is_what_they_use() {
     let modules: Vec<String> = read("src/lib.rs")
         .lines()
-        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .filter_map(|line| {
+            line.trim_start_matches("pub ")
+                .strip_prefix("mod ")?
+                .strip_suffix(';')
+        })
         .map(str::to_owned)
         .collect();
     let texts = texts();
