@@ -1,4 +1,4 @@
-//! Implements [`Guest`] for the launcher: what the end of the pod needs of it.
+//! Implements [`GuestAtPodEnd`] for the launcher: what the end of the pod needs of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

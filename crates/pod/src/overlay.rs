@@ -57,7 +57,7 @@ pub(super) fn empty(
     let size = disk_size("emptyDisk.capacity", &source.capacity)?;
     let dir = Dir::of_pod_made(&flags.root, pod_paths::EMPTY_DISK_DIR)?;
     let name = format!("{volume}.qcow2");
-    if let Some((kept, info)) = kept(flags, &dir, &name)? {
+    if let Some((kept, info)) = image_of_earlier_start(flags, &dir, &name)? {
         return image::must_stand_alone(kept.path(), &info);
     }
     let missing = Missing { dir, name };
@@ -88,7 +88,7 @@ impl Missing {
     fn overlay(flags: &LauncherFlags, volume: &str) -> Result<Option<Self>, PodError> {
         let dir = Dir::of_pod_made(&flags.root, &format!("{}/{volume}", flags.overlay_dir()))?;
         let name = pod_paths::OVERLAY_IMAGE.to_owned();
-        let is_kept = kept(flags, &dir, &name)?.is_some();
+        let is_kept = image_of_earlier_start(flags, &dir, &name)?.is_some();
         Ok((!is_kept).then_some(Self { dir, name }))
     }
 
@@ -106,7 +106,7 @@ impl Missing {
 /// A file without a header, left by a launcher that wrote in place, has no data either and is made
 /// again.
 // D-disk-11 (docs/differences.md).
-fn kept(
+fn image_of_earlier_start(
     flags: &LauncherFlags,
     dir: &Dir,
     name: &str,

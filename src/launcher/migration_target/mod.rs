@@ -115,7 +115,8 @@ impl MigrationTarget {
     async fn prepare(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         // D-mig-20 (docs/differences.md).
         let permission = self.libvirt.vm.permit(Request::PrepareTarget).await?;
-        let Some(_permit) = permission.into_permit()? else {
+        // The turn lasts until all is prepared.
+        let Some(_turn) = permission.into_permit()? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             self.adopt_arrival(&request.vmi);
             return Ok(());

@@ -183,7 +183,7 @@ impl Reporter {
         let info = read.await.ok().flatten();
         let (text, info) = panic_log::describe(info);
         tracing::info!(text, "Guest panic detected");
-        self.libvirt.vm.change_guest(|guest| {
+        self.libvirt.vm.change_guest_quietly(|guest| {
             guest.guest_panic_info = Some(info);
             guest.panic_count += 1;
         });

@@ -7,7 +7,8 @@
 //!    └─► name, UUID ─► ignored parts ─► addresses of tagged devices ─► PreBoot ─► iommufd ─► freezer ─► start
 //!         as asked?                      for cloud-init                plugins                forgets
 //! ```
-//! The start is a job. After a failure no domain stays behind, and the next sync starts over.
+//! The start is a job. A failure before QEMU runs leaves no definition, and the next sync starts
+//! over; a kill afterwards is a guest's end.
 
 mod console;
 pub(super) mod error;

@@ -490,7 +490,7 @@ impl Vm {
     }
 
     /// Changes what was learned about the guest. The caller sends the document.
-    pub fn change_guest(&self, change: impl FnOnce(&mut DomainStatus)) {
+    pub fn change_guest_quietly(&self, change: impl FnOnce(&mut DomainStatus)) {
         self.with_unpublished(|inner| change(&mut inner.guest));
     }
 

@@ -1,8 +1,8 @@
 //! `virt-tail`: prints the guest's console log as it grows, for `kubectl logs -c
 //! guest-console-log`.
 //!
-//! The log and its directory need not exist yet; virtlogd rotates the log. Prints only whole lines.
-//! No runtime, no threads, no polling.
+//! The log and its directory need not exist yet; virtlogd rotates the log. `os::log_file` finds
+//! whole lines, also after a rotation or truncation. No runtime, no threads, no polling.
 
 mod output;
 
