@@ -29,15 +29,13 @@ pub(in crate::launcher) struct RefreshedInterfaces(Mutex<BTreeMap<String, Option
 impl RefreshedInterfaces {
     /// The XML with which the link goes up again: not that of now, if an earlier refresh could set
     /// it down only. `None` if the interface was refreshed.
-    fn begin(&self, name: &str, now: &Element) -> Option<Element> {
-        let mut all = lock(&self.0);
-        all.entry(name.to_owned())
-            .or_insert(Some(now.clone()))
-            .clone()
+    fn with_link_up(&self, name: &str, now: &Element) -> Option<Element> {
+        let known = lock(&self.0).get(name).cloned();
+        known.unwrap_or_else(|| Some(now.clone()))
     }
 
-    fn done(&self, name: String) {
-        lock(&self.0).insert(name, None);
+    fn set(&self, name: &str, before: Option<Element>) {
+        lock(&self.0).insert(name.to_owned(), before);
     }
 }
 
@@ -99,7 +97,7 @@ fn refresh(
         if !wanted.contains(&name) {
             continue;
         }
-        let Some(before) = refreshed.begin(&name, interface) else {
+        let Some(before) = refreshed.with_link_up(&name, interface) else {
             continue;
         };
         set_link(
@@ -108,9 +106,10 @@ fn refresh(
             "set the link down",
             &with_link_down(interface),
         )?;
+        refreshed.set(&name, Some(before.clone()));
         std::thread::sleep(LINK_DOWN_TIME);
         set_link(domain, &name, "set the link up", &before)?;
-        refreshed.done(name);
+        refreshed.set(&name, None);
     }
     Ok(())
 }
@@ -157,10 +156,12 @@ mod tests {
             parse("<interface><link state='down'/></interface>"),
         );
         let refreshed = RefreshedInterfaces::default();
-        assert_eq!(refreshed.begin("default", &up), Some(up.clone()));
-        assert_eq!(refreshed.begin("default", &down), Some(up.clone()));
-        refreshed.done("default".into());
-        assert_eq!(refreshed.begin("default", &up), None);
+        let before = refreshed.with_link_up("default", &up);
+        assert_eq!(before, Some(up.clone()));
+        refreshed.set("default", before);
+        assert_eq!(refreshed.with_link_up("default", &down), Some(up.clone()));
+        refreshed.set("default", None);
+        assert_eq!(refreshed.with_link_up("default", &up), None);
     }
 
     #[test]
