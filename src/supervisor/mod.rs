@@ -73,6 +73,7 @@ pub fn run(flags: LauncherFlags) -> ! {
 fn run_to_end(flags: LauncherFlags) -> u8 {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
+    libvirt::keep_small();
     // Not earlier: it starts a thread.
     logging::queue_lines();
     set_verbosity(&flags, &environment);
@@ -105,7 +106,6 @@ fn run_to_end(flags: LauncherFlags) -> u8 {
 /// among them, would wait for a thread forever.
 // D-sup-19 (docs/differences.md).
 fn runtime() -> io::Result<Runtime> {
-    libvirt::keep_small();
     os::serving_thread::mark();
     Builder::new_current_thread()
         .enable_all()
