@@ -42,7 +42,7 @@ pub fn init(component: &'static str) {
         // It fails only when there is one already, as in tests.
         drop(tracing::subscriber::set_global_default(subscriber));
         std::panic::set_hook(Box::new(|panic| {
-            write(&LogLine::of_panic(panic));
+            write_in_any_case(&LogLine::of_panic(panic));
             flush();
         }));
     }
@@ -126,7 +126,7 @@ pub fn verbosity() -> u8 {
 /// The last line of a process that cannot go on. Kubernetes shows the last lines of the log as the
 /// container's termination message, so nothing must come after it.
 pub fn fatal(message: &str) {
-    write(&LogLine::now("fatal").with("msg", message));
+    write_in_any_case(&LogLine::now("fatal").with("msg", message));
 }
 
 /// Limit of an error's text, in the log and for others, in bytes: a sidecar's own message has 4,096
@@ -166,11 +166,20 @@ fn component() -> &'static str {
     COMPONENT.get().copied().unwrap_or("virt-launcher")
 }
 
-/// Writes one line. That stderr is closed is nothing that could be reported.
 fn write(line: &LogLine) {
+    put(line, Queue::push);
+}
+
+/// Writes one of the last lines of a process.
+fn write_in_any_case(line: &LogLine) {
+    put(line, Queue::push_in_any_case);
+}
+
+/// Writes one line. That stderr is closed is nothing that could be reported.
+fn put(line: &LogLine, push: fn(&Queue, String)) {
     let text = line.render(component());
     if let Some(queue) = QUEUE.get() {
-        return queue.push(text);
+        return push(queue, text);
     }
     let _whole = OUT.lock();
     let _ = std::io::stderr().write_all(text.as_bytes());
@@ -214,10 +223,11 @@ impl<S: Subscriber> Layer<S> for Json {
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let line = LogLine::of(event);
-        write(&match vmi_of(event.metadata().target()) {
+        let line = match vmi_of(event.metadata().target()) {
             Some(vmi) => line.about(vmi),
             None => line,
-        });
+        };
+        write(&line);
     }
 }
 

@@ -28,6 +28,27 @@ struct State {
     is_writing: bool,
 }
 
+impl State {
+    fn add(&mut self, line: String) {
+        self.bytes = self.bytes.saturating_add(line.len());
+        self.waiting.push_back(line);
+    }
+
+    fn add_after_lost(&mut self, line: String) {
+        self.tell_lost();
+        self.add(line);
+    }
+
+    fn tell_lost(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            let text = format!("{lost} lines are missing here: nobody has read the log");
+            let line = LogLine::now("warning").with("msg", &text);
+            self.add(line.render(super::component()));
+        }
+    }
+}
+
 impl Queue {
     /// A queue whose lines a thread writes to `out`.
     ///
@@ -49,9 +70,14 @@ impl Queue {
         if state.bytes > 0 && state.bytes.saturating_add(line.len()) > MAX_BYTES {
             state.lost = state.lost.saturating_add(1);
         } else {
-            state.bytes = state.bytes.saturating_add(line.len());
-            state.waiting.push_back(line);
+            state.add_after_lost(line);
         }
+        self.changed.notify_all();
+    }
+
+    /// The same without a limit, for the last lines of a process.
+    pub fn push_in_any_case(&self, line: String) {
+        lock(&self.state).add_after_lost(line);
         self.changed.notify_all();
     }
 
@@ -80,11 +106,8 @@ impl Queue {
             let mut state = lock(&self.state);
             state.is_writing = false;
             state.bytes = state.bytes.saturating_sub(line.len());
-            if state.waiting.is_empty() && state.lost > 0 {
-                let lost = std::mem::take(&mut state.lost);
-                let text = format!("{lost} lines are missing here: nobody has read the log");
-                let line = LogLine::now("warning").with("msg", &text);
-                state.waiting.push_back(line.render(super::component()));
+            if state.waiting.is_empty() {
+                state.tell_lost();
             }
             self.changed.notify_all();
         }
@@ -93,13 +116,13 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{BufRead, BufReader, Read};
 
     use super::*;
 
     #[test]
     fn a_log_that_nobody_reads_holds_nobody_up_and_says_later_what_is_missing() {
-        let (mut reader, writer) = io::pipe().unwrap();
+        let (reader, writer) = io::pipe().unwrap();
         let queue = Queue::start(writer).unwrap();
         let line = |number: usize| format!("{number} {}\n", "x".repeat(1 << 10));
         let pushed = 2 * MAX_BYTES / line(0).len();
@@ -107,31 +130,50 @@ mod tests {
             queue.push(line(number));
         }
         assert!(!queue.flush(Duration::from_millis(1)));
+        // Numbered lines, and where some are missing how many.
+        let (mut next, mut lost) = (0, 0);
+        let mut lines = BufReader::new(reader);
+        while next < pushed {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            match line.split_once("\"msg\":\"") {
+                Some((_, notice)) => {
+                    let missing: usize = notice.split(' ').next().unwrap().parse().unwrap();
+                    (next, lost) = (next + missing, lost + missing);
+                }
+                None => {
+                    assert!(line.starts_with(&format!("{next} x")), "{line}");
+                    next += 1;
+                }
+            }
+        }
+        assert!(lost > pushed / 3, "{lost}");
+        // Once it is read, each line arrives.
+        queue.push("after\n".to_owned());
+        assert!(queue.flush(Duration::from_secs(60)));
+        let mut after = String::new();
+        lines.read_line(&mut after).unwrap();
+        assert_eq!(after, "after\n");
+    }
+    #[test]
+    fn the_last_line_comes_after_the_word_on_those_that_are_missing() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let queue = Queue::start(writer).unwrap();
+        for _ in 0..2 * MAX_BYTES / 1000 {
+            queue.push(format!("{}\n", "x".repeat(999)));
+        }
+        queue.push_in_any_case("the end\n".to_owned());
         let mut text = Vec::new();
-        while !String::from_utf8_lossy(&text).contains("are missing here") {
+        while !text.ends_with(b"the end\n") {
             let mut part = [0; 1 << 16];
             let length = reader.read(&mut part).unwrap();
             text.extend_from_slice(&part[..length]);
         }
         let text = String::from_utf8(text).unwrap();
-        let (last, lines): (&str, Vec<_>) = {
-            let mut lines: Vec<_> = text.lines().collect();
-            (lines.pop().unwrap(), lines)
-        };
-        for (number, line) in lines.iter().enumerate() {
-            assert!(line.starts_with(&format!("{number} x")), "{line}");
-        }
-        let lost = pushed - lines.len();
-        assert!(lost > pushed / 3, "{lost}");
+        let before_last = text.lines().rev().nth(1).unwrap();
         assert!(
-            last.contains(&format!("{lost} lines are missing here")),
-            "{last}"
+            before_last.contains("lines are missing here"),
+            "{before_last}"
         );
-        // Once it is read, each line arrives.
-        queue.push("after\n".to_owned());
-        assert!(queue.flush(Duration::from_secs(60)));
-        let mut after = [0; 6];
-        reader.read_exact(&mut after).unwrap();
-        assert_eq!(&after, b"after\n");
     }
 }

@@ -26,10 +26,14 @@ fn dump_file(path: &Path) {
     let result = match open_regular(path) {
         Ok(Some(file)) => {
             tracing::info!("dump log file: {}", path.display());
-            // Files may be longer than the log's queue. Where nobody reads it, they end here.
+            // Files may be longer than the log's queue.
             each_line(BufReader::new(file), |line| {
                 tracing::info!("{line}");
-                logging::flush()
+                let is_read = logging::flush();
+                if !is_read {
+                    tracing::warn!("the rest of {} is left out", path.display());
+                }
+                is_read
             })
         }
         Ok(None) => Ok(()),
