@@ -1,5 +1,5 @@
 //! The command socket: the launcher's own, or one that the monitor keeps open for the next launcher
-//! (`--restart-launcher`).
+//! (`pod::restart`).
 
 use std::io;
 use std::path::{Path, PathBuf};

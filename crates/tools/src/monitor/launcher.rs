@@ -121,16 +121,13 @@ impl<'a> LauncherProcess<'a> {
                     let ended = reap();
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
-                        return Ok(End::of(
-                            status.exit_status(),
-                            status.terminating_signal(),
-                            self.takes_signals,
-                        ));
+                        let signal = status.terminating_signal().filter(|_| !is_killed);
+                        return Ok(End::of(status.exit_status(), signal, self.takes_signals));
                     }
                 }
                 Some(Signal::SIGUSR1) => self.takes_signals = true,
                 Some(_) => self.end_requested = true,
-                None if is_killed => return Ok(End::Died("it did not come up".to_owned())),
+                None if is_killed => return Ok(End::Died(NOT_UP.to_owned())),
                 None => {
                     tracing::error!("virt-launcher does not come up; it is killed");
                     // It may have exited just now.
@@ -155,7 +152,11 @@ impl<'a> LauncherProcess<'a> {
             Some(socket) => Stdio::from(socket.try_clone().map_err(start)?),
             None => Stdio::null(),
         };
-        Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        for (name, _) in self.restarts.to_environment() {
+            command.env_remove(name);
+        }
+        command
             .args(&self.arguments)
             .stdin(input)
             // D-sup-12 (docs/differences.md).
@@ -179,6 +180,8 @@ fn ask_to_end(launcher: Pid) {
     }
 }
 
+const NOT_UP: &str = "it did not come up";
+
 /// How a launcher has ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
@@ -189,14 +192,14 @@ enum End {
 }
 
 impl End {
-    /// From wait(2)'s exit status or signal.
+    /// From wait(2)'s exit status or signal; neither if the monitor has killed it.
     fn of(exit_status: Option<i32>, signal: Option<i32>, has_served: bool) -> Self {
         match exit_status.and_then(|code| u8::try_from(code).ok()) {
             Some(code) if has_served || code == 0 => Self::Exited(code),
             Some(code) => Self::Died(format!("exit status {code}")),
             None => {
                 let signal = signal.and_then(|number| Signal::try_from(number).ok());
-                Self::Died(signal.map_or("a signal", Signal::as_str).to_owned())
+                Self::Died(signal.map_or(NOT_UP, Signal::as_str).to_owned())
             }
         }
     }
@@ -256,5 +259,6 @@ mod tests {
         );
         assert_eq!(End::of(Some(0), None, false), End::Exited(0));
         assert_eq!(End::of(None, Some(9), true), End::Died("SIGKILL".into()));
+        assert_eq!(End::of(None, None, false), End::Died(NOT_UP.into()));
     }
 }
