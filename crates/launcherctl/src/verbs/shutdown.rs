@@ -84,17 +84,22 @@ pub async fn shut_down(
 ) -> Result<(), CtlError> {
     let limit = limit.unwrap_or_else(|| grace(vmi)).max(SHORTEST_WAIT);
     let (mut request_at, mut failure) = (Instant::now(), None);
+    // A paused guest would obey once it runs again: it is asked after its state is known.
+    let mut may_be_asked = false;
     let asked = async {
         let mut changes = client.domain_changes().await?;
         loop {
             tokio::select! {
                 biased;
-                change = changes.next() => match change? {
-                    Some(None) if is_starting(client).await => {}
-                    Some(domain) if !is_down(domain.as_ref()) => check_runs(domain.as_ref())?,
-                    _ => return Ok::<(), CtlError>(()),
-                },
-                () = sleep_until(request_at) => {
+                change = changes.next() => {
+                    match change? {
+                        Some(None) if is_starting(client).await => {}
+                        Some(domain) if !is_down(domain.as_ref()) => check_runs(domain.as_ref())?,
+                        _ => return Ok::<(), CtlError>(()),
+                    }
+                    may_be_asked = true;
+                }
+                () = sleep_until(request_at), if may_be_asked => {
                     failure = client.act(Action::Shutdown, vmi).await.err();
                     request_at = os::time::deadline(REQUEST_INTERVAL);
                 }
