@@ -86,13 +86,15 @@ fn user_and_entry_point() {
     let lines: Vec<_> = last_stage
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty())
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .collect();
     assert_eq!(
         lines,
         [
             "scratch",
             "COPY --from=tree / /",
+            "ARG RESTART_LAUNCHER=no",
+            "ENV RESTART_LAUNCHER=$RESTART_LAUNCHER",
             "USER 107",
             r#"ENTRYPOINT ["/usr/bin/virt-launcher"]"#
         ]
