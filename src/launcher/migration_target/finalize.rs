@@ -27,8 +27,8 @@ const LINK_DOWN_TIME: Duration = Duration::from_millis(500);
 pub(in crate::launcher) struct RefreshedInterfaces(Mutex<BTreeMap<String, Option<Element>>>);
 
 impl RefreshedInterfaces {
-    /// The XML with which the link goes up again: not that of now, if an earlier refresh could set
-    /// it down only. `None` if the interface was refreshed.
+    /// The XML that sets the link up again: `now`, or the one from before an earlier refresh that
+    /// could only set it down. `None` if the interface was refreshed.
     fn with_link_up(&self, name: &str, now: &Element) -> Option<Element> {
         let known = lock(&self.0).get(name).cloned();
         known.unwrap_or_else(|| Some(now.clone()))

@@ -85,7 +85,7 @@ impl PendingEvents {
         }
     }
 
-    /// Of `earlier` only what is about the domain's document: the rest was reported.
+    /// Takes from `earlier` what the domain's document shows; the rest has been reported.
     fn merge(&mut self, earlier: Self) {
         self.changed |= earlier.changed;
         self.added |= earlier.added;

@@ -75,7 +75,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The same without a limit, for the last lines of a process.
+    /// Adds one of the last lines of a process, even beyond [`MAX_BYTES`].
     pub fn push_in_any_case(&self, line: String) {
         lock(&self.state).add_after_lost(line);
         self.changed.notify_all();
