@@ -24,7 +24,7 @@ async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) 
     (pod, vmi, guest)
 }
 
-fn kill_launcher(pod: &Pod) {
+pub fn kill_launcher(pod: &Pod) {
     let killed = Command::new("kill")
         .args(["-s", "KILL", &launcher(pod).to_string()])
         .status();

@@ -1,5 +1,5 @@
 //! What a pod costs, and how that grows: with pods on one machine, disks of a VM, and hook
-//! sidecars.
+//! sidecars; and how long a launcher that was killed is away.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use super::chart::{Panel, draw};
 use super::process::{Usage, is_named, named, processor_time, programs_time};
 use super::{number, results};
 use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
+use crate::restart::kill_launcher;
 use crate::sidecars::{Sidecar, socket};
 use api::proto::cmd::v1::EmptyRequest;
 
@@ -61,6 +62,9 @@ fn bench() {
         for _ in 0..runs {
             for count in counts("DISKS", &[1, 10, 50, 100]) {
                 push(&mut all, format!("{count} disks"), disks(count));
+            }
+            for count in counts("DISKS", &[1, 20]) {
+                push(&mut all, format!("{count} disks, killed"), restarts(count));
             }
             for count in counts("SIDECARS", &[1, 5, 20]) {
                 push(&mut all, format!("{count} sidecars"), sidecars(count));
@@ -252,18 +256,21 @@ fn pods(count: usize) -> Row {
     })
 }
 
+fn with_disks(pod: &Pod, count: usize) -> Vmi {
+    (1..count).fold(Vmi::new("disks").with_image(pod), |vmi, number| {
+        let name = format!("d{number}");
+        vmi.volume(
+            json!({"name": name, "emptyDisk": {"capacity": "1Mi"}}),
+            json!({"name": name, "disk": {"bus": "scsi"}}),
+        )
+    })
+}
+
 /// A VM with so many disks.
 fn disks(count: usize) -> Row {
     measured(async || {
         let mut pod = Pod::new();
-        let mut vmi = Vmi::new("disks").with_image(&pod);
-        for number in 1..count {
-            let name = format!("d{number}");
-            vmi = vmi.volume(
-                json!({"name": name, "emptyDisk": {"capacity": "1Mi"}}),
-                json!({"name": name, "disk": {"bus": "scsi"}}),
-            );
-        }
+        let vmi = with_disks(&pod, count);
         pod.handler.serve();
         pod.launch(&vmi, &[]);
         pod.wait_until_ready().await;
@@ -283,6 +290,34 @@ fn disks(count: usize) -> Row {
                 "virt-launcher dirty MiB".to_owned(),
                 launcher.private_dirty as f64 / 1024.0,
             ),
+        ]
+    })
+}
+
+/// The death of the launcher of a VM with so many disks, in an image that has it started again.
+fn restarts(count: usize) -> Row {
+    measured(async || {
+        let mut pod = Pod::new();
+        let vmi = with_disks(&pod, count);
+        pod.handler.serve();
+        pod.set_env("RESTART_LAUNCHER", "yes");
+        pod.launch_monitored(&vmi, &[]);
+        pod.wait_until_ready().await;
+        pod.sync_ok(&vmi).await;
+        tokio::time::sleep(SETTLE).await;
+        let begin = Instant::now();
+        kill_launcher(&pod);
+        // A call waits for the next launcher.
+        pod.wait_until_ready().await;
+        pod.cmd().ping(EmptyRequest {}).await.unwrap();
+        let answered = milliseconds(begin);
+        pod.sync_ok(&vmi).await;
+        let synced = milliseconds(begin);
+        pod.end(&vmi).await;
+        pod.exit_code().await;
+        vec![
+            ("death to first answer ms".to_owned(), answered),
+            ("death to sync ms".to_owned(), synced),
         ]
     })
 }
