@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::LauncherError;
 use super::known_plugins::KnownPlugins;
 use super::libvirt_domain::blocking;
-use super::pod_backend::PodBackend;
+use super::pod_backend::{ConvertFor, PodBackend};
 use super::sync_request::SyncRequest;
 use convert::Context;
 use domain::DomainSpec;
@@ -37,12 +37,12 @@ impl ConversionWithHooks {
     pub async fn convert(
         &self,
         request: &SyncRequest,
-        purpose: InvocationContext,
+        guest: ConvertFor,
     ) -> Result<Converted, LauncherError> {
         let pod = self.pod.clone();
         let (vmi, options) = (request.vmi.clone(), request.options.clone());
         blocking("converting the VMI", move || {
-            let (domain, context) = pod.collect_and_convert(&vmi, &options, purpose)?;
+            let (domain, context) = pod.collect_and_convert(&vmi, &options, guest)?;
             Ok(Converted {
                 domain,
                 context,
@@ -70,7 +70,7 @@ impl ConversionWithHooks {
         &self,
         request: &SyncRequest,
         xml: String,
-        purpose: InvocationContext,
+        hooks_context: InvocationContext,
     ) -> Result<(String, Vec<String>), LauncherError> {
         let (vmi_json, deadline) = (&request.vmi_json, request.hooks_deadline);
         let sidecars = self
@@ -78,7 +78,7 @@ impl ConversionWithHooks {
             .on_define_domain(xml, vmi_json, request.id, deadline);
         let by_sidecars = sidecars.await?;
         let plugins = self.in_pod(request.plugins.clone());
-        let by_plugins = plugins.apply(by_sidecars.xml, vmi_json, purpose, deadline);
+        let by_plugins = plugins.apply(by_sidecars.xml, vmi_json, hooks_context, deadline);
         let by_plugins = by_plugins.await?;
         let named =
             |kind, names: Vec<String>| names.into_iter().map(move |it| format!("{kind} {it}"));

@@ -12,9 +12,17 @@ use api::vmi::Vmi;
 use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{self, Context, ConvertError};
 use domain::DomainSpec;
-use hooks::plugins::InvocationContext;
 use os::lock::lock;
 use pod::LauncherFlags;
+
+/// Which guest a conversion is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConvertFor {
+    /// One that starts or runs in this pod.
+    ThisPod,
+    /// One that arrives from another pod.
+    Arrival,
+}
 
 /// Reads the pod, converts, prepares. All calls block.
 pub(super) trait PodBackend: Send + Sync + 'static {
@@ -27,7 +35,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-        purpose: InvocationContext,
+        guest: ConvertFor,
     ) -> Result<(DomainSpec, Context), LauncherError>;
 
     /// The SR-IOV devices that can be plugged in. They need no options, so no conversion.
@@ -45,7 +53,7 @@ pub(super) trait PodBackend: Send + Sync + 'static {
         vmi: &Vmi,
         context: &Context,
         cloud_init: Option<Value>,
-        purpose: InvocationContext,
+        guest: ConvertFor,
     ) -> Result<(), LauncherError>;
 
     /// Makes the directory of the migration's sockets, and checks that hotplugged volumes are
@@ -112,17 +120,16 @@ impl PodBackend for PodFiles {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-        purpose: InvocationContext,
+        guest: ConvertFor,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let is_target = purpose == InvocationContext::MigrationTarget;
-        let context = if is_target {
+        let context = if guest == ConvertFor::Arrival {
             pod::collect_migration_target(&self.flags, vmi, options)?
         } else {
             let known = lock(&self.container_disks).clone();
             pod::collect_context(&self.flags, vmi, options, &known)?
         };
         self.remember_container_disks(&context);
-        if !is_target {
+        if guest == ConvertFor::ThisPod {
             return Ok((convert::domain(vmi, &context)?, context));
         }
         let without_hotplugged = Context {
@@ -156,11 +163,11 @@ impl PodBackend for PodFiles {
         vmi: &Vmi,
         context: &Context,
         cloud_init: Option<Value>,
-        purpose: InvocationContext,
+        guest: ConvertFor,
     ) -> Result<(), LauncherError> {
         let data = cloud_init.map(|data| self.cloud_init_data(vmi, data));
         let data = data.transpose()?;
-        if purpose != InvocationContext::MigrationTarget {
+        if guest == ConvertFor::ThisPod {
             return Ok(pod::prepare(&self.flags, vmi, context, data.as_ref())?);
         }
         if !context.apply_cbt.is_empty() {

@@ -7,11 +7,10 @@ use tokio::sync::Mutex;
 use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::pod_backend::PodBackend;
+use crate::launcher::pod_backend::{ConvertFor, PodBackend};
 use api::proto::cmd::v1::VirtualMachineOptions;
 use api::vmi::Vmi;
 use convert::plan::{self, Cpus};
-use hooks::plugins::InvocationContext;
 use libvirt::ChangeableDomain;
 
 /// Serves `SyncVirtualMachineCPUs`.
@@ -35,8 +34,7 @@ impl CpuHotplug {
         let what = "changing the guest's CPUs";
         let pod = self.pod.clone();
         let change = move |domain: ChangeableDomain| {
-            let (wanted, context) =
-                pod.collect_and_convert(&vmi, &options, InvocationContext::Boot)?;
+            let (wanted, context) = pod.collect_and_convert(&vmi, &options, ConvertFor::ThisPod)?;
             set_cpus(&domain, &plan::cpus(&vmi, &context, &wanted)?)?;
             tracing::info!("VMI vCPUs has been updated");
             Ok(())

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 use super::error::LauncherError;
 use super::libvirt_domain::{blocking, read_spec};
-use super::pod_backend::PodBackend;
+use super::pod_backend::{ConvertFor, PodBackend};
 use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
 use super::vm::Vm;
@@ -32,7 +32,6 @@ use api::vmi::Vmi;
 use convert::Context;
 use convert::plan::{self, DomainStep, PlanStep, SyncPlan, Verb};
 use domain::DomainSpec;
-use hooks::plugins::InvocationContext;
 use libvirt::{ChangeableDomain, XmlKind};
 use os::failpoints;
 
@@ -89,7 +88,7 @@ impl Apply {
         let vmi_now = with_live_targets(vmi, &live);
         let converted = self
             .pod
-            .collect_and_convert(&vmi_now, options, InvocationContext::Boot);
+            .collect_and_convert(&vmi_now, options, ConvertFor::ThisPod);
         let (wanted, context) = converted?;
         let disks = plan::disks(&live, &wanted, context.paths().hotplug_disk_dir);
         let plan = SyncPlan {

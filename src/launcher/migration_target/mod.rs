@@ -29,7 +29,7 @@ use super::conversion::{ConversionWithHooks, Converted};
 use super::error::LauncherError;
 use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
-use super::pod_backend::PodBackend;
+use super::pod_backend::{ConvertFor, PodBackend};
 use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
 use super::vm::{PauseReason, Phase, Request};
@@ -123,8 +123,8 @@ impl MigrationTarget {
         };
         let vmi = &request.vmi;
         self.guest.follow_vmi(vmi);
-        let purpose = InvocationContext::MigrationTarget;
-        let mut converted = self.conversion.convert(request, purpose).await?;
+        let converted = self.conversion.convert(request, ConvertFor::Arrival);
+        let mut converted = converted.await?;
         compatibility::check(&self.libvirt, vmi, &converted.domain).await?;
         if let Some(data) = converted.cloud_init.take() {
             let edited = self.conversion.run_cloud_init_hooks(request, data);
@@ -142,7 +142,9 @@ impl MigrationTarget {
         // Before the hooks, which may take long and fail: from here on no sync starts a domain.
         self.expect_arrival(vmi);
         // Hooks may set up their devices in this pod. The domain that they return is dropped.
-        let hooks = self.conversion.run_define_hooks(request, xml, purpose);
+        let hooks =
+            self.conversion
+                .run_define_hooks(request, xml, InvocationContext::MigrationTarget);
         drop(hooks.await?);
         if vmi.metadata.annotations.contains_key(BLOCK_ANNOTATION) {
             return Err(TargetError::FunctionalTest.into());
@@ -167,8 +169,7 @@ impl MigrationTarget {
                 context,
                 cloud_init,
             } = converted;
-            let purpose = InvocationContext::MigrationTarget;
-            pod.prepare(&vmi, &context, cloud_init, purpose)?;
+            pod.prepare(&vmi, &context, cloud_init, ConvertFor::Arrival)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();
             Ok(domain.to_xml())

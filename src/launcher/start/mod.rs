@@ -29,7 +29,7 @@ use super::guest_agent::Freezer;
 
 use super::conversion::{ConversionWithHooks, Converted};
 use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
-use super::pod_backend::PodBackend;
+use super::pod_backend::{ConvertFor, PodBackend};
 use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
 use super::timeline::{Running, StartStep, Timeline};
@@ -100,7 +100,7 @@ impl Start {
         request: &SyncRequest,
     ) -> Result<Definition, LauncherError> {
         let (timeline, conversion) = (self.timeline(), &self.conversion);
-        let converted = conversion.convert(request, InvocationContext::Boot);
+        let converted = conversion.convert(request, ConvertFor::ThisPod);
         let mut converted = timeline.measure(StartStep::Convert, converted).await?;
         // The reference calls sidecars even without cloud-init data, and crashes on the answer.
         if let Some(data) = converted.cloud_init.take() {
@@ -141,8 +141,8 @@ impl Start {
         })
     }
 
-    /// Makes the files that the domain opens. Returns the domain's XML, completed with disk modes
-    /// and metadata, and its hotplug ports.
+    /// Makes the files that the domain opens, and begins the VMI's metadata. Returns the domain's
+    /// XML, completed with disk modes and metadata, and its hotplug ports.
     fn prepare(
         &self,
         vmi: &Vmi,
@@ -153,8 +153,8 @@ impl Start {
             context,
             cloud_init,
         } = converted;
-        let purpose = InvocationContext::Boot;
-        self.pod.prepare(vmi, &context, cloud_init, purpose)?;
+        let guest = ConvertFor::ThisPod;
+        self.pod.prepare(vmi, &context, cloud_init, guest)?;
         for disk in &domain.devices.disks {
             pod::track(self.pod.flags(), vmi, disk)?;
         }

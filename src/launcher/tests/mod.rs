@@ -20,7 +20,6 @@ use convert::context::{DiskModes, HostDeviceSpec};
 use convert::{Context, ConvertError};
 use domain::DomainSpec;
 use hooks::Sidecars;
-use hooks::plugins::InvocationContext;
 use libvirt::{
     ChangeableDomain, Connection, DomainState, Event, MayChange, PausedReason, Registration,
     start_event_loop,
@@ -66,7 +65,7 @@ impl pod_backend::PodBackend for FakePod {
         &self,
         vmi: &Vmi,
         options: &VirtualMachineOptions,
-        _: InvocationContext,
+        _: pod_backend::ConvertFor,
     ) -> Result<(DomainSpec, Context), LauncherError> {
         self.conversions.fetch_add(1, Ordering::Relaxed);
         let cpu = vmi.spec.domain.cpu.as_ref();
@@ -115,7 +114,7 @@ impl pod_backend::PodBackend for FakePod {
         _: &Vmi,
         _: &Context,
         _: Option<Value>,
-        _: InvocationContext,
+        _: pod_backend::ConvertFor,
     ) -> Result<(), LauncherError> {
         if let Some(gate) = lock(&self.gate).take() {
             gate.recv().unwrap();
