@@ -55,7 +55,7 @@ impl PodNetwork {
 
     /// Starts the DHCP servers for a running guest, as its earlier launcher did: the guest asks
     /// them again when half of its lease is over.
-    pub async fn adopt(&self, vmi: &Vmi, context: &Context) {
+    pub async fn ensure_dhcp_servers(&self, vmi: &Vmi, context: &Context) {
         if self.is_set_up.load(Ordering::Relaxed) {
             return;
         }

@@ -37,9 +37,9 @@ impl DomainReads {
         if snapshot.job_blocks_reads() {
             return Ok(vm.document_from_memory());
         }
-        let starts = vm.starts();
+        let before = vm.start_boundaries();
         match observe(&self.libvirt).await {
-            Ok(_) if vm.starts() != starts => Ok(vm.document_from_memory()),
+            Ok(_) if vm.start_boundaries() != before => Ok(vm.document_from_memory()),
             Ok(observed) => Ok(observed.and_then(|seen| vm.describe(seen)).map(Arc::new)),
             Err(error) if snapshot.document.is_some() => {
                 tracing::warn!(reason = %os::logging::chain(&error), "libvirt does not answer; the domain is shown as it was reported last");

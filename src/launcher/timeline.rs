@@ -115,12 +115,12 @@ pub struct Timeline {
 
 /// A step in progress, which ends on drop.
 #[must_use]
-pub struct Running<'t> {
+pub struct StepTimer<'t> {
     timeline: &'t Timeline,
     step: StartStep,
 }
 
-impl Drop for Running<'_> {
+impl Drop for StepTimer<'_> {
     fn drop(&mut self) {
         let now = self.timeline.began.elapsed();
         if let Some(span) = lock(&self.timeline.steps).spans.get_mut(&self.step) {
@@ -140,11 +140,11 @@ impl Timeline {
     }
 
     /// Starts a step.
-    pub fn step(&self, step: StartStep) -> Running<'_> {
+    pub fn step(&self, step: StartStep) -> StepTimer<'_> {
         let began = self.began.elapsed();
         let span = Span { began, took: None };
         lock(&self.steps).spans.insert(step, span);
-        Running {
+        StepTimer {
             timeline: self,
             step,
         }

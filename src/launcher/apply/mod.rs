@@ -120,7 +120,7 @@ impl Apply {
         let plan = move || this.plan(&vmi, &options, &planned_domain, resume);
         let mut planned = blocking("planning the domain's changes", plan).await?;
         let (vmi, context) = (request.vmi.clone(), &planned.context);
-        self.network.adopt(&vmi, context).await;
+        self.network.ensure_dhcp_servers(&vmi, context).await;
         let (live, interfaces) = (&planned.live, &mut planned.plan.interfaces);
         let prepared = interfaces::prepare(&self.network, &vmi, context, live, interfaces);
         let mut failures = prepared.await;

@@ -180,7 +180,7 @@ impl MigrationSource {
         events: &mut Receiver<Event>,
     ) -> Result<(ChangeableDomain, Migration), LauncherError> {
         let (vmi, options) = (&request.vmi, &request.options);
-        let (domain, migration) = self.build(job, vmi, options, events).await?;
+        let (domain, migration) = self.detach_and_build(job, vmi, options, events).await?;
         let migration = plugins::run(&self.conversion, &request.vmi_json, &domain, migration);
         Ok((domain.clone(), migration.await?))
     }
@@ -188,7 +188,7 @@ impl MigrationSource {
     /// Writes the metadata to the domain, detaches the SR-IOV devices and builds libvirt's
     /// parameters. No other change may come in between. This waits for its turn without a limit: no
     /// caller waits.
-    async fn build(
+    async fn detach_and_build(
         &self,
         job: &Job,
         vmi: &Vmi,

@@ -91,7 +91,7 @@ impl Reporter {
         for (disk, error) in std::mem::take(&mut pending.io_errors) {
             self.warnings.send("IOerror", io_error_text(&disk, error));
         }
-        let starts = self.libvirt.vm.starts();
+        let before = self.libvirt.vm.start_boundaries();
         let observed = match observe(&self.libvirt).await {
             Ok(observed) => observed,
             Err(error) => {
@@ -104,7 +104,7 @@ impl Reporter {
         if observed.is_none() {
             self.repeat_the_end().await;
         }
-        if self.libvirt.vm.starts() != starts {
+        if self.libvirt.vm.start_boundaries() != before {
             return self.events.put_back(pending);
         }
         let Some(observed) = observed else {

@@ -32,7 +32,7 @@ use super::libvirt_domain::{LibvirtDomain, blocking, read_spec};
 use super::pod_backend::{ConvertFor, PodBackend};
 use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
-use super::timeline::{Running, StartStep, Timeline};
+use super::timeline::{StartStep, StepTimer, Timeline};
 use super::vm::metadata::is_paused_by_user;
 use super::vm::{Job, JobKind, Permit};
 use super::warnings::Warnings;
@@ -199,7 +199,7 @@ impl Start {
         domain: &ChangeableDomain,
         mut definition: Definition,
         job: &Job,
-        defining: Running<'_>,
+        defining: StepTimer<'_>,
     ) -> Result<(), LauncherError> {
         let modified_by = &mut definition.modified_by;
         self.check_identity(domain, &definition.uuid, modified_by)?;

@@ -89,7 +89,7 @@ struct Inner {
     /// The pod ends: no start may begin any more.
     is_ending: bool,
     /// How often a start has begun or ended.
-    starts: u64,
+    start_boundaries: u64,
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// A running job that libvirt has shown and that nobody follows yet.
     unfollowed: Option<JobKind>,
@@ -412,8 +412,8 @@ impl Vm {
 
     /// How often a start has begun or ended. What libvirt showed of the domain before that says
     /// nothing about it afterwards.
-    pub fn starts(&self) -> u64 {
-        self.with_unpublished(|inner| inner.starts)
+    pub fn start_boundaries(&self) -> u64 {
+        self.with_unpublished(|inner| inner.start_boundaries)
     }
 
     /// libvirt does not know the domain. Returns the final document, if there was one, for the
@@ -531,7 +531,7 @@ impl Vm {
             self.published.send_modify(|snapshot| {
                 snapshot.generation += 1;
                 if snapshot.phase.is_starting() != inner.phase.is_starting() {
-                    inner.starts += 1;
+                    inner.start_boundaries += 1;
                 }
                 if snapshot.phase != inner.phase {
                     snapshot.phase_since = Timestamp::now();
