@@ -123,8 +123,8 @@ impl MigrationTarget {
         };
         let vmi = &request.vmi;
         self.guest.follow_vmi(vmi);
-        let converted = self.conversion.convert(request, ConvertFor::Arrival);
-        let mut converted = converted.await?;
+        let guest = ConvertFor::Arrival;
+        let mut converted = self.conversion.convert(request, guest).await?;
         compatibility::check(&self.libvirt, vmi, &converted.domain).await?;
         if let Some(data) = converted.cloud_init.take() {
             let edited = self.conversion.run_cloud_init_hooks(request, data);
@@ -158,11 +158,8 @@ impl MigrationTarget {
         request: &SyncRequest,
         converted: Converted,
     ) -> Result<String, LauncherError> {
-        let (pod, vm, vmi) = (
-            self.pod.clone(),
-            self.libvirt.vm.clone(),
-            request.vmi.clone(),
-        );
+        let (pod, vmi) = (self.pod.clone(), request.vmi.clone());
+        let vm = self.libvirt.vm.clone();
         let prepare = move || {
             let Converted {
                 mut domain,
