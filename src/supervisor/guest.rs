@@ -10,8 +10,8 @@ use crate::launcher::{Launcher, LauncherError, Phase, Request, Snapshot};
 /// Limit for emptying the notification queue. The end of the pod has a shorter limit of its own.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for QEMU to exit after SIGTERM at the end of the grace period, 15 s before the kubelet
-/// kills the pod.
-const KILL_PATIENCE: Duration = Duration::from_secs(8);
+/// kills the pod. Shorter than `stop::LIBVIRT_TIMEOUT`, which bounds the whole kill.
+const POD_END_KILL_PATIENCE: Duration = Duration::from_secs(8);
 /// Limit for the sidecars, which are called at the same time, to answer the Shutdown hook.
 /// KubeVirt's launcher gives each sidecar as long.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,12 +37,12 @@ impl GuestAtPodEnd for LauncherGuest {
     }
 
     async fn kill(&self) -> Result<(), LauncherError> {
-        self.launcher.killer.kill(KILL_PATIENCE).await
+        self.launcher.killer.kill(POD_END_KILL_PATIENCE).await
     }
 
     async fn delete(&self) -> Result<(), LauncherError> {
         let request = Request::PodCleanup;
-        self.launcher.requests.delete(request).await
+        self.launcher.requests.undefine(request).await
     }
 
     fn refuse_starts(&self) -> bool {

@@ -27,6 +27,14 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Limit for libvirt to end a start. QEMU is killed then.
 const START_END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How the wait for the start has ended.
+enum StartWait {
+    Started,
+    /// Name of the signal.
+    Signal(&'static str),
+    Failed(StartError),
+}
+
 impl RunningParts {
     /// Runs from ready to the end of QEMU and its dependents.
     pub(super) async fn run(
@@ -44,26 +52,24 @@ impl RunningParts {
         let find_qemu = || self.launcher.killer.find_qemu().ok();
         let end_start = || stop::end_start(&guest, find_qemu, START_END_TIMEOUT);
         let waited = tokio::select! {
-            started = self.start_domain(standalone, flags.qemu_timeout) => started.map(|()| None),
-            name = signals.next() => Ok(Some(name)),
+            started = self.start_domain(standalone, flags.qemu_timeout) => {
+                started.map_or_else(StartWait::Failed, |()| StartWait::Started)
+            }
+            name = signals.next() => StartWait::Signal(name),
             () = self.launcher.migration_target.cleanup_requested() => {
-                Err(StartError::MigrationGivenUp)
+                StartWait::Failed(StartError::MigrationGivenUp)
             }
         };
-        if !matches!(waited, Ok(None)) {
-            let has_run = end_start().await;
-            if !has_run {
-                if let Ok(Some(name)) = waited {
-                    tracing::info!("Received signal {name}");
-                }
-                return waited.map(drop);
+        let has_run = matches!(waited, StartWait::Started) || end_start().await;
+        let (qemu, mut received) = match waited {
+            StartWait::Failed(error) if !has_run => return Err(error),
+            StartWait::Signal(name) if !has_run => {
+                tracing::info!("Received signal {name}");
+                return Ok(());
             }
-        }
-        // A guest that runs all the same is followed to its end.
-        let received = waited.unwrap_or(None);
-        let (qemu, mut received) = match received {
-            Some(name) => (find_qemu(), Some(name)),
-            None => tokio::select! {
+            StartWait::Signal(name) => (find_qemu(), Some(name)),
+            // A guest that runs all the same is followed to its end.
+            StartWait::Started | StartWait::Failed(_) => tokio::select! {
                 found = wait_for_qemu(&self.launcher) => (found, None),
                 name = signals.next() => (find_qemu(), Some(name)),
             },
@@ -78,7 +84,7 @@ impl RunningParts {
                 () = stop::follow(qemu.as_ref(), &guest, signal, flags.grace_period.duration()) => {}
                 () = self.launcher.migration_target.cleanup_requested() => {
                     tracing::info!("received early exit signal - stop waiting for {domain}");
-                    stop::leave(qemu.as_ref(), &guest).await;
+                    stop::end_failed_arrival(qemu.as_ref(), &guest).await;
                 }
             }
         }

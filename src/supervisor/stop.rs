@@ -138,7 +138,7 @@ pub async fn follow(
 
 /// Ends a guest whose migration to this pod has failed. The guest runs on the source, or nowhere.
 // D-mig-24 (docs/differences.md).
-pub async fn leave(qemu: Option<&Process>, guest: &impl GuestAtPodEnd) {
+pub async fn end_failed_arrival(qemu: Option<&Process>, guest: &impl GuestAtPodEnd) {
     force_off(qemu, guest).await;
     if let Some(qemu) = qemu {
         let _ = timeout(LIBVIRT_TIMEOUT, qemu.ended()).await;
