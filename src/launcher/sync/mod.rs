@@ -199,12 +199,14 @@ impl Syncs {
                 NextStep::Apply(domain) => {
                     self.apply(request, domain.changeable(permit), false).await
                 }
-                step @ (NextStep::Nothing | NextStep::Ended) => {
-                    if matches!(step, NextStep::Ended) {
-                        self.libvirt.vm.mark_ended();
-                    }
+                NextStep::Nothing => {
                     let phase = VmiPhase::of(&request.vmi);
                     tracing::info!(?phase, "The VMI's phase does not allow a start");
+                    Ok(())
+                }
+                NextStep::Ended => {
+                    self.libvirt.vm.mark_ended();
+                    tracing::info!("The guest ends or has ended; it is not started again");
                     Ok(())
                 }
                 NextStep::Lost => Err(LauncherError::Lost),
@@ -245,12 +247,8 @@ impl Syncs {
     /// would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
-        let document = self
-            .libvirt
-            .vm
-            .snapshot()
-            .document
-            .ok_or(Refusal::Migrating)?;
+        let vm = &self.libvirt.vm;
+        let document = vm.snapshot().document.ok_or(Refusal::Migrating)?;
         let apply = self.apply.clone();
         let (vmi, options) = (request.vmi.clone(), request.options.clone());
         let plan = move || apply.plan_devices(&vmi, &options, document.spec.clone());
@@ -258,7 +256,6 @@ impl Syncs {
         if !planned.plan.is_empty() {
             return Err(Refusal::Migrating.into());
         }
-        let vm = &self.libvirt.vm;
         vm.change_metadata(|metadata| metadata.take_grace_period(&request.vmi));
         Ok(())
     }
