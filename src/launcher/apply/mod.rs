@@ -1,8 +1,8 @@
 //! Changes the running domain to match its VMI.
 //!
 //! ```text
-//!  live XML, VMI ──► plan ──► network phase 2 ──► its steps, one after the other
-//!                      └────► dry run
+//!  live XML, VMI ─► plan ─► DHCP servers, taps ─► its steps, one ─► sizes of ─► overlays of
+//!                    └────► dry run               after the other   new disks    unplugged disks
 //! ```
 
 pub(super) mod cpus;
@@ -104,8 +104,8 @@ impl Apply {
         })
     }
 
-    /// Changes the running domain to match the VMI; resumes it first if `resume`. Returns the
-    /// devices that could not be changed.
+    /// Plans the running domain's changes, prepares the network for them, and makes them; resuming
+    /// the guest is the first one, if `resume`. Returns the devices that could not be changed.
     ///
     /// # Errors
     /// There is no plan, the guest cannot be resumed, or a change panicked.
@@ -159,7 +159,7 @@ impl Apply {
                     tracing::info!("Domain unpaused.");
                     Ok(())
                 }
-                // The metadata follow each VMI, whether their grace period changes or not.
+                // `Syncs::apply` takes the VMI's grace period, whether it changes or not.
                 PlanStep::Domain(DomainStep::Start | DomainStep::GracePeriod { .. }) => Ok(()),
                 PlanStep::Disk(Verb::Attach, change) if has_failed(&failures, change) => Ok(()),
                 PlanStep::Disk(verb, change) => {

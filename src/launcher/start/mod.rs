@@ -1,9 +1,10 @@
 //! Starts a domain: converts the VMI, prepares the pod, calls the hooks, defines and starts.
 //!
 //! ```text
-//!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ─┐
-//!                sidecars       taps, DHCP                       sidecars, plugins         │
-//!    ┌─────────────────────────────────────────────────────────────────────────────────────┘
+//!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ──┐
+//!                sidecars       taps, DHCP   metadata, ports     sidecars, plugins  twice if  │
+//!                                                                                   ports go  │
+//!    ┌────────────────────────────────────────────────────────────────────────────────────────┘
 //!    └─► name, UUID ─► ignored parts ─► addresses of tagged devices ─► PreBoot ─► iommufd ─► freezer ─► start
 //!         as asked?                      for cloud-init                plugins                forgets
 //! ```
