@@ -248,20 +248,20 @@ impl LibvirtDomain {
     }
 }
 
-/// Runs `work` once there is a permit, which is released when `work` returns, even if the caller
+/// Runs `work` once there is a free slot, which is released when `work` returns, even if the caller
 /// has given up.
 async fn limited<T: Send + 'static>(
     what: &'static str,
     limit: Duration,
-    permits: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
     work: impl FnOnce() -> Result<T, LauncherError> + Send + 'static,
 ) -> Result<T, LauncherError> {
-    let permits = permits.clone();
+    let slots = slots.clone();
     within(what, limit, async move {
         // Cannot fail: the semaphore is never closed.
-        let permit = permits.acquire_owned().await;
+        let slot = slots.acquire_owned().await;
         blocking(what, move || {
-            let _permit = permit;
+            let _slot = slot;
             work()
         })
         .await

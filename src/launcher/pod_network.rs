@@ -20,7 +20,7 @@ use api::pod_paths::{PRIVATE_DIR, RESOLV_CONF};
 /// Phase 2 of the pod's network. Owns the guest's DHCP servers, which end with it.
 pub(super) struct PodNetwork {
     setup: Mutex<NetworkSetup>,
-    /// Whether the guest's servers run.
+    /// Whether the servers of all interfaces have been started.
     is_set_up: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ impl PodNetwork {
         context: &Context,
         domain: &mut DomainSpec,
     ) -> Result<(), NetworkError> {
-        let taps = self.taps(vmi, context, Scope::All).await?;
+        let taps = self.ensure_taps(vmi, context, Scope::All).await?;
         self.is_set_up.store(true, Ordering::Relaxed);
         complete_interfaces(domain, taps);
         Ok(())
@@ -63,7 +63,7 @@ impl PodNetwork {
         let interfaces = vmi.spec.domain.devices.interfaces.iter();
         for interface in interfaces.filter(|one| one.state != "absent") {
             // One that is about to be plugged in has no link yet.
-            let taps = self.taps(vmi, context, Scope::Network(&interface.name));
+            let taps = self.ensure_taps(vmi, context, Scope::Network(&interface.name));
             if let Err(error) = taps.await {
                 is_set_up = false;
                 tracing::warn!(reason = %os::logging::chain(&error), "An interface of the guest has no DHCP server; the next sync tries again");
@@ -73,7 +73,7 @@ impl PodNetwork {
     }
 
     /// Returns the tap devices of `scope`, and starts the guest's DHCP servers unless they run.
-    pub async fn taps(
+    pub async fn ensure_taps(
         &self,
         vmi: &Vmi,
         context: &Context,

@@ -87,7 +87,7 @@ pub struct Context {
     pub sriov_devices: Vec<HostDeviceSpec>,
     /// Interface → how it is attached to the domain; `tap` is the value that matters.
     pub domain_attachment_by_interface_name: BTreeMap<String, String>,
-    /// An IOMMUFD descriptor has been handed to the launcher.
+    /// The pod offers an IOMMU descriptor, which the launcher takes before the start.
     pub iommufd_enabled: bool,
     /// `devices.useVirtioTransitional` is true.
     pub use_virtio_transitional: bool,

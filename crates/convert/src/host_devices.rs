@@ -53,7 +53,7 @@ pub(super) fn host_device(spec: &HostDeviceSpec) -> HostDevice {
     }
 }
 
-/// Host devices use the IOMMU descriptor that the launcher received, if there is one.
+/// Host devices use the IOMMU descriptor that the pod offers, if there is one.
 pub(super) fn iommufd(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     domain.iommufd = input.ctx.iommufd_enabled.then(|| Iommufd {
         enabled: YesNo::Yes,

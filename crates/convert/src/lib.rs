@@ -113,7 +113,7 @@ pub static RULES: &[Rule] = &[
     rule("iothreads", "<iothreads>: spec.domain.ioThreadsPolicy, dedicatedIOThread of disks", iothreads::total),
     rule("memory", "<memory>, <maxMemory>: guest memory, else what the pod requests", memory::memory),
     rule("reboot policy", "<on_reboot>: spec.domain.rebootPolicy", machine::reboot_policy),
-    rule("iommufd", "<iommufd>: the IOMMU descriptor that the launcher received", host_devices::iommufd),
+    rule("iommufd", "<iommufd>: the IOMMU descriptor that the pod offers", host_devices::iommufd),
     rule("hypervisor", "type of <domain>, <emulator>: KVM, Microsoft hypervisor, emulation", hypervisor::hypervisor),
     rule("memory backing", "<memoryBacking>: hugepages, and memory shared with virtiofsd and passt", memory::backing),
     rule("disks", "<disk>: spec.domain.devices.disks with their spec.volumes", disks::apply),

@@ -28,7 +28,7 @@ pub(super) async fn prepare(
     network.retain_servers(stays).await;
     for mut change in std::mem::take(&mut plan.attach) {
         let scope = Scope::Network(change.why.name());
-        match network.taps(vmi, context, scope).await {
+        match network.ensure_taps(vmi, context, scope).await {
             Ok(taps) => {
                 // The list is empty for an interface without a tap, such as passt.
                 for tap in taps {

@@ -48,12 +48,8 @@ pub(super) fn migration(
         targets,
         uri: format!("unix://{}", socket(flags, vmi, Some(MIGRATION_DISKS_PORT))),
     });
-    let is_root = rustix::process::geteuid().is_root();
-    let driver = if flags.run_as_nonroot || !is_root {
-        "session"
-    } else {
-        "system"
-    };
+    let is_session = flags.run_as_nonroot || !rustix::process::geteuid().is_root();
+    let driver = if is_session { "session" } else { "system" };
     Ok(Migration {
         destination: format!("qemu+unix:///{driver}?socket={}", socket(flags, vmi, None)),
         uri: format!("unix://{}", socket(flags, vmi, Some(MIGRATION_MEMORY_PORT))),

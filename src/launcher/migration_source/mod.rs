@@ -11,18 +11,18 @@
 //! libvirt and QEMU decide where the guest runs: after any failure here it still runs on one side.
 
 mod abort;
+mod adopted;
 mod document;
 pub(super) mod error;
 mod monitor;
 mod plugins;
 mod progress;
 mod record;
-mod resume;
 mod source;
 mod sriov;
 mod transfer;
 
+pub(super) use adopted::AdoptedMigration;
 pub(super) use progress::job_info;
 pub use record::MigrationRecord;
-pub(super) use resume::AdoptedMigration;
 pub use source::{MigrateRequest, MigrationSource};

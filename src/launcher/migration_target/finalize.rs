@@ -54,7 +54,7 @@ impl Finalization {
     // D-mig-23 (docs/differences.md).
     pub async fn run(&self, options: &VirtualMachineOptions) -> Result<(), LauncherError> {
         self.libvirt.vm.wait_for_first_read().await;
-        if self.libvirt.vm.admit(Request::Finalize)? == Admission::NothingToDo {
+        if self.libvirt.vm.admit(Request::Finalize)? == Admission::AlreadySo {
             return Ok(());
         }
         let migrations = options.interface_migration.iter();

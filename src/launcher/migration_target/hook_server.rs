@@ -51,7 +51,8 @@ struct Target {
 pub(in crate::launcher) struct HookServer(Mutex<Option<Arc<Mutex<Target>>>>);
 
 impl HookServer {
-    /// Starts the server, or gives it a newer VMI and context. Call it on a runtime.
+    /// Starts the server, or gives it a newer VMI and context if libvirt has not asked yet. Call it
+    /// on a runtime.
     ///
     /// # Errors
     /// [`TargetError::HookServer`].

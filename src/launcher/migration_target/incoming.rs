@@ -48,7 +48,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
     };
     if arrival(phase) == Arrival::Complete {
         job_ended(&libvirt).await;
-        phase = runs(&libvirt, &job).await;
+        phase = resume_until_it_runs(&libvirt, &job).await;
     }
     drop(job);
     if arrival(phase) == Arrival::Failed {
@@ -63,7 +63,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
 /// would resume it, only after the migration, and ends a guest that does not run then. Returns the
 /// phase.
 // D-mig-36 (docs/differences.md).
-async fn runs(libvirt: &LibvirtDomain, job: &Job) -> Phase {
+async fn resume_until_it_runs(libvirt: &LibvirtDomain, job: &Job) -> Phase {
     loop {
         let phase = libvirt.vm.snapshot().phase;
         if phase != Phase::Paused(PauseReason::IoError) {

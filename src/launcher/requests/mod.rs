@@ -196,7 +196,7 @@ impl Requests {
     async fn remove(&self) -> Result<(), LauncherError> {
         admit::look(&self.libvirt.vm).await?;
         self.libvirt.vm.admit(Request::Delete)?;
-        self.removals.count(self.delete(Request::Delete)).await
+        self.removals.count(self.undefine(Request::Delete)).await
     }
 
     /// Undefines the domain (`virDomainUndefineFlags`). Keeps its NVRAM file, which may be on a
@@ -204,7 +204,7 @@ impl Requests {
     ///
     /// # Errors
     /// The request is refused, or libvirt's error.
-    pub(crate) async fn delete(&self, request: Request) -> Result<(), LauncherError> {
+    pub(crate) async fn undefine(&self, request: Request) -> Result<(), LauncherError> {
         let undefine = |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else { return Ok(()) };
             match domain.undefine(Undefine::KeepNvram) {

@@ -20,7 +20,7 @@ use libvirt::DomainState;
 pub(in crate::launcher) struct Facts<D> {
     /// The domain with its state, if libvirt has it.
     pub domain: Option<(D, DomainState)>,
-    /// This launcher has seen the domain with a QEMU process.
+    /// This launcher has seen the domain with a QEMU process, also of one that arrives.
     pub has_run: bool,
     /// The last start has failed.
     pub start_failed: bool,
@@ -62,7 +62,7 @@ pub(in crate::launcher) enum NextStep<D> {
     Recreate(D),
     /// Wait until libvirt has ended the QEMU of a failed start, then decide again.
     Wait,
-    /// Resume the vCPUs, then [`Self::Apply`].
+    /// Change the paused domain to match the VMI; resuming it is the first change.
     Resume(D),
     /// Change the running domain to match the VMI.
     Apply(D),

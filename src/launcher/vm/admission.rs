@@ -66,9 +66,9 @@ pub enum Admission {
     /// The request waits for the changes admitted before it.
     InTurn,
     /// The request waits too, and succeeds only if nothing has to change.
-    IfUnchanged,
+    CompareOnly,
     /// The request changes nothing: the domain is already in the requested state.
-    NothingToDo,
+    AlreadySo,
     /// Undecided until libvirt has been asked for the domain.
     AfterLook,
 }
@@ -119,8 +119,8 @@ type Answer = Result<Admission, Refusal>;
 
 const NOW: Answer = Ok(Admission::AtOnce);
 const TURN: Answer = Ok(Admission::InTurn);
-const SAME: Answer = Ok(Admission::IfUnchanged);
-const DONE: Answer = Ok(Admission::NothingToDo);
+const SAME: Answer = Ok(Admission::CompareOnly);
+const DONE: Answer = Ok(Admission::AlreadySo);
 const LOOK: Answer = Ok(Admission::AfterLook);
 const NONE: Answer = Err(Refusal::NoDomain);
 const MOVE: Answer = Err(Refusal::Migrating);
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_sync_of_a_domain_that_leaves_succeeds_if_it_changes_nothing() {
         let sync = |phase| admit(phase, Request::Sync);
-        assert_eq!(sync(Phase::MigratingOut), Ok(Admission::IfUnchanged));
+        assert_eq!(sync(Phase::MigratingOut), Ok(Admission::CompareOnly));
         assert_eq!(sync(Phase::MigratingIn), Err(Refusal::Migrating));
     }
 
@@ -339,7 +339,7 @@ mod tests {
         }
         assert_eq!(prepare(Phase::Starting), Err(Refusal::Job(JobKind::Start)));
         for phase in [Phase::MigratingIn, Phase::Running, Phase::MigratingOut] {
-            assert_eq!(prepare(phase), Ok(Admission::NothingToDo), "{phase:?}");
+            assert_eq!(prepare(phase), Ok(Admission::AlreadySo), "{phase:?}");
         }
         for phase in [Phase::Ended, Phase::Gone] {
             assert_eq!(prepare(phase), Err(Refusal::HasEnded), "{phase:?}");
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(finalize(Phase::Running), Ok(Admission::InTurn));
         assert_eq!(finalize(Phase::MigratingIn), Err(Refusal::Migrating));
         for phase in [Phase::Absent, Phase::Ended, Phase::Gone] {
-            assert_eq!(finalize(phase), Ok(Admission::NothingToDo), "{phase:?}");
+            assert_eq!(finalize(phase), Ok(Admission::AlreadySo), "{phase:?}");
         }
     }
 

@@ -225,7 +225,8 @@ impl Metadata {
         migration.filter(|it| it.start_timestamp.is_some() && it.end_timestamp.is_none())
     }
 
-    /// The migration with this UID brings the domain here. A second call changes nothing.
+    /// The migration with this UID brings the domain here. A second call keeps its record, and
+    /// resets what a start resets.
     pub fn migration_in_began(&mut self, vmi: &Vmi, uid: &str) {
         let began = self.0.migration.take();
         self.begin(vmi);

@@ -53,7 +53,7 @@ pub struct Observed {
 /// The published state.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// How often the state has changed.
+    /// How often it was published.
     pub generation: u64,
     pub phase: Phase,
     /// When it began.
@@ -183,11 +183,11 @@ impl Vm {
             match (self.admit(request)?, turn.take()) {
                 (Admission::AfterLook, _) => self.wait_until_phase_is_certain().await,
                 (Admission::AtOnce, _) => return Ok(Permission::Granted(Permit::at_once())),
-                (Admission::NothingToDo, _) => return Ok(Permission::AlreadySo),
+                (Admission::AlreadySo, _) => return Ok(Permission::AlreadySo),
                 // Asked again after the wait: the change before may have altered the state.
                 (_, None) => turn = Some(self.turns.next().await),
                 (Admission::InTurn, Some(permit)) => return Ok(Permission::Granted(permit)),
-                (Admission::IfUnchanged, _) => return Ok(Permission::CompareOnly),
+                (Admission::CompareOnly, _) => return Ok(Permission::CompareOnly),
             }
         }
     }

@@ -34,7 +34,7 @@ impl Pipeline {
         let mut modified_by = Vec::new();
         for hook in self.select(point, xml, vmi_json, deadline).await? {
             let start = Instant::now();
-            let (left, result) = self.files_of(hook, files, vmi_json, deadline).await?;
+            let (left, result) = self.edit_files(hook, files, vmi_json, deadline).await?;
             files = left;
             match result {
                 Ok(changed) => {
@@ -55,7 +55,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`PluginError::Work`]: the files are lost.
-    async fn files_of(
+    async fn edit_files(
         &self,
         hook: Selected<'_>,
         files: Vec<BootFile>,

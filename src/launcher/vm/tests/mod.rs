@@ -126,7 +126,7 @@ fn a_domain_that_this_launcher_migrates_is_leaving_until_the_job_ends() {
     let migration = vm.begin(JobKind::MigrationOut).unwrap();
     drop(vm.observe(seen(RUNNING)));
     assert_eq!(vm.snapshot().phase, Phase::MigratingOut);
-    assert_eq!(vm.admit(Request::Sync), Ok(Admission::IfUnchanged));
+    assert_eq!(vm.admit(Request::Sync), Ok(Admission::CompareOnly));
     assert_eq!(vm.admit(Request::Delete), Err(Refusal::Migrating));
     assert_eq!(vm.admit(Request::Kill), Ok(Admission::AtOnce));
     drop(migration);
@@ -460,10 +460,10 @@ impl Asking {
             }
             Poll::Ready(Err(refusal)) => assert_eq!(admitted, Err(refusal)),
             Poll::Ready(Ok(Permission::AlreadySo)) => {
-                assert_eq!(admitted, Ok(Admission::NothingToDo));
+                assert_eq!(admitted, Ok(Admission::AlreadySo));
             }
             Poll::Ready(Ok(Permission::CompareOnly)) => {
-                assert_eq!(admitted, Ok(Admission::IfUnchanged));
+                assert_eq!(admitted, Ok(Admission::CompareOnly));
             }
             Poll::Ready(Ok(Permission::Granted(permit))) if permit.is_at_once() => {
                 assert_eq!(admitted, Ok(Admission::AtOnce));
