@@ -46,6 +46,7 @@ pub mod restart;
 mod root;
 mod safe_path;
 mod serial_log;
+mod side_by_side;
 mod staged;
 mod sysfs;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::cloud_init::{CloudInitData, write_cloud_init, write_empty_cloud_init};
 use super::config_volumes::ConfigVolume;
 use super::error::unusable;
+use super::side_by_side::{Task, side_by_side};
 use super::{
     LauncherFlags, PodError, downward_metrics, growth, host_disk, ignition, kernel_boot, overlay,
     volumes,
@@ -24,10 +25,11 @@ pub fn prepare(
     cloud_init: Option<&CloudInitData>,
 ) -> Result<(), PodError> {
     let iso = |volume: &ConfigVolume<'_>, _: &Volume| volume.make(flags);
-    prepare_volumes(flags, vmi, ctx, &iso)?;
+    let mut tasks = of_volumes(flags, vmi, ctx, &iso);
     if let Some(data) = cloud_init {
-        write_cloud_init(flags, vmi, data)?;
+        tasks.push(Box::new(|| write_cloud_init(flags, vmi, data).map(drop)));
     }
+    side_by_side(&tasks)?;
     growth::grow_offline(flags, vmi);
     Ok(())
 }
@@ -47,7 +49,7 @@ pub fn prepare_migration_target(
     let iso = |volume: &ConfigVolume<'_>, named: &Volume| {
         volume.make_empty(flags, image_size(vmi, &named.name)?)
     };
-    prepare_volumes(flags, vmi, ctx, &iso)?;
+    side_by_side(&of_volumes(flags, vmi, ctx, &iso))?;
     if let Some(data) = cloud_init {
         let size = image_size(vmi, &data.volume_name)?;
         write_empty_cloud_init(flags, vmi, data.data_source, size)
@@ -56,21 +58,26 @@ pub fn prepare_migration_target(
     Ok(())
 }
 
-type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + 'f;
+type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + Sync + 'f;
 
-fn prepare_volumes(
-    flags: &LauncherFlags,
-    vmi: &Vmi,
-    ctx: &Context,
-    iso: &MakeIso<'_>,
-) -> Result<(), PodError> {
-    kernel_boot::prepare(flags, vmi)?;
-    ignition::prepare(flags, vmi)?;
+/// What is to be done for the volumes. No task needs what another one makes.
+fn of_volumes<'t>(
+    flags: &'t LauncherFlags,
+    vmi: &'t Vmi,
+    ctx: &'t Context,
+    iso: &'t MakeIso<'_>,
+) -> Vec<Task<'t>> {
+    let mut tasks: Vec<Task<'_>> = vec![
+        Box::new(|| kernel_boot::prepare(flags, vmi)),
+        Box::new(|| ignition::prepare(flags, vmi)),
+    ];
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
-        super::safe_path::checked_name("volume", &volume.name)?;
-        prepare_volume(flags, vmi, ctx, index, volume, iso).map_err(PodError::of(&volume.name))?;
+        tasks.push(Box::new(move || {
+            super::safe_path::checked_name("volume", &volume.name)?;
+            prepare_volume(flags, vmi, ctx, index, volume, iso).map_err(PodError::of(&volume.name))
+        }));
     }
-    Ok(())
+    tasks
 }
 
 fn prepare_volume(
