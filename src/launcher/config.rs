@@ -13,6 +13,8 @@ pub struct LauncherConfig {
     pub qemu_log: Option<PathBuf>,
     /// Where libvirt writes the PID of the domain's QEMU.
     pub qemu_pid_file: PathBuf,
+    /// Where libvirt keeps the state of TPMs.
+    pub tpm_dir: PathBuf,
     /// `POD_NAME`, virt-handler's name for this pod; empty if unknown.
     pub pod_name: String,
     /// `None` if no launcher is started again.

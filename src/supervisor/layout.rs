@@ -68,31 +68,37 @@ impl Layout {
 
     /// The QEMU driver's configuration file.
     pub fn qemu_conf(&self) -> PathBuf {
-        match self.mode {
-            DriverMode::System => self.root.path(pod_paths::SYSTEM_QEMU_CONF),
-            DriverMode::Session => self.root.path(pod_paths::SESSION_QEMU_CONF),
-            DriverMode::Embed => self.embed_root().join("etc/qemu.conf"),
-        }
+        use pod_paths::{SESSION_QEMU_CONF, SYSTEM_QEMU_CONF};
+        self.place(SYSTEM_QEMU_CONF, SESSION_QEMU_CONF, "etc/qemu.conf")
     }
 
     /// The pid file of the domain's QEMU.
     pub fn pid_file(&self, domain: &str) -> PathBuf {
-        let dir = match self.mode {
-            DriverMode::System => self.root.path(pod_paths::SYSTEM_PID_DIR),
-            DriverMode::Session => self.root.path(pod_paths::SESSION_PID_DIR),
-            DriverMode::Embed => self.embed_root().join("run/qemu"),
-        };
+        use pod_paths::{SESSION_PID_DIR, SYSTEM_PID_DIR};
+        let dir = self.place(SYSTEM_PID_DIR, SESSION_PID_DIR, "run/qemu");
         dir.join(format!("{domain}.pid"))
     }
 
     /// The log of the domain's QEMU.
     pub fn qemu_log(&self, domain: &str) -> PathBuf {
-        let dir = match self.mode {
-            DriverMode::System => self.root.path(pod_paths::SYSTEM_QEMU_LOG_DIR),
-            DriverMode::Session => self.root.path(pod_paths::SESSION_QEMU_LOG_DIR),
-            DriverMode::Embed => self.embed_root().join("log/qemu"),
-        };
+        use pod_paths::{SESSION_QEMU_LOG_DIR, SYSTEM_QEMU_LOG_DIR};
+        let dir = self.place(SYSTEM_QEMU_LOG_DIR, SESSION_QEMU_LOG_DIR, "log/qemu");
         dir.join(format!("{domain}.log"))
+    }
+
+    /// The directory with the state of TPMs.
+    pub fn tpm_dir(&self) -> PathBuf {
+        use pod_paths::{SESSION_SWTPM_DIR, SYSTEM_SWTPM_DIR};
+        self.place(SYSTEM_SWTPM_DIR, SESSION_SWTPM_DIR, "lib/swtpm")
+    }
+
+    /// A path of libvirt's QEMU driver: of each mode's daemon, and below the embedded driver's root.
+    fn place(&self, system: &str, session: &str, embedded: &str) -> PathBuf {
+        match self.mode {
+            DriverMode::System => self.root.path(system),
+            DriverMode::Session => self.root.path(session),
+            DriverMode::Embed => self.embed_root().join(embedded),
+        }
     }
 
     /// The FIFO for SeaBIOS's debug output.
@@ -173,6 +179,10 @@ mod tests {
             Path::new("/var/run/kubevirt-private/libvirt/qemu.conf")
         );
         assert_eq!(
+            pod.tpm_dir(),
+            Path::new("/var/run/kubevirt-private/libvirt/qemu/swtpm")
+        );
+        assert_eq!(
             pod.environment()[2],
             ("XDG_RUNTIME_DIR", PathBuf::from("/var/run"))
         );
@@ -199,6 +209,7 @@ mod tests {
                 own.qemu_conf(),
                 own.pid_file("d"),
                 own.qemu_log("d"),
+                own.tpm_dir(),
             ] {
                 assert!(path.starts_with("/tmp/x"), "{mode:?}: {}", path.display());
             }

@@ -117,6 +117,7 @@ impl RunningParts {
             flags: flags.clone(),
             qemu_log: Some(backend.layout.qemu_log(&domain)),
             qemu_pid_file: backend.layout.pid_file(&domain),
+            tpm_dir: backend.layout.tpm_dir(),
             pod_name: environment.pod_name.clone(),
             restarts: pod::restart::Restarts::of_environment(),
             timeline: timeline.clone(),

@@ -5,25 +5,17 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use api::pod_paths::{SESSION_SWTPM_DIR, SYSTEM_SWTPM_DIR};
-
-use super::{LauncherFlags, PodError};
+use super::PodError;
 
 /// Directories below swtpm's: the domain's UUID, then the TPM's version.
 const MAX_DEPTH: usize = 3;
 
-/// Waits until what swtpm has written is on its volume.
+/// Waits until what swtpm has written below libvirt's directory `dir` is on its volume.
 ///
 /// # Errors
 /// When a file cannot be read or written out.
-pub fn sync_tpm_state(flags: &LauncherFlags) -> Result<(), PodError> {
-    let dir = if flags.run_as_nonroot {
-        SESSION_SWTPM_DIR
-    } else {
-        SYSTEM_SWTPM_DIR
-    };
-    let dir = flags.root.path(dir);
-    match sync_dir(&dir, MAX_DEPTH) {
+pub fn sync_tpm_state(dir: &Path) -> Result<(), PodError> {
+    match sync_dir(dir, MAX_DEPTH) {
         // No TPM has been started.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result.map_err(PodError::io("write out the TPM's state in", dir)),
@@ -46,19 +38,15 @@ fn sync_dir(dir: &Path, depth: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Root;
 
     #[test]
     fn state_of_a_tpm_is_written_out() {
         let root = tempfile::tempdir().unwrap();
-        let flags = LauncherFlags {
-            root: Root::new(root.path()),
-            ..LauncherFlags::default()
-        };
-        sync_tpm_state(&flags).unwrap();
-        let dir = root.path().join("var/lib/libvirt/swtpm/uuid/tpm2");
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("tpm2-00.permall"), "state").unwrap();
-        sync_tpm_state(&flags).unwrap();
+        let dir = root.path().join("swtpm");
+        sync_tpm_state(&dir).unwrap();
+        let state = dir.join("uuid/tpm2");
+        fs::create_dir_all(&state).unwrap();
+        fs::write(state.join("tpm2-00.permall"), "state").unwrap();
+        sync_tpm_state(&dir).unwrap();
     }
 }

@@ -7,6 +7,7 @@
 //!               └─frozen, unknown─► guest-fsfreeze-thaw ◄───────────────────────┘
 //! ```
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use super::known::Knowledge;
 use super::thaw_timer::ThawTimer;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
-use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::Phase;
 use api::vmi::Vmi;
 use domain::guest_agent::{FreezeStatus, limits};
@@ -38,7 +38,7 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::fr
 pub struct Freezer {
     pub(super) libvirt: Arc<LibvirtDomain>,
     pub(super) known: Arc<Knowledge>,
-    pub(super) pod: Arc<dyn PodBackend>,
+    pub(super) tpm_dir: PathBuf,
     pub(super) thaw_timer: ThawTimer,
 }
 
@@ -92,7 +92,7 @@ impl Freezer {
         }
         // The TPM's state is not in the guest's file systems.
         if vmi.has_persistent_tpm() {
-            pod::sync_tpm_state(self.pod.flags())?;
+            pod::sync_tpm_state(&self.tpm_dir)?;
         }
         // The deadline is saved first. If the launcher is killed, the next one thaws the guest.
         self.thaw_timer

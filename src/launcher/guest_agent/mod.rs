@@ -84,7 +84,7 @@ impl GuestAgent {
         let freezer = Arc::new(Freezer {
             libvirt: libvirt.clone(),
             known: known.clone(),
-            pod: pod.clone(),
+            tpm_dir: config.tpm_dir.clone(),
             thaw_timer: ThawTimer::load(config.flags.root.path(THAW_DEADLINE)),
         });
         let poller = Poller {

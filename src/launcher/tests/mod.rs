@@ -199,6 +199,7 @@ impl TestLauncher {
             },
             qemu_log: None,
             qemu_pid_file: std::path::PathBuf::new(),
+            tpm_dir: std::path::PathBuf::new(),
             pod_name: "target".into(),
             restarts: None,
             timeline: Timeline::begin(),
