@@ -7,32 +7,16 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 
 use super::error::BackupError;
-use super::outcome::{JobEnd, lost, outcome};
+use super::outcome::{JobEnd, Seen, Verdict, verdict};
 use super::{Backup, Stage};
 use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
 use crate::launcher::vm::metadata::Outcome;
 use crate::launcher::vm::{JobKind, Request};
-use convert::backup::{BackupId, QUERY_JOBS, RequestedMode, has_backup_jobs};
+use convert::backup::{QUERY_JOBS, has_backup_jobs};
 use domain::metadata::BackupMetadata;
 use libvirt::{ChangeableDomain, Connection, Event, JobOperation, JobType, WhichJob};
 use os::failpoints;
-
-/// libvirt's report on backups.
-#[derive(Default)]
-struct Seen {
-    /// A backup is in progress.
-    is_running: bool,
-    /// QEMU has block jobs for the backup.
-    has_jobs: bool,
-    /// How the last backup ended, if libvirt still knows.
-    ended: Option<JobEnd>,
-    /// The VM still has a QEMU process.
-    vm_runs: bool,
-    /// libvirt has closed the images of an ended backup. It reports the end before it closes them,
-    /// and a QEMU killed in between has not written all of the images' metadata.
-    is_closed: bool,
-}
 
 /// Interval of checking a backup if libvirt may not report its end or could not tell its state.
 const WATCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -131,35 +115,18 @@ impl Backup {
                 ..Seen::default()
             },
         };
-        if by_event.is_none() && seen.is_running {
-            self.adopt_running(stage);
-            if !seen.has_jobs {
+        match verdict(&backup, stage, by_event, seen) {
+            Verdict::Runs => self.adopt_running(stage),
+            Verdict::RunsWithoutJobs => {
+                self.adopt_running(stage);
                 self.end_lost().await;
             }
-            return;
+            Verdict::NeverBegan(id) => {
+                tracing::info!(backup = backup.name, "The backup has not begun");
+                self.forget(&id);
+            }
+            Verdict::Ended(outcome) => self.end(&backup, outcome),
         }
-        if by_event.is_none()
-            && seen.ended.is_none()
-            && stage == Some(Stage::Uncertain)
-            && let Some(id) = id_of(&backup)
-        {
-            tracing::info!(backup = backup.name, "The backup has not begun");
-            return self.forget(&id);
-        }
-        let end = match seen.ended {
-            Some(end) => Some(end.or_message(by_event.as_ref())),
-            None => by_event,
-        };
-        let outcome = match stage {
-            Some(Stage::Lost) => lost(),
-            _ => outcome(mode_of(&backup), end.as_ref(), seen.vm_runs),
-        };
-        let outcome = if seen.is_closed || mode_of(&backup) == RequestedMode::Pull {
-            outcome
-        } else {
-            outcome.not_closed()
-        };
-        self.end(&backup, outcome);
     }
 
     /// Adopts a running backup.
@@ -253,19 +220,4 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         vm_runs,
         is_closed,
     })
-}
-
-fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
-    Some(BackupId {
-        name: backup.name.clone(),
-        started: backup.start_timestamp?,
-    })
-}
-
-fn mode_of(backup: &BackupMetadata) -> RequestedMode {
-    if backup.mode == RequestedMode::Pull.as_str() {
-        RequestedMode::Pull
-    } else {
-        RequestedMode::Push
-    }
 }

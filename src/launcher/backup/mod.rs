@@ -56,7 +56,7 @@ pub struct Backup {
     /// libvirt could not tell the backup's state, so it is checked again without an event.
     recheck: AtomicBool,
     /// Signals that it is known whether a backup has started.
-    start_known: Notify,
+    start_decided: Notify,
 }
 
 struct Running {
@@ -96,7 +96,7 @@ impl Backup {
             served: Mutex::default(),
             changed: Notify::new(),
             recheck: AtomicBool::new(false),
-            start_known: Notify::new(),
+            start_decided: Notify::new(),
         })
     }
 
@@ -165,7 +165,7 @@ impl Backup {
     /// Waits until it is known whether the backup has started.
     async fn start_known(&self) {
         loop {
-            let known = self.start_known.notified();
+            let known = self.start_decided.notified();
             if !self.is_undecided() {
                 return;
             }
@@ -181,7 +181,7 @@ impl Backup {
         if let Some(running) = &mut *lock(&self.current) {
             running.stage = stage;
         }
-        self.start_known.notify_waiters();
+        self.start_decided.notify_waiters();
     }
 
     fn began(&self, job: Job, stage: Stage) {
@@ -192,7 +192,7 @@ impl Backup {
         // Dropping the job changes the VM's state, which must not happen under this lock.
         let ended = lock(&self.current).take();
         drop(ended);
-        self.start_known.notify_waiters();
+        self.start_decided.notify_waiters();
         drop(lock(&self.served).take());
     }
 

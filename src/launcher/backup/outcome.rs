@@ -1,12 +1,41 @@
-//! Whether a push or pull backup has failed, by how libvirt's job ended or was aborted. Pure. The
-//! launcher deletes no checkpoint.
+//! Whether a backup runs, never began, succeeded or failed, by what libvirt and its event say of
+//! the job. Pure. The launcher deletes no checkpoint.
 
+use super::Stage;
 use crate::launcher::vm::metadata::Outcome;
-use convert::backup::RequestedMode;
+use convert::backup::{BackupId, RequestedMode};
+use domain::metadata::BackupMetadata;
 use libvirt::{JobOperation, JobState, JobType};
 
 /// QEMU's message for a cancelled (aborted) job. A pull backup always ends with it.
 const CANCELED: &str = "Operation canceled";
+
+/// libvirt's report on backups.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// A backup is in progress.
+    pub is_running: bool,
+    /// QEMU has block jobs for the backup.
+    pub has_jobs: bool,
+    /// How the last backup ended, if libvirt still knows.
+    pub ended: Option<JobEnd>,
+    /// The VM still has a QEMU process.
+    pub vm_runs: bool,
+    /// libvirt has closed the images of an ended backup. It reports the end before it closes them,
+    /// and a QEMU killed in between has not written all of the images' metadata.
+    pub is_closed: bool,
+}
+
+/// What libvirt's state says of the backup that the metadata have in progress.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Runs,
+    /// libvirt waits for jobs that QEMU has ended.
+    RunsWithoutJobs,
+    /// libvirt has not begun it.
+    NeverBegan(BackupId),
+    Ended(Outcome),
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JobEnd {
@@ -57,10 +86,59 @@ impl JobEnd {
     }
 }
 
+/// `by_event`: the end that an event has told.
+pub(super) fn verdict(
+    backup: &BackupMetadata,
+    stage: Option<Stage>,
+    by_event: Option<JobEnd>,
+    seen: Seen,
+) -> Verdict {
+    match by_event {
+        None if seen.is_running && seen.has_jobs => return Verdict::Runs,
+        None if seen.is_running => return Verdict::RunsWithoutJobs,
+        _ => {}
+    }
+    let end = match seen.ended {
+        Some(end) => Some(end.or_message(by_event.as_ref())),
+        None => by_event,
+    };
+    if end.is_none()
+        && stage == Some(Stage::Uncertain)
+        && let Some(id) = id_of(backup)
+    {
+        return Verdict::NeverBegan(id);
+    }
+    let mode = mode_of(backup);
+    let outcome = match stage {
+        Some(Stage::Lost) => lost(),
+        _ => outcome(mode, end.as_ref(), seen.vm_runs),
+    };
+    Verdict::Ended(if seen.is_closed || mode == RequestedMode::Pull {
+        outcome
+    } else {
+        outcome.not_closed()
+    })
+}
+
+fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
+    Some(BackupId {
+        name: backup.name.clone(),
+        started: backup.start_timestamp?,
+    })
+}
+
+fn mode_of(backup: &BackupMetadata) -> RequestedMode {
+    if backup.mode == RequestedMode::Pull.as_str() {
+        RequestedMode::Pull
+    } else {
+        RequestedMode::Push
+    }
+}
+
 /// The result of a backup: an abort fails a push backup, not a pull backup. `end` is `None` if
 /// nobody saw it end; `vm_runs`: the VM still runs.
 // D-backup-4, D-backup-5 (docs/differences.md).
-pub(super) fn outcome(mode: RequestedMode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
+fn outcome(mode: RequestedMode, end: Option<&JobEnd>, vm_runs: bool) -> Outcome {
     let Some(end) = end else {
         return failed(
             "it is not known how the backup ended: make another one",
@@ -91,7 +169,7 @@ pub(super) fn outcome(mode: RequestedMode, end: Option<&JobEnd>, vm_runs: bool) 
 }
 
 /// The result of a backup that libvirt waited for after QEMU had ended it.
-pub(super) fn lost() -> Outcome {
+fn lost() -> Outcome {
     failed(
         "libvirt was restarted, and has lost track of the backup",
         None,
@@ -118,6 +196,7 @@ fn failed(why: &str, said: Option<&str>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::metadata::Time;
 
     fn end(job_type: JobType, message: Option<&str>) -> JobEnd {
         JobEnd {
@@ -130,6 +209,91 @@ mod tests {
     fn after(mode: RequestedMode, end: &JobEnd, vm_runs: bool) -> (bool, String) {
         let outcome = outcome(mode, Some(end), vm_runs);
         (outcome.failed, outcome.message)
+    }
+
+    fn backup(mode: RequestedMode) -> BackupMetadata {
+        BackupMetadata {
+            name: "b".to_owned(),
+            mode: mode.as_str().to_owned(),
+            start_timestamp: Some(Time::now()),
+            ..BackupMetadata::default()
+        }
+    }
+
+    #[test]
+    fn libvirts_state_decides_until_an_event_has_told_the_end() {
+        let push = backup(RequestedMode::Push);
+        let running = |has_jobs| Seen {
+            is_running: true,
+            has_jobs,
+            vm_runs: true,
+            ..Seen::default()
+        };
+        let begun = Some(Stage::Begun);
+        assert_eq!(verdict(&push, begun, None, running(true)), Verdict::Runs);
+        assert_eq!(
+            verdict(&push, begun, None, running(false)),
+            Verdict::RunsWithoutJobs
+        );
+        // libvirt sends the event before its job is over.
+        let completed = end(JobType::Completed, None);
+        let closed = Seen {
+            is_closed: true,
+            ..running(true)
+        };
+        assert_eq!(
+            verdict(&push, begun, Some(completed), closed),
+            Verdict::Ended(succeeded(None))
+        );
+    }
+
+    #[test]
+    fn only_a_start_whose_answer_was_lost_can_have_never_begun() {
+        let push = backup(RequestedMode::Push);
+        let nothing = || Seen {
+            vm_runs: true,
+            is_closed: true,
+            ..Seen::default()
+        };
+        let uncertain = verdict(&push, Some(Stage::Uncertain), None, nothing());
+        assert!(matches!(uncertain, Verdict::NeverBegan(id) if id.name == "b"));
+        for stage in [None, Some(Stage::Begun), Some(Stage::Adopted)] {
+            let unknown = verdict(&push, stage, None, nothing());
+            assert!(
+                matches!(unknown, Verdict::Ended(it) if it.failed),
+                "{stage:?}"
+            );
+        }
+        let ended = Seen {
+            ended: Some(end(JobType::Completed, None)),
+            ..nothing()
+        };
+        assert_eq!(
+            verdict(&push, Some(Stage::Uncertain), None, ended),
+            Verdict::Ended(succeeded(None))
+        );
+    }
+
+    #[test]
+    fn images_that_are_still_open_fail_a_push_alone() {
+        let ended = || Seen {
+            ended: Some(end(JobType::Completed, None)),
+            ..Seen::default()
+        };
+        for (mode, fails) in [(RequestedMode::Push, true), (RequestedMode::Pull, false)] {
+            let verdict = verdict(&backup(mode), Some(Stage::Begun), None, ended());
+            assert!(
+                matches!(&verdict, Verdict::Ended(it) if it.failed == fails),
+                "{verdict:?}"
+            );
+        }
+        let lost_one = verdict(
+            &backup(RequestedMode::Pull),
+            Some(Stage::Lost),
+            None,
+            ended(),
+        );
+        assert_eq!(lost_one, Verdict::Ended(lost()));
     }
 
     #[test]
