@@ -75,7 +75,7 @@ pub struct Context {
     pub block_device_probes: BTreeMap<String, BlockDeviceProbe>,
     /// Block size of the file system below an image file; a path that is absent does not exist.
     pub file_block_sizes: BTreeMap<String, u64>,
-    /// If present, cache and I/O modes are resolved too (the last step before a start).
+    /// If present, cache and I/O modes are resolved too (by the last rule).
     pub disk_modes: Option<DiskModes>,
 
     // ---- devices

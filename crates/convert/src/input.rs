@@ -1,4 +1,4 @@
-//! What several steps need to know, worked out once from the VMI and the context.
+//! What several rules need to know, worked out once from the VMI and the context.
 
 use super::iothreads::count::{IoThreads, count};
 use super::{Arch, Context, ConvertError};
@@ -13,7 +13,7 @@ use domain::OnOff;
 // D-conv-3 (docs/differences.md).
 const MAX_VCPUS: u32 = 16_384;
 
-/// The input of the steps.
+/// The input of the rules.
 #[derive(Debug)]
 pub struct Input<'a> {
     pub vmi: &'a Vmi,

@@ -21,7 +21,7 @@ pub(super) fn request(vm: &Vm) -> bool {
 }
 
 /// Waits for a request to abort the migration in progress.
-pub(super) async fn requested(vm: &Vm) {
+pub(super) async fn wait_for_request(vm: &Vm) {
     let mut changes = vm.metadata_changes();
     let is_requested = |(): &()| vm.metadata().is_migration_aborting();
     // Cannot fail: the sender lives in the VM.

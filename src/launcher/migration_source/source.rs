@@ -149,7 +149,7 @@ impl MigrationSource {
         // D-mig-10 (docs/differences.md).
         let (domain, migration) = tokio::select! {
             prepared = self.prepare(job, request, &mut events) => prepared?,
-            () = abort::requested(&self.libvirt.vm) => return Err(MigrationError::Aborted.into()),
+            () = abort::wait_for_request(&self.libvirt.vm) => return Err(MigrationError::Aborted.into()),
         };
         let options = &MigrationOptions {
             allow_post_copy: migration.post_copy,

@@ -47,7 +47,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
         return;
     };
     if arrival(phase) == Arrival::Complete {
-        job_ended(&libvirt).await;
+        wait_for_job_end(&libvirt).await;
         phase = resume_until_it_runs(&libvirt, &job).await;
     }
     drop(job);
@@ -106,7 +106,7 @@ pub(in crate::launcher) fn arrival(phase: Phase) -> Arrival {
 
 /// Waits until libvirt's incoming migration is over.
 // D-mig-26 (docs/differences.md).
-async fn job_ended(libvirt: &LibvirtDomain) {
+async fn wait_for_job_end(libvirt: &LibvirtDomain) {
     for pause in PAUSES.map(Some).into_iter().chain([None]) {
         let end = os::time::deadline(POLL_TIME);
         while Instant::now() < end {
