@@ -6,6 +6,7 @@
 //! | socket | `/var/run/libvirt` | same | none |
 //! | pid file | `/var/run/libvirt/qemu` | `/var/run/libvirt/qemu/run` | `DIR/run/qemu` |
 //! | QEMU's log | `/var/log/libvirt/qemu` | `/var/run/kubevirt-private/libvirt/qemu/log` | `DIR/log/qemu` |
+//! | TPMs' state | `/var/lib/libvirt/swtpm` | `/var/run/kubevirt-private/libvirt/qemu/swtpm` | `DIR/lib/swtpm` |
 //!
 //! A session's paths follow from the pod's `XDG_*` variables, which the daemons get from here.
 
@@ -196,6 +197,7 @@ mod tests {
             Path::new("/var/run/libvirt/qemu/ns_vm.pid")
         );
         assert_eq!(pod.qemu_conf(), Path::new("/etc/libvirt/qemu.conf"));
+        assert_eq!(pod.tpm_dir(), Path::new("/var/lib/libvirt/swtpm"));
         assert!(pod.system_dirs().is_empty() && pod.environment().is_empty());
     }
 
@@ -232,6 +234,8 @@ mod tests {
             layout("/", DriverMode::Embed).embed_root(),
             Path::new("/var/run/kubevirt-private/embed")
         );
+        let tpm_dir = layout("/tmp/x", DriverMode::Embed).tpm_dir();
+        assert_eq!(tpm_dir, Path::new("/tmp/x/lib/swtpm"));
     }
 
     #[test]

@@ -15,10 +15,16 @@ const MAX_DEPTH: usize = 3;
 /// # Errors
 /// When a file cannot be read or written out.
 pub fn sync_tpm_state(dir: &Path) -> Result<(), PodError> {
-    match sync_dir(dir, MAX_DEPTH) {
+    let fail = PodError::io("write out the TPM's state in", dir);
+    match fs::read_dir(dir) {
         // No TPM has been started.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result.map_err(PodError::io("write out the TPM's state in", dir)),
+        _ => match sync_dir(dir, MAX_DEPTH) {
+            // swtpm has renamed a file meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => sync_dir(dir, MAX_DEPTH),
+            result => result,
+        }
+        .map_err(fail),
     }
 }
 
@@ -48,5 +54,8 @@ mod tests {
         fs::create_dir_all(&state).unwrap();
         fs::write(state.join("tpm2-00.permall"), "state").unwrap();
         sync_tpm_state(&dir).unwrap();
+        // What is there and cannot be read is no missing TPM.
+        let why = sync_tpm_state(&state.join("tpm2-00.permall")).unwrap_err();
+        assert!(os::logging::chain(&why).contains("TPM's state"), "{why}");
     }
 }
