@@ -100,7 +100,7 @@ impl Backup {
             return self.abort_unknown().await;
         };
         if by_event.is_none() && stage == Some(Stage::Starting) {
-            return;
+            return self.recheck_later(None);
         }
         let seen = match self.libvirt.read("asking for the backup", seen).await {
             Ok(seen) => seen,
@@ -220,4 +220,38 @@ fn seen(connection: &Connection, name: &str) -> Result<Seen, LauncherError> {
         vm_runs,
         is_closed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::launcher::tests::{TestLauncher, play};
+    use convert::backup::{BackupId, RequestedMode, Start};
+    use domain::metadata::Time;
+
+    #[test]
+    fn a_backup_whose_events_were_missed_while_it_started_is_asked_for_later() {
+        play(|| async {
+            let test = TestLauncher::running().await;
+            let (vm, backup) = (&test.launcher.vm, &test.launcher.backup);
+            let start = Start {
+                id: BackupId {
+                    name: "b".to_owned(),
+                    started: Time::now(),
+                },
+                mode: RequestedMode::Push,
+                incremental: None,
+                target_path: String::new(),
+                skip_quiesce: true,
+            };
+            backup.began(vm.begin(JobKind::Backup).unwrap(), Stage::Starting);
+            vm.change_metadata(|metadata| metadata.backup_began(&start));
+            // The receiver of events has lagged.
+            backup.recheck.store(true, Ordering::Relaxed);
+            backup.check().await;
+            assert!(backup.must_be_watched());
+        });
+    }
 }

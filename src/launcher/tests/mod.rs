@@ -171,7 +171,7 @@ impl TestLauncher {
     }
 
     /// Also after the event of its start.
-    async fn running() -> Self {
+    pub(crate) async fn running() -> Self {
         let mut test = Self::synced().await;
         assert_eq!(test.handler.next().await, "ADDED Running");
         test
