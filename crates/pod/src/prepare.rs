@@ -60,7 +60,9 @@ pub fn prepare_migration_target(
 
 type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + Sync + 'f;
 
-/// What is to be done for the volumes. No task needs what another one makes.
+/// What is to be done for the volumes. No task needs what another one makes, and each makes a file
+/// of its own: names of volumes are unique, and KubeVirt admits one service account and one disk of
+/// downward metrics.
 fn of_volumes<'t>(
     flags: &'t LauncherFlags,
     vmi: &'t Vmi,

@@ -1,12 +1,8 @@
 //! Work that mostly waits for other programs (`qemu-img`, `xorrisofs`), several at once.
 
-use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-
-use os::lock::lock;
 
 use super::PodError;
 
@@ -16,34 +12,39 @@ const MAX_AT_ONCE: usize = 4;
 
 pub(super) type Task<'t> = Box<dyn Fn() -> Result<(), PodError> + Sync + 't>;
 
-/// Does the tasks, as many at once as the pod has processors.
+/// Does the tasks, as many at once as the pod has processors (`sched_getaffinity`, the cgroup's
+/// quota). If one fails, those that have begun end first; then it and those behind it are done
+/// again, one after the other: what several at once lacked (space, memory, processes) may be
+/// enough for one, and the same failure has the same text each time.
 ///
 /// # Errors
-/// Of the first task in their order that fails. Those behind it may not have been begun.
+/// Of the first task in their order that fails.
 pub(super) fn side_by_side(tasks: &[Task<'_>]) -> Result<(), PodError> {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    by_workers(tasks, processors.min(tasks.len()).min(MAX_AT_ONCE))
+}
+
+fn by_workers(tasks: &[Task<'_>], workers: usize) -> Result<(), PodError> {
     let next = AtomicUsize::new(0);
-    let failed = Mutex::new(BTreeMap::new());
+    let first_failed = AtomicUsize::new(usize::MAX);
     let work = || {
-        // In this order: all tasks before one that has failed are begun, and end.
-        while lock(&failed).is_empty() {
+        while first_failed.load(Ordering::Relaxed) == usize::MAX {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(index) else { break };
-            if let Err(error) = task() {
-                lock(&failed).insert(index, error);
+            if task().is_err() {
+                first_failed.fetch_min(index, Ordering::Relaxed);
             }
         }
     };
-    // `sched_getaffinity`, and the cgroup's quota.
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
-        for _ in 1..processors.min(tasks.len()).min(MAX_AT_ONCE) {
+        for _ in 1..workers {
             // Where the pod may have no further thread (`pids.max`), fewer do it.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });
-    let first = lock(&failed).pop_first();
-    first.map_or(Ok(()), |(_, error)| Err(error))
+    let first_failed = first_failed.into_inner();
+    tasks.iter().skip(first_failed).try_for_each(|task| task())
 }
 
 #[cfg(test)]
@@ -71,7 +72,7 @@ mod tests {
                 failing("second", second),
                 failing("third", third),
             ];
-            let error = side_by_side(&tasks).unwrap_err();
+            let error = by_workers(&tasks, 4).unwrap_err();
             assert_eq!(error.to_string(), "first", "{delays:?}");
         }
     }
@@ -93,14 +94,33 @@ mod tests {
 
     #[test]
     fn tasks_are_at_work_at_once() {
-        if thread::available_parallelism().map_or(1, NonZero::get) < 2 {
-            return;
-        }
         let both = Barrier::new(2);
         let meet = || {
             both.wait();
             Ok(())
         };
-        side_by_side(&[Box::new(meet), Box::new(meet)]).unwrap();
+        by_workers(&[Box::new(meet), Box::new(meet)], 2).unwrap();
+    }
+
+    #[test]
+    fn tasks_that_have_room_for_one_at_once_are_done_one_after_the_other() {
+        let (at_once, both) = (AtomicUsize::new(0), Barrier::new(2));
+        let is_first_time = AtomicUsize::new(2);
+        let alone = || {
+            let others = at_once.fetch_add(1, Ordering::SeqCst);
+            let left = |left: usize| left.checked_sub(1);
+            if is_first_time
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
+                .is_ok()
+            {
+                both.wait();
+            }
+            at_once.fetch_sub(1, Ordering::SeqCst);
+            match others {
+                0 => Ok(()),
+                _ => Err(unusable!("no space")),
+            }
+        };
+        by_workers(&[Box::new(alone), Box::new(alone)], 2).unwrap();
     }
 }
