@@ -202,8 +202,8 @@ impl Sidecars {
         let call = async {
             let Answer { text, tree: before } = before;
             let xml = Bytes::from(text);
-            let deadline = hook_call_deadline(deadline);
-            let answer = client::on_define_domain(sidecar, xml, vmi, deadline).await?;
+            let answer =
+                client::on_define_domain(sidecar, xml, vmi, hook_call_deadline(deadline)).await?;
             let name = sidecar.to_string();
             let check = move || {
                 let after = answer::check(&before, &answer)?;
@@ -215,7 +215,7 @@ impl Sidecars {
                 );
                 Ok(((after, !changes.is_empty()), changes))
             };
-            work::until(deadline, check).await?
+            work::until(hook_call_deadline(deadline), check).await?
         };
         let result = call.await;
         self.record(sidecar, HookPoint::OnDefineDomain, start.elapsed(), result)
