@@ -46,7 +46,8 @@ fn a_push_that_is_aborted_has_failed() {
             // have been copied.
             let goes_on = answer.message.contains("it continues in the background");
             assert!(goes_on, "{}", answer.message);
-            vm.ended("Aborted").await;
+            let is_failed = vm.ended("Aborted").await["Failed"] == true;
+            assert_ne!(vm.file(&push, "Data-1").exists(), is_failed);
         }
         next_works(&mut vm, 2).await;
     });
