@@ -1,6 +1,7 @@
 //! Kubernetes events (K8s events) of the VMI, sent through virt-handler: `IOerror` and
-//! `GuestPanicked` by the reporter (`report`), `GuestAgentPingFailed` by `guest_agent/ping.rs`,
-//! `AccessCredentialsSyncSuccess` by `guest_agent/credentials`, `LauncherRestarted` by `wiring`.
+//! `GuestPanicked` by the reporter (`report`), `IgnoredByLibvirt` by `start`,
+//! `GuestAgentPingFailed` by `guest_agent/ping.rs`, `AccessCredentialsSyncSuccess` by
+//! `guest_agent/credentials`, `LauncherRestarted` by `wiring`.
 
 use std::sync::Arc;
 

@@ -10,7 +10,8 @@ use crate::launcher::{Launcher, LauncherError, Phase, Request, Snapshot};
 /// Limit for emptying the notification queue. The end of the pod has a shorter limit of its own.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for QEMU to exit after SIGTERM at the end of the grace period, 15 s before the kubelet
-/// kills the pod. Shorter than `stop::LIBVIRT_TIMEOUT`, which bounds the whole kill.
+/// kills the pod. Shorter than `stop::LIBVIRT_TIMEOUT`, which bounds it; `stop::end_start` is
+/// shorter still, and kills QEMU itself.
 const POD_END_KILL_PATIENCE: Duration = Duration::from_secs(8);
 /// Limit for the sidecars, which are called at the same time, to answer the Shutdown hook.
 /// KubeVirt's launcher gives each sidecar as long.

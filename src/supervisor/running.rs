@@ -56,7 +56,7 @@ impl RunningParts {
                 started.map_or_else(StartWait::Failed, |()| StartWait::Started)
             }
             name = signals.next() => StartWait::Signal(name),
-            () = self.launcher.migration_target.cleanup_requested() => {
+            () = self.launcher.migration_target.wait_for_cleanup_request() => {
                 StartWait::Failed(StartError::MigrationGivenUp)
             }
         };
@@ -82,7 +82,7 @@ impl RunningParts {
             };
             tokio::select! {
                 () = stop::follow(qemu.as_ref(), &guest, signal, flags.grace_period.duration()) => {}
-                () = self.launcher.migration_target.cleanup_requested() => {
+                () = self.launcher.migration_target.wait_for_cleanup_request() => {
                     tracing::info!("received early exit signal - stop waiting for {domain}");
                     stop::end_failed_arrival(qemu.as_ref(), &guest).await;
                 }

@@ -101,7 +101,8 @@ pub async fn end_start(
 /// Returns when QEMU dies or exits. The first SIGTERM (or other end signal) starts a graceful
 /// shutdown; a second SIGTERM changes nothing. After `grace`, which is
 /// `terminationGracePeriodSeconds` plus 15 s (`--grace-period-seconds`), it destroys the domain.
-/// `signal` waits for the next signal's name.
+/// `signal` waits for the next signal's name. A guest that migrates away meanwhile goes on leaving:
+/// its mark forbids nothing.
 ///
 /// Without a readable pid file, libvirt reports the end.
 // D-sup-1 (docs/differences.md).

@@ -21,8 +21,8 @@ impl DiskModes {
     }
 }
 
-/// The last rule of the conversion; in a launcher `pod::resolve_disk_modes` does it, once the files
-/// are there.
+/// The last rule of the conversion; in a launcher `PodBackend::resolve_disk_modes` does it
+/// instead, once the files are there.
 pub(super) fn apply(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let Some(modes) = &input.ctx.disk_modes else {
         return Ok(());

@@ -163,7 +163,7 @@ impl Backup {
     }
 
     /// Waits until it is known whether the backup has started.
-    async fn start_known(&self) {
+    async fn wait_until_start_decided(&self) {
         loop {
             let known = self.start_decided.notified();
             if !self.is_undecided() {

@@ -287,6 +287,12 @@ mod tests {
                 "{verdict:?}"
             );
         }
+        let anonymous = BackupMetadata {
+            start_timestamp: None,
+            ..backup(RequestedMode::Push)
+        };
+        let uncertain = verdict(&anonymous, Some(Stage::Uncertain), None, Seen::default());
+        assert!(matches!(uncertain, Verdict::Ended(it) if it.failed));
         let lost_one = verdict(
             &backup(RequestedMode::Pull),
             Some(Stage::Lost),

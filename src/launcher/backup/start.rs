@@ -61,7 +61,7 @@ impl Backup {
                 Known::Running if !self.is_undecided() => return Ok(()),
                 // If a start succeeds, virt-controller expects a report of the backup's end.
                 // D-backup-10 (docs/differences.md).
-                Known::Running => self.start_known().await,
+                Known::Running => self.wait_until_start_decided().await,
             }
         }
         let job = self.libvirt.vm.begin(JobKind::Backup)?;

@@ -106,7 +106,7 @@ impl MigrationTarget {
 
     /// Waits until virt-handler gives up the migration to this pod, or the launcher has refused the
     /// guest for good.
-    pub async fn cleanup_requested(&self) {
+    pub async fn wait_for_cleanup_request(&self) {
         let mut requested = self.cleanup_requested.subscribe();
         // Cannot fail: the sender lives as long as the launcher.
         let _ = requested.wait_for(|requested| *requested).await;

@@ -20,7 +20,7 @@ use libvirt::DomainState;
 pub(in crate::launcher) struct Facts<D> {
     /// The domain with its state, if libvirt has it.
     pub domain: Option<(D, DomainState)>,
-    /// This launcher has seen the domain with a QEMU process, also of one that arrives.
+    /// This launcher has seen a QEMU process of the domain, be it one that only arrives.
     pub has_run: bool,
     /// The last start has failed.
     pub start_failed: bool,

@@ -438,8 +438,8 @@ impl Vm {
     }
 
     /// Changes the metadata; if they differ, libvirt gets a copy (`metadata_copy`) and virt-handler
-    /// a document. What [`Self::observe`] finds in the domain needs a copy alone; before a start or
-    /// an arrival ([`Self::expect_arrival`]) there is no domain for either.
+    /// a document. Others change them without this: [`Self::observe`], which is followed by a
+    /// document, and [`Self::expect_arrival`], when there is no domain yet.
     pub fn change_metadata(&self, change: impl FnOnce(&mut Metadata)) -> bool {
         let changed = self.with_unpublished(|inner| {
             let before = inner.metadata.clone();

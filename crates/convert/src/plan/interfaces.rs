@@ -156,7 +156,8 @@ pub fn interfaces(live: &DomainSpec, wanted: &DomainSpec, vmi: &Vmi) -> Interfac
     plan
 }
 
-/// The links of the `live` domain that are in another state than in the `wanted` one.
+/// The links of the `live` domain that are in another state than in the `wanted` one, where the
+/// conversion (`tap` in `../interfaces.rs`) has set those `down` that the VMI wants so.
 #[must_use]
 pub fn link_updates(live: &DomainSpec, wanted: &DomainSpec) -> Vec<InterfaceChange> {
     let update = |wanted: &Interface| {
