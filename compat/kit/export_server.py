@@ -28,7 +28,7 @@ shutil.copyfileobj(answer, sys.stdout.buffer)
 """
 
 
-def lacks():
+def lacks(_session):
     """virt-handler does without it, so only its own scenario needs it."""
     return None if program() else f"KubeVirt's {PROGRAM} beside virt-handler: go build ./cmd/{PROGRAM}"
 

@@ -8,6 +8,7 @@ from kit import mounts
 from kit.container import Container, name_and_state, non_root_identity, root_identity
 from kit.image import USER
 from kit.sidecar import Sidecar
+from kit.wait import until
 
 PODS = "/var/lib/kubelet/pods"
 # emptyDir volume -> where the launcher has it
@@ -52,6 +53,7 @@ class LauncherPod:
     ovmf          --ovmf-path in place of the launcher's
     cpuset        the pod's CPUs, such as "0-1", for a VMI with dedicated CPUs
     hooks         the text of each hook sidecar's program onDefineDomain, see kit.sidecar
+    late_hooks    the sidecars start with start_sidecars(), and not with the pod
     network_info  the text of the file that names the devices of the pod's networks
     """
 
@@ -73,6 +75,7 @@ class LauncherPod:
         ovmf=None,
         cpuset=None,
         hooks=(),
+        late_hooks=False,
         network_info=None,
     ):
         self.uid = uid or str(uuid.uuid4())
@@ -84,7 +87,7 @@ class LauncherPod:
         self.network, self.root, self.shared, self.userfaultfd = network, root, shared, userfaultfd
         self.tmpfs_claims, self.secrets, self.state = tmpfs_claims or {}, secrets or {}, state
         self.ovmf = ovmf or image.launcher.ovmf
-        self.cpuset, self.hooks, self.sidecars = cpuset, hooks, []
+        self.cpuset, self.hooks, self.late_hooks, self.sidecars = cpuset, hooks, late_hooks, []
         self.network_info = network_info
 
     def start(self):
@@ -102,8 +105,8 @@ class LauncherPod:
             volumes.append((folder, "/etc/podinfo", "ro"))
         if not self.image.modular_libvirt:  # libvirtd makes a socket by its own name
             os.symlink("libvirt-sock", self.volume("empty-dir", "libvirt-runtime") + "/virtqemud-sock")
-        sockets = self.volume("empty-dir", "hook-sidecar-sockets")
-        self.sidecars = [Sidecar(self, sockets, index, text) for index, text in enumerate(self.hooks)]
+        if not self.late_hooks:
+            self.start_sidecars()
         self.container = Container(
             self.name,
             self.image,
@@ -120,6 +123,10 @@ class LauncherPod:
             cpus=self.cpuset,
         )
         return self
+
+    def start_sidecars(self):
+        sockets = self.volume("empty-dir", "hook-sidecar-sockets")
+        self.sidecars = [Sidecar(self, sockets, index, text) for index, text in enumerate(self.hooks)]
 
     # ---- volumes
 
@@ -300,6 +307,22 @@ class LauncherPod:
         self.container.kill()
         for sidecar in self.sidecars:
             sidecar.kill()
+
+    def kill_launcher(self, number):
+        """The process virt-launcher only, and neither its monitor nor what it has started. Waits for its end."""
+        # Parents come first; a child may have the name until it executes.
+        pid = next(pid for pid, name, _, state in self.container.tree() if name == "virt-launcher" and state != "Z")
+
+        def has_ended():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                return True
+            return not self.lives(pid)
+
+        # More than once: Rust's handler lets a SIGSEGV pass that no fault of the process repeats.
+        until("the launcher's end", has_ended, 10, 0.002)
+        return 1
 
     def tree(self):
         """(command name, state) of every process."""

@@ -205,8 +205,9 @@ def migration_fields(vmi):
 
 class MigrationSession(Runner):
     def __init__(self, descriptions):
-        names = [launcher.read(path).name for path in descriptions]
-        self.folder = f"{settings.RESULTS}/" + "+".join(dict.fromkeys(names))
+        self.launchers = [launcher.read(path) for path in descriptions]
+        names = dict.fromkeys(each.name for each in self.launchers)
+        self.folder = f"{settings.RESULTS}/" + "+".join(names)
         os.makedirs(self.folder, exist_ok=True)
         os.makedirs(CLAIMS, exist_ok=True)
         self.vms = []

@@ -10,6 +10,7 @@ MODULES = (
     "lifecycle",
     "shutdown",
     "failures",
+    "launcher_deaths",
     "volumes",
     "network",
     "interfaces",
@@ -20,11 +21,13 @@ MODULES = (
     "backup",
     "virt_handler_restart",
     "stress",
+    "launcher_torture",
     "migration",
     "migration_devices",
     "sriov",
     "migration_storage",
     "migration_failures",
+    "launcher_deaths_in_migrations",
     "growth",
     "cluster_life",
     "cluster_migration",
@@ -56,15 +59,16 @@ class Scenario:
     run: Callable  # (session, result) -> VM, or None
     place: str
     default: bool
-    lacks: Callable  # () -> why it cannot run here, or None
+    lacks: Callable  # session -> why it cannot run there, or None
 
 
 SCENARIOS = {}
 
 
-def scenario(does, expects, place=ONE_NODE, default=True, lacks=lambda: None):
+def scenario(does, expects, place=ONE_NODE, default=True, lacks=lambda session: None):
     """Registers a scenario. `does`: what happens; `expects`: what virt-handler must show, as the reference does.
-    Those that are not `default` run only by their names. `lacks`: what the machine lacks for it, or None."""
+    Those that are not `default` run only by their names. `lacks`: what the machine or
+    the launcher lacks for it, or None."""
 
     def register(function):
         SCENARIOS[function.__name__] = Scenario(

@@ -110,6 +110,9 @@ class RemotePod:
     def kill(self):
         self.signal(signal.SIGKILL)
 
+    def kill_launcher(self, number):
+        return self.pod("kill_launcher", int(number))
+
     def tree(self):
         return self.pod("tree")
 

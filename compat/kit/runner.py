@@ -14,7 +14,7 @@ class Runner:
         for scenario in scenarios:
             print(f"{scenario.name}: {scenario.does}", flush=True)
             result = self.new_result(scenario.name)
-            reason = scenario.lacks()
+            reason = scenario.lacks(self)
             if reason:
                 result.skip(reason)
             else:

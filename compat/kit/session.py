@@ -24,6 +24,7 @@ NETWORK = {"binding": {"tap": {"domainAttachmentType": "tap"}}}
 class Session(Runner):
     def __init__(self, description):
         self.launcher = launcher.read(description)
+        self.launchers = [self.launcher]
         self.folder = f"{settings.RESULTS}/{self.launcher.name}"
         os.makedirs(self.folder, exist_ok=True)
         self.vms = []

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from kit import objects
+from kit import launcher_deaths, objects
 from kit.kube import phase
 from kit.normalize import plain, status
 from kit.registry import scenario
@@ -29,13 +29,15 @@ def qemu_killed(session, result):
     return vm
 
 
-@scenario("SIGKILL to virt-launcher; its monitor ends the rest", "Failed; the pod ends")
+@scenario(
+    "SIGKILL to virt-launcher; its monitor ends the rest",
+    "Failed; the pod ends",
+    lacks=launcher_deaths.starts_again,
+)
 def launcher_killed(session, result):
     vm = session.vm("launcher-killed")
     boot(result, vm)
-    result.step(
-        "kill", lambda: kill([pid for pid, name, _, _ in vm.pod.container.tree() if name == "virt-launcher"])
-    )
+    result.step("kill", vm.pod.kill_launcher, signal.SIGKILL)
     result.step("pod ended", vm.pod_ended)
     result.step("final phase", vm.final_phase, 90)
     end_by_deletion(result, vm)

@@ -236,7 +236,7 @@ def one_connection(vmi):
     vmi["spec"]["domain"]["resources"]["limits"] = {"cpu": "2"}
 
 
-def no_userfaultfd():
+def no_userfaultfd(_session):
     with open("/proc/misc") as f:
         return None if "userfaultfd" in f.read() else "this kernel has no /dev/userfaultfd"
 

@@ -20,7 +20,7 @@ printf '%s' "$4" | sed 's#\\(name=.product.>\\)None<#\\1{PRODUCT}<#'
 """
 
 
-def second_cpu():
+def second_cpu(_session):
     """Why two CPUs cannot be told apart here."""
     return None if (os.cpu_count() or 1) > 1 else "this machine has one CPU"
 
