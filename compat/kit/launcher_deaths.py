@@ -1,6 +1,7 @@
 """A launcher that dies and is started again (RESTART_LAUNCHER=yes), and what virt-handler may see of it."""
 
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -10,8 +11,8 @@ from kit.wait import until
 
 SWITCH = "RESTART_LAUNCHER"
 EVENT = "LauncherRestarted"
-# virt-handler's event SyncFailed about a call that the launcher has begun and not answered: gRPC's status.
-LOST_CALL, UNAVAILABLE = "SyncFailed of a lost call", "code = Unavailable"
+# virt-handler's event SyncFailed about a call that has ended with its launcher: by gRPC's status.
+LOST_CALL, STATUS = "SyncFailed of a lost call", re.compile("code = (Unavailable|Canceled)")
 # In the launcher's log: by one that begins, by one that serves, and by the monitor.
 BEGINS, SERVES, DIED = "Hypervisor set to", '"Marked as ready"', '"virt-launcher has died; starting it again"'
 # The monitor gives up at the third death in 60 s, by its own clock.
@@ -187,7 +188,7 @@ def counted(vm):
     """Reason -> how often, of the events about the VMI; those of calls that have ended with the launcher by LOST_CALL."""
     out = Counter()
     for event in vm.recorder.events():
-        reason = LOST_CALL if UNAVAILABLE in event["message"] else event["reason"]
+        reason = LOST_CALL if STATUS.search(event["message"]) else event["reason"]
         out[reason] += event.get("count", 1)
     return out
 

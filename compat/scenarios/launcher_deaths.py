@@ -22,6 +22,7 @@ HOTPLUG_EVENTS = ("VolumeMountedToPod", "VolumeReady", "VolumeUnMountedFromPod")
 FIRST_EVENTS = ("Created", "Started")
 FIRST_CONDITIONS = ("LiveMigratable", "StorageLiveMigratable", "AgentConnected")
 GRACE = 20  # seconds
+SIDECARS_LATE = 30  # seconds; their images are pulled. The monitor gives a launcher with a guest 25 s.
 
 
 def death(does, expects=RUNS_ON, lacks=lambda session: None, **options):
@@ -73,6 +74,7 @@ def launcher_dies_before_sidecars(session, result):
     time.sleep(2)
     deaths.die(signal.SIGKILL)
     result.step("another launcher", deaths.back, BEGINS, measured=True)
+    time.sleep(SIDECARS_LATE)
     vm.pod.start_sidecars()
     result.step("it serves", deaths.back, measured=True)
     boot(result, vm)
