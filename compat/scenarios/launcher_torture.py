@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+from kit import objects
 from kit.attachment_pod import AttachmentPod
 from kit.image import USER
 from kit.launcher_deaths import LOST_CALL, Deaths
@@ -21,9 +22,14 @@ MOMENTS = 1.0  # seconds; what is killed lasts half of it where the machine is q
 DISK_BYTES = 4 << 20
 BLOCK_BYTES = 64 << 10
 BLOCKS = 4  # that the guest writes each time
-# Its launcher may die twice a minute, and each round takes some seconds.
-VMS = 6
+# Each launcher may die twice a minute, and a round takes 2 s on a quiet machine.
+VMS = 12
 EVENTS = (*HOTPLUG_EVENTS, LOST_CALL, "Paused", "Unpaused")
+
+
+def small_disk(vmi):
+    """The claims of all of them are in the node's memory."""
+    vmi["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"] = objects.claim_status("root", "64Mi")
 
 
 class Victim:
@@ -31,7 +37,7 @@ class Victim:
 
     def __init__(self, session, index):
         self.session, self.volume, self.pod = session, "data", None
-        self.vm = session.vm(f"tortured{index}")
+        self.vm = session.vm(f"tortured{index}", change=small_disk)
         self.claim = f"/run/tortured/{index}"
         os.makedirs(self.claim)
         os.chown(self.claim, 0, USER)
@@ -118,7 +124,7 @@ class Victim:
 
 
 @death(
-    "launchers die in chance moments while disks come and go, in turns of 6 VMs (KILLS=500, VMS, SEED)",
+    "launchers die in chance moments while disks come and go, in turns of 12 VMs (KILLS=500, VMS, SEED)",
     "the same guests run on, and no byte of a disk is lost; virt-handler sees Running only",
     default=False,
 )
