@@ -41,6 +41,7 @@ HOSTS = """127.0.0.1	localhost
 class LauncherPod:
     """Options, beside the image and the VMI:
 
+    log           file or pipe that its standard output and error go to
     disk          image file for claims and container disks
     network       named network namespace of the pod; with one, or with interfaces, the pod has /dev/net/tun
     root          a VMI that runs as root
@@ -302,6 +303,13 @@ class LauncherPod:
         """To each container's first process, as the kubelet does."""
         for container in (self.container, *self.sidecars):
             container.signal(number)
+
+    def signal_processes(self, start, number):
+        """To the processes whose name begins so; returns how many there are."""
+        found = self.pids(start)
+        for pid in found:
+            os.kill(pid, number)
+        return len(found)
 
     def kill(self):
         self.container.kill()

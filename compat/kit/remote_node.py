@@ -107,6 +107,9 @@ class RemotePod:
     def signal(self, number):
         self.pod("signal", int(number))
 
+    def signal_processes(self, start, number):
+        return self.pod("signal_processes", start, int(number))
+
     def kill(self):
         self.signal(signal.SIGKILL)
 

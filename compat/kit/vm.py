@@ -44,8 +44,8 @@ class VM:
 
     def start_pod(self, options):
         (uid,) = self.vmi["status"]["activePods"]
-        options = {"disk": settings.GUEST, **options}
-        return LauncherPod(self.vmi, self.session.image, self.log, uid=uid, **options).start()
+        options = {"disk": settings.GUEST, "log": self.log, **options}
+        return LauncherPod(self.vmi, self.session.image, uid=uid, **options).start()
 
     @property
     def latest(self):

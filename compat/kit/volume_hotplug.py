@@ -22,33 +22,8 @@ def attach(
     `source`: the volume's source, as in the API; `status`: further fields of its status.
     """
 
-    def change(vmi):
-        if disk:
-            vmi["spec"]["domain"]["devices"]["disks"].append({"name": name, **disk})
-        if "type" in source:
-            vmi["spec"].setdefault("utilityVolumes", []).append({"name": name, **source})
-        else:
-            vmi["spec"]["volumes"].append({"name": name, **source})
-        vmi["status"]["volumeStatus"].append(
-            {
-                "name": name,
-                "target": "",
-                "phase": "AttachedToNode",
-                "reason": "SuccessfulCreate",
-                "message": "Created hotplug attachment pod",
-                "hotplugVolume": {"attachPodName": pod.name, "attachPodUID": pod.uid},
-                "persistentVolumeClaimInfo": {
-                    "claimName": name,
-                    "accessModes": [access],
-                    "volumeMode": mode,
-                    "capacity": {"storage": "64Mi"},
-                },
-                **(status or {}),
-            }
-        )
-
     mark, start = vm.recorder.mark(), time.time()
-    vm.edit(change)
+    vm.edit(lambda vmi: specify(vmi, name, pod, source, disk, mode, access, status))
 
     def reached(vmi):
         volume = find(vmi, name)
@@ -62,6 +37,33 @@ def attach(
         "phases": phases(vm, name),
         "seconds": round(time.time() - start, 1),
     }
+
+
+def specify(vmi, name, pod, source, disk=None, mode="Filesystem", access="ReadWriteOnce", status=None):
+    """As `attach` writes it to the VMI."""
+    if disk:
+        vmi["spec"]["domain"]["devices"]["disks"].append({"name": name, **disk})
+    if "type" in source:
+        vmi["spec"].setdefault("utilityVolumes", []).append({"name": name, **source})
+    else:
+        vmi["spec"]["volumes"].append({"name": name, **source})
+    vmi["status"]["volumeStatus"].append(
+        {
+            "name": name,
+            "target": "",
+            "phase": "AttachedToNode",
+            "reason": "SuccessfulCreate",
+            "message": "Created hotplug attachment pod",
+            "hotplugVolume": {"attachPodName": pod.name, "attachPodUID": pod.uid},
+            "persistentVolumeClaimInfo": {
+                "claimName": name,
+                "accessModes": [access],
+                "volumeMode": mode,
+                "capacity": {"storage": "64Mi"},
+            },
+            **(status or {}),
+        }
+    )
 
 
 def detach(vm, name, pod, timeout=40):

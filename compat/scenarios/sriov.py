@@ -1,5 +1,5 @@
-"""SR-IOV interfaces of VMs with dedicated CPUs. No machine has the device that the pod's file names: that libvirt was asked
-for it shows in what libvirt says of it, which is in the launcher's log."""
+"""SR-IOV interfaces of VMs. No machine has the device that the pod's file names: that libvirt was
+asked for it shows in what libvirt says of it, which is in the launcher's log."""
 
 import json
 import re
@@ -32,7 +32,21 @@ REFUSAL = re.compile(f"Device {DEVICE} not found")
     "virt-handler asks for the device, and the launcher asks libvirt, which has none; the guest runs on",
 )
 def sriov_hotplug(session, result):
-    vm = session.vm("sriov-hotplug", change=dedicated_cpu, cpuset="0", network_info=NETWORK_INFO)
+    return plugged(
+        result, session.vm("sriov-hotplug", change=dedicated_cpu, cpuset="0", network_info=NETWORK_INFO)
+    )
+
+
+@scenario(
+    "the same, and the VM has no dedicated CPU",
+    "virt-handler asks for the device, and the launcher asks libvirt, which has none; the guest runs on",
+)
+def sriov_hotplug_shared_cpus(session, result):
+    return plugged(result, session.vm("sriov-shared-cpus", network_info=NETWORK_INFO))
+
+
+def plugged(result, vm):
+    """The VM, to which the interface is plugged in."""
     boot(result, vm)
     specify(vm)
     report(vm)
