@@ -154,6 +154,12 @@ fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
         let _daemon = Stopped::now(pod.libvirt_daemons());
         kill_launcher(&pod);
         pod.log_count("Hypervisor set to", 2).await;
+        // virt-handler looks at the process behind the socket.
+        let socket = pod.path("/var/run/kubevirt/sockets/launcher-sock");
+        let call = std::os::unix::net::UnixStream::connect(socket).unwrap();
+        let owner = rustix::net::sockopt::socket_peercred(&call).unwrap().pid;
+        let comm = std::fs::read_to_string(format!("/proc/{owner}/comm"));
+        assert_eq!(comm.unwrap(), "virt-launcher-m\n");
         let _launcher = Stopped::now(vec![launcher(&pod)]);
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 255, "{}", pod.log_tail());

@@ -68,9 +68,16 @@ pub fn bind_command_socket(starting: &Path, ready: &Path) -> io::Result<UnixList
     UnixListener::bind(starting)
 }
 
-/// The socket that the monitor has bound to `starting`, if that is standard input. Takes the socket
-/// over by listen(2), because virt-handler finds the launcher by the process that has called
-/// listen(2) last.
+/// Makes this process the socket's owner by listen(2): virt-handler finds the launcher by the process
+/// that has called it last, and looks into `/proc/PID`. Between two launchers that is the monitor.
+///
+/// # Errors
+/// Those of listen(2).
+pub fn take_over(socket: impl AsFd) -> io::Result<()> {
+    Ok(listen(socket, MAX_WAITING)?)
+}
+
+/// The socket that the monitor has bound to `starting`, if that is standard input; takes it over.
 pub fn inherited(starting: &Path) -> Option<UnixListener> {
     let input = stdin().as_fd().try_clone_to_owned().ok()?;
     if !sockopt::socket_acceptconn(&input).ok()? {
@@ -81,7 +88,7 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
     if address.as_pathname() != Some(starting) {
         return None;
     }
-    listen(&listener, MAX_WAITING).ok()?;
+    take_over(&listener).ok()?;
     listener.set_nonblocking(true).ok()?;
     Some(listener)
 }

@@ -91,8 +91,11 @@ impl<'a> LauncherProcess<'a> {
                 End::Died(cause) => cause,
             };
             let gives_up = self.end_requested && !self.takes_signals;
-            if self.socket.is_none() || gives_up {
+            let Some(socket) = self.socket.as_ref().filter(|_| !gives_up) else {
                 return Ok(KILLED_BY_SIGNAL);
+            };
+            if let Err(error) = pod::restart::take_over(socket) {
+                tracing::warn!(reason = %error, "virt-handler finds no process behind the command socket until the next launcher serves");
             }
             if self.deaths.are_too_many(Instant::now()) {
                 tracing::error!(
