@@ -88,13 +88,16 @@ impl LibvirtDomain {
         *lock(&self.agent_domain) = None;
     }
 
-    /// Waits until a call has exceeded its limit: the daemon may hang.
+    /// Waits until a call has exceeded its limit, or failed for want of a connection that is not
+    /// known to be closed: the daemon may hang.
     pub async fn slow_call(&self) {
         self.slow_calls.notified().await;
     }
 
     fn note_slow<T>(&self, result: Result<T, LauncherError>) -> Result<T, LauncherError> {
-        if let Err(LauncherError::Slow { .. }) = result {
+        if let Err(error) = &result
+            && (matches!(error, LauncherError::Slow { .. }) || error.is_connection_lost())
+        {
             self.slow_calls.notify_one();
         }
         result

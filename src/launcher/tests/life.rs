@@ -562,3 +562,23 @@ fn kills_that_hang_leave_threads_for_everything_else() {
     });
     runtime.shutdown_background();
 }
+
+#[test]
+// D-sup-3 (docs/differences.md).
+fn a_call_on_a_dead_connection_has_libvirts_daemon_looked_at() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let libvirt = &test.launcher.libvirt;
+        let dead = |_: &Connection, _: &str| {
+            let error = libvirt::Error {
+                code: libvirt::code::RPC,
+                domain: 7,
+                message: "client socket is closed".into(),
+            };
+            Err::<(), LauncherError>(error.into())
+        };
+        libvirt.read("a test", dead).await.unwrap_err();
+        let noted = timeout(Duration::from_secs(60), libvirt.slow_call()).await;
+        noted.unwrap();
+    });
+}
