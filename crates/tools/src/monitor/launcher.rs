@@ -94,9 +94,6 @@ impl<'a> LauncherProcess<'a> {
             let Some(socket) = self.socket.as_ref().filter(|_| !gives_up) else {
                 return Ok(KILLED_BY_SIGNAL);
             };
-            if let Err(error) = pod::restart::take_over(socket) {
-                tracing::warn!(reason = %error, "virt-handler finds no process behind the command socket until the next launcher serves");
-            }
             if self.deaths.are_too_many(Instant::now()) {
                 tracing::error!(
                     "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
@@ -105,6 +102,9 @@ impl<'a> LauncherProcess<'a> {
                 return Ok(KILLED_BY_SIGNAL);
             }
             tracing::warn!(cause, "virt-launcher has died; starting it again");
+            if let Err(error) = pod::restart::take_over(socket) {
+                tracing::warn!(reason = %error, "virt-handler finds no process behind the command socket until the next launcher serves");
+            }
             self.restarts.count = self.restarts.count.saturating_add(1);
             self.restarts.cause = cause;
             self.takes_signals = false;
