@@ -60,9 +60,8 @@ pub fn prepare_migration_target(
 
 type MakeIso<'f> = dyn Fn(&ConfigVolume<'_>, &Volume) -> Result<(), PodError> + Sync + 'f;
 
-/// What is to be done for the volumes. No task needs what another one makes, and each makes a file
-/// of its own: names of volumes are unique, and KubeVirt admits one service account and one disk of
-/// downward metrics.
+/// What is to be done for the volumes. No task needs the file of another: volumes have unique names,
+/// and KubeVirt admits at most one `serviceAccount` and one `downwardMetrics` volume.
 fn of_volumes<'t>(
     flags: &'t LauncherFlags,
     vmi: &'t Vmi,

@@ -72,7 +72,7 @@ pub fn bind_command_socket(starting: &Path, ready: &Path) -> io::Result<UnixList
 /// that has called it last, and looks into `/proc/PID`. Between two launchers that is the monitor.
 ///
 /// # Errors
-/// Those of listen(2).
+/// If listen(2) fails.
 pub fn take_over(socket: impl AsFd) -> io::Result<()> {
     Ok(listen(socket, MAX_WAITING)?)
 }

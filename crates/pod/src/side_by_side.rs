@@ -18,7 +18,7 @@ pub(super) type Task<'t> = Box<dyn Fn() -> Result<(), PodError> + Sync + 't>;
 /// enough for one, and the same failure has the same text each time.
 ///
 /// # Errors
-/// Of the first task in their order that fails.
+/// The error of the first task that fails, in the order of `tasks`.
 pub(super) fn side_by_side(tasks: &[Task<'_>]) -> Result<(), PodError> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     by_workers(tasks, processors.min(tasks.len()).min(MAX_AT_ONCE))

@@ -54,7 +54,7 @@ mod tests {
         fs::create_dir_all(&state).unwrap();
         fs::write(state.join("tpm2-00.permall"), "state").unwrap();
         sync_tpm_state(&dir).unwrap();
-        // What is there and cannot be read is no missing TPM.
+        // A path that cannot be read is an error, and does not count as a missing TPM.
         let why = sync_tpm_state(&state.join("tpm2-00.permall")).unwrap_err();
         assert!(os::logging::chain(&why).contains("TPM's state"), "{why}");
     }

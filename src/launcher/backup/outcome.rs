@@ -86,7 +86,7 @@ impl JobEnd {
     }
 }
 
-/// `by_event`: the end that an event has told.
+/// What has become of the backup. `by_event` is the end that libvirt's event has reported, if any.
 pub(super) fn verdict(
     backup: &BackupMetadata,
     stage: Option<Stage>,

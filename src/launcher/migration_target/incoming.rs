@@ -29,8 +29,8 @@ const PAUSES: [Duration; 3] = [
 /// Interval of resuming a guest whose disk fails.
 const RESUME_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Follows the one domain that can arrive. Waits for it without a limit: after `--qemu-timeout` the
-/// pod ends.
+/// Follows the one domain that can arrive. Has no limit of its own: the
+/// supervisor ends the pod after `--qemu-timeout`.
 // D-mig-21 (docs/differences.md).
 pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
     let vm = &libvirt.vm;

@@ -1,7 +1,7 @@
 //! Starts a domain: converts the VMI, prepares the pod, calls the hooks, defines and starts.
 //!
 //! ```text
-//!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ──┐
+//!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ────┐
 //!                sidecars       taps, DHCP   metadata, ports     sidecars, plugins  twice if  │
 //!                                                                                   ports go  │
 //!    ┌────────────────────────────────────────────────────────────────────────────────────────┘

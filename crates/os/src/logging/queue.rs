@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_last_line_comes_after_the_word_on_those_that_are_missing() {
-        // Without the thread: nothing makes room meanwhile.
+        // No thread writes, so the queue stays full.
         let queue = Queue::default();
         for _ in 0..2 * MAX_BYTES / 1000 {
             queue.push(format!("{}\n", "x".repeat(999)));
