@@ -7,6 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::compare::xml;
 use crate::corpus::{self, Case, Differences};
+use crate::rule_order;
 
 pub fn tests() -> Vec<Trial> {
     let files = ["domain-xml/generated.jsonl", "domain-xml/recorded.jsonl"];
@@ -17,18 +18,22 @@ fn check(case: &Case) -> Differences {
     let (vmi, context) = (&case.value["vmi"], &case.value["context"]);
     let outcome = convert(&vmi.to_string(), &context.to_string());
     match (outcome, case.get("error").and_then(|error| error.as_str())) {
-        (Ok(xml), None) => xml::differences(case.text("xml"), &xml),
+        (Ok((xml, by_order)), None) => {
+            let mut found = xml::differences(case.text("xml"), &xml);
+            found.extend(by_order);
+            found
+        }
         (Err(_), Some(_)) => Vec::new(),
         (Ok(_), Some(error)) => vec![format!("accepted, but the reference refuses: {error}")],
         (Err(error), None) => vec![format!("refused: {error}")],
     }
 }
 
-fn convert(vmi: &str, context: &str) -> Result<String, String> {
+/// The XML, and where it depends on an order of the rules that they do not ask for.
+fn convert(vmi: &str, context: &str) -> Result<(String, Differences), String> {
     let vmi: Vmi = serde_json::from_str(vmi).map_err(|e| format!("the VMI cannot be read: {e}"))?;
     let context: Context =
         serde_json::from_str(context).map_err(|e| format!("the context cannot be read: {e}"))?;
-    convert::domain(&vmi, &context)
-        .map(|domain| domain.to_xml())
-        .map_err(|e| e.to_string())
+    let domain = convert::domain(&vmi, &context).map_err(|e| e.to_string())?;
+    Ok((domain.to_xml(), rule_order::differences(&vmi, &context)))
 }

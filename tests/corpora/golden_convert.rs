@@ -8,12 +8,11 @@
 use std::path::Path;
 
 use api::vmi::Vmi;
-use convert::{Context, ConvertError};
-use domain::DomainSpec;
+use convert::Context;
 use libtest_mimic::Trial;
 
 use crate::corpus::Differences;
-use crate::golden;
+use crate::{golden, rule_order};
 
 pub fn tests() -> Vec<Trial> {
     let mut tests = golden::tests("convert", is_converted);
@@ -22,23 +21,26 @@ pub fn tests() -> Vec<Trial> {
 }
 
 fn is_converted(directory: &Path) -> Differences {
-    match convert(directory) {
+    let (vmi, context) = input(directory);
+    let mut found = match convert::domain(&vmi, &context) {
         Ok(domain) => golden::compare(&directory.join("domain.xml"), &domain.to_xml()),
         Err(error) => vec![format!("refused: {error}")],
-    }
+    };
+    found.extend(rule_order::differences(&vmi, &context));
+    found
 }
 
 fn is_refused(directory: &Path) -> Differences {
-    match convert(directory) {
+    let (vmi, context) = input(directory);
+    match convert::domain(&vmi, &context) {
         Ok(_) => vec!["accepted, but this example is to be refused".to_owned()],
         Err(error) => golden::compare(&directory.join("error.txt"), &format!("{error}\n")),
     }
 }
 
-fn convert(directory: &Path) -> Result<DomainSpec, ConvertError> {
-    let vmi: Vmi = read(&directory.join("vmi.json"));
-    let context: Context = read(&directory.join("context.json"));
-    convert::domain(&vmi, &context)
+fn input(directory: &Path) -> (Vmi, Context) {
+    let vmi = read(&directory.join("vmi.json"));
+    (vmi, read(&directory.join("context.json")))
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {

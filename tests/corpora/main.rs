@@ -32,6 +32,7 @@ mod golden_plan;
 mod libvirt_accepts;
 mod premigration;
 mod round_trip;
+mod rule_order;
 mod stats;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     tests.extend(domain_json::tests());
     tests.extend(disk_plan::tests());
     tests.extend(round_trip::tests());
+    tests.extend(rule_order::tests());
     tests.extend(explain::tests());
     tests.extend(golden_convert::tests());
     tests.extend(golden_interface_plan::tests());
