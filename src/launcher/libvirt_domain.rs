@@ -4,8 +4,9 @@
 //! libvirt's daemon handles a limited number of a client's calls at a time (`max_client_requests`,
 //! 5 if its configuration is not ours) and lets others wait. So that Kill always finds a free one,
 //! hanging calls may take up at most four: [`MAX_READS`] reads, one change (changes take turns),
-//! and [`MAX_REQUESTS`] immediate requests. Calls to the guest agent come on top, one at a time and
-//! a shutdown: our own configuration allows 20.
+//! and [`MAX_REQUESTS`] immediate requests. Others come on top, so our own configuration allows 20:
+//! calls to the guest agent, one at a time and a shutdown; a job's, of which a migration makes the
+//! most (itself, its progress, its steps, its abort); the copy of the metadata.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::error::LauncherError;
-use super::vm::{Permit, Vm};
+use super::vm::{Permit, PermitKind, Vm};
 use domain::DomainSpec;
 use libvirt::{ChangeableDomain, Connection, DomainHandle, XmlKind};
 use os::lock::lock;
@@ -48,7 +49,7 @@ pub(crate) struct LibvirtDomain {
     pub(super) requests: Arc<Semaphore>,
     /// One at a time: hanging ones would take all threads.
     kills: Arc<Semaphore>,
-    slow_calls: Notify,
+    daemon_suspected: Notify,
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
     agent_domain: Mutex<Option<DomainHandle>>,
@@ -65,7 +66,7 @@ impl LibvirtDomain {
             reads: Arc::new(Semaphore::new(MAX_READS)),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
             kills: Arc::new(Semaphore::new(1)),
-            slow_calls: Notify::new(),
+            daemon_suspected: Notify::new(),
             agent_calls: Arc::new(Semaphore::new(1)),
             agent_domain: Mutex::default(),
             agent_shutdown: Arc::default(),
@@ -88,17 +89,18 @@ impl LibvirtDomain {
         *lock(&self.agent_domain) = None;
     }
 
-    /// Waits until a call has exceeded its limit, or failed for want of a connection that is not
-    /// known to be closed: the daemon may hang.
-    pub async fn slow_call(&self) {
-        self.slow_calls.notified().await;
+    /// Waits until the daemon may hang: a call has exceeded its limit, or failed for want of a
+    /// connection that is not known to be closed.
+    pub async fn daemon_suspected(&self) {
+        self.daemon_suspected.notified().await;
     }
 
-    fn note_slow<T>(&self, result: Result<T, LauncherError>) -> Result<T, LauncherError> {
+    /// Suspects the daemon if a call's error fits one that hangs or a dead connection.
+    fn suspect_daemon<T>(&self, result: Result<T, LauncherError>) -> Result<T, LauncherError> {
         if let Err(error) = &result
             && (matches!(error, LauncherError::Slow { .. }) || error.is_connection_lost())
         {
-            self.slow_calls.notify_one();
+            self.daemon_suspected.notify_one();
         }
         result
     }
@@ -113,7 +115,7 @@ impl LibvirtDomain {
         work: impl FnOnce(&Connection, &str) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
         let read = limited(what, READ_TIMEOUT, &self.reads, self.call(work)).await;
-        self.note_slow(read)
+        self.suspect_daemon(read)
     }
 
     /// Calls the guest agent. Calls run one at a time, in the order they come; no other calls wait
@@ -178,14 +180,15 @@ impl LibvirtDomain {
         what: &'static str,
         work: impl FnOnce(Option<ChangeableDomain>) -> Result<T, LauncherError> + Send + 'static,
     ) -> Result<T, LauncherError> {
-        let is_request = permit.is_at_once();
         let work = self.lookup_changeable(permit, work);
-        let done = if is_request {
-            limited(what, CHANGE_TIMEOUT, &self.requests, work).await
-        } else {
-            within(what, CHANGE_TIMEOUT, blocking(what, work)).await
+        let done = match permit.kind() {
+            PermitKind::AtOnce => limited(what, CHANGE_TIMEOUT, &self.requests, work).await,
+            // Only one holds the turn, and a job makes its changes one after the other.
+            PermitKind::InTurn { .. } | PermitKind::OfJob => {
+                within(what, CHANGE_TIMEOUT, blocking(what, work)).await
+            }
         };
-        self.note_slow(done)
+        self.suspect_daemon(done)
     }
 
     /// Kills the domain without waiting for anything but a kill before it. It goes on if the caller
@@ -201,7 +204,7 @@ impl LibvirtDomain {
         let what = "killing the domain";
         let work = self.lookup_changeable(permit, work);
         let done = limited(what, CHANGE_TIMEOUT, &self.kills, work).await;
-        self.note_slow(done)
+        self.suspect_daemon(done)
     }
 
     /// A change that takes as long as libvirt does: nobody waits for its answer, or its caller has

@@ -38,7 +38,7 @@ pub async fn maintain(
                     drop(registered);
                     registered = reconnect(&backend, &launcher, &lost).await;
                 }
-                () = launcher.libvirt.slow_call() => check_daemon(&backend, &launcher).await,
+                () = launcher.libvirt.daemon_suspected() => check_daemon(&backend, &launcher).await,
             }
         }
     }))

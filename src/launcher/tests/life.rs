@@ -578,7 +578,7 @@ fn a_call_on_a_dead_connection_has_libvirts_daemon_looked_at() {
             Err::<(), LauncherError>(error.into())
         };
         libvirt.read("a test", dead).await.unwrap_err();
-        let noted = timeout(Duration::from_secs(60), libvirt.slow_call()).await;
+        let noted = timeout(Duration::from_secs(60), libvirt.daemon_suspected()).await;
         noted.unwrap();
     });
 }

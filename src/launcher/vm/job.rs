@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::phase::PhaseInput;
-use super::{Permit, Vm};
+use super::{Permit, PermitKind, Vm};
 
 /// Work that takes longer than a call may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ pub struct Job {
 impl Job {
     /// Permission for calls of the job that wait for no turn.
     pub fn permit(&self) -> Permit {
-        Permit::of_job()
+        Permit(PermitKind::OfJob)
     }
 
     /// Waits for the turn to change the domain as a part of this job.

@@ -35,8 +35,8 @@ use admission::Standing;
 pub use admission::{Admission, Permission, Refusal, Request};
 pub use agent::Agent;
 pub use job::{Job, JobKind};
-pub use permit::Permit;
 use permit::Turns;
+pub use permit::{Permit, PermitKind};
 pub use phase::{PauseReason, Phase};
 use phase::{PhaseInput, Seen};
 pub(super) use phase::{is_leftover_of_failed_start, proves_it_has_run};
@@ -182,7 +182,9 @@ impl Vm {
         loop {
             match (self.admit(request)?, turn.take()) {
                 (Admission::AfterLook, _) => self.wait_until_phase_is_certain().await,
-                (Admission::AtOnce, _) => return Ok(Permission::Granted(Permit::at_once())),
+                (Admission::AtOnce, _) => {
+                    return Ok(Permission::Granted(Permit(PermitKind::AtOnce)));
+                }
                 (Admission::AlreadySo, _) => return Ok(Permission::AlreadySo),
                 // Asked again after the wait: the change before may have altered the state.
                 (_, None) => turn = Some(self.turns.next().await),

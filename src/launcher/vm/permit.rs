@@ -13,10 +13,11 @@ pub(super) struct Turns(Arc<Mutex<()>>);
 /// Permission to change the domain. The turn, if it has that, ends with its last clone: a change
 /// that goes on after its caller has given up keeps it.
 #[derive(Clone)]
-pub struct Permit(Kind);
+pub struct Permit(pub(super) PermitKind);
 
+/// What it was given for.
 #[derive(Clone)]
-enum Kind {
+pub enum PermitKind {
     /// For changes that run one after the other.
     InTurn { _turn: Arc<OwnedMutexGuard<()>> },
     /// For a request that runs beside changes and jobs.
@@ -28,24 +29,15 @@ enum Kind {
 impl MayChange for Permit {}
 
 impl Permit {
-    pub(super) fn at_once() -> Self {
-        Self(Kind::AtOnce)
-    }
-
-    pub(super) fn of_job() -> Self {
-        Self(Kind::OfJob)
-    }
-
-    /// Whether the request runs beside changes and jobs.
-    pub fn is_at_once(&self) -> bool {
-        matches!(self.0, Kind::AtOnce)
+    pub fn kind(&self) -> &PermitKind {
+        &self.0
     }
 }
 
 impl Turns {
     pub async fn next(&self) -> Permit {
         let guard = self.0.clone().lock_owned().await;
-        Permit(Kind::InTurn {
+        Permit(PermitKind::InTurn {
             _turn: Arc::new(guard),
         })
     }

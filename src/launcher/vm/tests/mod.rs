@@ -465,13 +465,14 @@ impl Asking {
             Poll::Ready(Ok(Permission::CompareOnly)) => {
                 assert_eq!(admitted, Ok(Admission::CompareOnly));
             }
-            Poll::Ready(Ok(Permission::Granted(permit))) if permit.is_at_once() => {
-                assert_eq!(admitted, Ok(Admission::AtOnce));
-            }
-            Poll::Ready(Ok(Permission::Granted(permit))) => {
-                assert_eq!(admitted, Ok(Admission::InTurn), "{request:?}");
-                assert!(self.turn.replace(permit).is_none(), "two have the turn");
-            }
+            Poll::Ready(Ok(Permission::Granted(permit))) => match permit.kind() {
+                PermitKind::AtOnce => assert_eq!(admitted, Ok(Admission::AtOnce)),
+                PermitKind::InTurn { .. } => {
+                    assert_eq!(admitted, Ok(Admission::InTurn), "{request:?}");
+                    assert!(self.turn.replace(permit).is_none(), "two have the turn");
+                }
+                PermitKind::OfJob => panic!("{request:?} is no job"),
+            },
         }
     }
 }
