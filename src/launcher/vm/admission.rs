@@ -126,31 +126,32 @@ const NONE: Answer = Err(Refusal::NoDomain);
 const MOVE: Answer = Err(Refusal::Migrating);
 const TORN: Answer = Err(Refusal::PostcopyFailed);
 const OVER: Answer = Err(Refusal::HasEnded);
-const START: Answer = Err(Refusal::Job(JobKind::Start));
+const BUSY: Answer = Err(Refusal::Job(JobKind::Start));
 
-/// The table: the answer in each phase. `torn`: a post-copy has failed; such a guest can be killed,
-/// shut down and deleted, and nothing else.
+/// The table: the answer in each phase. `undecided`: a migration from here has ended, and only
+/// libvirt knows whether the guest is still here. `torn`: a post-copy has failed; such a guest can
+/// be killed, shut down and deleted, and nothing else.
 // D-mig-30, D-mig-31 (docs/differences.md).
 #[rustfmt::skip]
-fn row(request: Request) -> [Answer; 10] {
+fn row(request: Request) -> [Answer; 11] {
     use Request as R;
     match request {
-        // unknown, absent, expected, starting, runs, arrives, leaves, torn, ended, gone
-        R::Sync          => [LOOK, TURN, MOVE, TURN,  TURN,  MOVE,  SAME,  TORN,  TURN,  TURN],
-        R::Pause         => [LOOK, NONE, NONE, TURN,  TURN,  MOVE,  TURN,  TORN,  TURN,  NONE],
-        R::Unpause       => [LOOK, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  TURN,  NONE],
-        R::Resize        => [LOOK, NONE, NONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  NONE,  NONE],
+        // unknown, absent, expected, starting, runs, arrives, leaves, undecided, torn, ended, gone
+        R::Sync          => [LOOK, TURN, MOVE, TURN, TURN, MOVE, SAME, LOOK, TORN, TURN, TURN],
+        R::Pause         => [LOOK, NONE, NONE, TURN, TURN, MOVE, TURN, TURN, TORN, TURN, NONE],
+        R::Unpause       => [LOOK, NONE, NONE, TURN, TURN, MOVE, MOVE, LOOK, TORN, TURN, NONE],
+        R::Resize        => [LOOK, NONE, NONE, TURN, TURN, MOVE, MOVE, LOOK, TORN, NONE, NONE],
         R::Reset | R::SoftReboot
-                         => [LOOK, NONE, NONE, NOW,   NOW,   MOVE,  MOVE,  TORN,  NOW,   NONE],
-        R::Shutdown      => [LOOK, DONE, DONE, NOW,   NOW,   NOW,   NOW,   NOW,   NOW,   DONE],
-        R::Delete        => [LOOK, TURN, TURN, TURN,  TURN,  MOVE,  MOVE,  TURN,  TURN,  TURN],
-        R::PrepareTarget => [LOOK, TURN, TURN, START, DONE,  DONE,  DONE,  DONE,  OVER,  OVER],
-        R::Finalize      => [LOOK, DONE, DONE, TURN,  TURN,  MOVE,  MOVE,  TORN,  DONE,  DONE],
-        R::CopyMetadata  => [NONE, NONE, NONE, NONE,  NOW,   NOW,   NOW,   NOW,   NOW,   NONE],
+                         => [LOOK, NONE, NONE, NOW,  NOW,  MOVE, MOVE, LOOK, TORN, NOW,  NONE],
+        R::Shutdown      => [LOOK, DONE, DONE, NOW,  NOW,  NOW,  NOW,  NOW,  NOW,  NOW,  DONE],
+        R::Delete        => [LOOK, TURN, TURN, TURN, TURN, MOVE, MOVE, LOOK, TURN, TURN, TURN],
+        R::PrepareTarget => [LOOK, TURN, TURN, BUSY, DONE, DONE, DONE, DONE, DONE, OVER, OVER],
+        R::Finalize      => [LOOK, DONE, DONE, TURN, TURN, MOVE, MOVE, LOOK, TORN, DONE, DONE],
+        R::CopyMetadata  => [NONE, NONE, NONE, NONE, NOW,  NOW,  NOW,  NOW,  NOW,  NOW,  NONE],
         R::RedefineCheckpoint | R::PodCleanup
-                         => [TURN; 10],
+                         => [TURN; 11],
         R::Kill | R::AbortBackup | R::ResumeAfterJob | R::InjectSecret | R::PodShutdown
-                         => [NOW; 10],
+                         => [NOW; 11],
     }
 }
 
@@ -161,26 +162,15 @@ const POSTCOPY_FAILED: Phase = Phase::Paused(PauseReason::PostcopyFailed);
 /// # Errors
 /// The refusal.
 pub fn answer(standing: Standing, request: Request) -> Answer {
-    let [
-        unknown,
-        absent,
-        expected,
-        starting,
-        runs,
-        arrives,
-        leaves,
-        torn,
-        ended,
-        gone,
-    ] = row(request);
+    #[rustfmt::skip]
+    let [unknown, absent, expected, starting, runs, arrives, leaves, undecided, torn, ended, gone]
+        = row(request);
     match standing.phase {
         // Only the job tells when libvirt's migration is over. The phase may change later, and
         // nothing would request the copy again.
         phase if phase.is_visible() && standing.migrates && request == Request::CopyMetadata => {
             MOVE
         }
-        // The migration has ended, and only libvirt knows whether the guest is still here.
-        Phase::MigratingOut if !standing.migrates && matches!(leaves, MOVE | SAME) => LOOK,
         POSTCOPY_FAILED => torn,
         Phase::Unknown => unknown,
         Phase::Absent | Phase::StartFailed => absent,
@@ -188,7 +178,8 @@ pub fn answer(standing: Standing, request: Request) -> Answer {
         Phase::Preparing | Phase::Starting => starting,
         Phase::Running | Phase::Paused(_) | Phase::Stopping => runs,
         Phase::MigratingIn => arrives,
-        Phase::MigratingOut => leaves,
+        Phase::MigratingOut if standing.migrates => leaves,
+        Phase::MigratingOut => undecided,
         Phase::Ended => ended,
         Phase::Gone => gone,
     }
@@ -318,6 +309,21 @@ mod tests {
         let sync = |phase| admit(phase, Request::Sync);
         assert_eq!(sync(Phase::MigratingOut), Ok(Admission::CompareOnly));
         assert_eq!(sync(Phase::MigratingIn), Err(Refusal::Migrating));
+    }
+
+    #[test]
+    fn whether_a_guest_is_still_here_after_its_migration_only_libvirt_knows() {
+        let answer = |request| {
+            let standing = Standing {
+                migrates: false,
+                ..standing(Phase::MigratingOut)
+            };
+            super::answer(standing, request)
+        };
+        for request in [Request::Sync, Request::Unpause, Request::Delete] {
+            assert_eq!(answer(request), Ok(Admission::AfterLook), "{request:?}");
+        }
+        assert_eq!(answer(Request::Shutdown), Ok(Admission::AtOnce));
     }
 
     #[test]
