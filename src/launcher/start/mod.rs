@@ -39,8 +39,8 @@ use super::vm::{Job, JobKind, Permit};
 use super::warnings::Warnings;
 use api::vmi::Vmi;
 use convert::{Context, HotplugPorts};
-use domain::excerpt;
 use domain::xml::secrets::without_secrets;
+use domain::{DomainSpec, excerpt};
 use error::DomainStartError;
 use hooks::answer::canonical_uuid;
 use hooks::plugins::InvocationContext;
@@ -120,7 +120,13 @@ impl Start {
         let pre_boot = PreBoot::new(conversion, request, &converted.domain);
         let (this, vmi) = (self.clone(), request.vmi.clone());
         let uuid = converted.domain.uuid.clone();
-        let prepare = move || this.prepare(&vmi, converted);
+        let prepare = move || {
+            let mut domain = this.make_files(&vmi, converted)?;
+            lock(&this.ignored).clear();
+            this.begin_metadata(&vmi, &mut domain);
+            let ports = HotplugPorts::plan(&vmi, &domain).map_err(DomainStartError::from)?;
+            Ok((domain.to_xml(), ports))
+        };
         let prepared = blocking("preparing the pod", prepare);
         let (xml, ports) = timeline.measure(StartStep::Prepare, prepared).await?;
         let own_xml = xml.clone();
@@ -142,34 +148,28 @@ impl Start {
         })
     }
 
-    /// Makes the files that the domain opens, and begins the VMI's metadata. Returns the domain's
-    /// XML, completed with disk modes and metadata, and its hotplug ports.
-    fn prepare(
-        &self,
-        vmi: &Vmi,
-        converted: Converted,
-    ) -> Result<(String, HotplugPorts), LauncherError> {
-        let Converted {
-            mut domain,
-            context,
-            cloud_init,
-        } = converted;
-        let guest = ConvertFor::ThisPod;
-        self.pod.prepare(vmi, &context, cloud_init, guest)?;
+    /// Makes the files that the domain opens. Returns the domain with its disks' modes, which these
+    /// decide.
+    fn make_files(&self, vmi: &Vmi, converted: Converted) -> Result<DomainSpec, LauncherError> {
+        let (mut domain, context) = (converted.domain, converted.context);
+        self.pod
+            .prepare(vmi, &context, converted.cloud_init, ConvertFor::ThisPod)?;
         for disk in &domain.devices.disks {
             pod::track(self.pod.flags(), vmi, disk)?;
         }
         let modes = self.pod.resolve_disk_modes(&mut domain)?;
-        lock(&self.ignored).clear();
         log_context(&Context {
             disk_modes: Some(modes),
             ..context
         });
+        Ok(domain)
+    }
+
+    /// Begins the VMI's metadata, of which the domain gets a copy.
+    fn begin_metadata(&self, vmi: &Vmi, domain: &mut DomainSpec) {
         let vm = &self.libvirt.vm;
         vm.change_metadata(|metadata| metadata.begin(vmi));
-        domain.metadata.kube_virt = self.libvirt.vm.metadata().get().clone();
-        let ports = HotplugPorts::plan(vmi, &domain).map_err(DomainStartError::from)?;
-        Ok((domain.to_xml(), ports))
+        domain.metadata.kube_virt = vm.metadata().get().clone();
     }
 
     /// Blocks until the domain runs (`virDomainCreateWithFlags`). A kill during libvirt's start
