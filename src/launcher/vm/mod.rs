@@ -13,6 +13,7 @@ mod agent;
 pub(super) mod events;
 mod job;
 pub(super) mod metadata;
+mod pause_request;
 mod permit;
 mod phase;
 pub(super) mod status_words;
@@ -35,6 +36,7 @@ use admission::Standing;
 pub use admission::{Admission, Permission, Refusal, Request};
 pub use agent::Agent;
 pub use job::{Job, JobKind};
+use pause_request::PauseRequest;
 use permit::Turns;
 pub use permit::{Permit, PermitKind};
 pub use phase::{PauseReason, Phase};
@@ -93,8 +95,7 @@ struct Inner {
     jobs: Vec<(JobKind, watch::Sender<bool>)>,
     /// A running job that libvirt has shown and that nobody follows yet.
     unfollowed: Option<JobKind>,
-    /// A pause was requested. The guest may still run for a moment.
-    pause_requested: bool,
+    pause: PauseRequest,
     /// Volumes whose disks have failed since the vCPUs were resumed.
     failed_disks: BTreeMap<String, IoError>,
     /// A failed disk kept the guest paused before it migrated to this pod.
@@ -262,10 +263,7 @@ impl Vm {
     pub fn cancel(&self, kind: JobKind) -> bool {
         self.with_unpublished(|inner| {
             let job = inner.jobs.iter().find(|(running, _)| *running == kind);
-            job.is_some_and(|(_, cancel)| {
-                cancel.send_replace(true);
-                true
-            })
+            job.map(|(_, cancel)| cancel.send_replace(true)).is_some()
         })
     }
 
@@ -282,13 +280,13 @@ impl Vm {
         self.change_and_publish(|inner| inner.phase = inner.phase.after(PhaseInput::Defined));
     }
 
-    /// Records that a pause, or its end, is requested.
+    /// libvirt has paused or resumed the guest on request.
     pub fn set_pause_requested(&self, requested: bool) {
-        self.change_and_publish(|inner| inner.pause_requested = requested);
+        self.change_and_publish(|inner| inner.pause.ask(requested));
     }
 
     pub fn is_pause_requested(&self) -> bool {
-        self.with_unpublished(|inner| inner.pause_requested)
+        self.with_unpublished(|inner| inner.pause.is_made())
     }
 
     /// Takes an event from libvirt: reports the current state, with the facts that the state does
@@ -322,7 +320,7 @@ impl Vm {
     pub fn expect_arrival(&self, paused: Option<PauseReason>, change: impl FnOnce(&mut Metadata)) {
         self.change_and_publish(|inner| {
             inner.phase = inner.phase.after(PhaseInput::ArrivalPrepared);
-            inner.pause_requested |= paused == Some(PauseReason::User);
+            inner.pause.expect(paused);
             inner.disk_failed_on_source = paused == Some(PauseReason::IoError);
             change(&mut inner.metadata);
         });
@@ -332,7 +330,7 @@ impl Vm {
     /// event of the start.
     pub fn started(&self, paused: bool, by_user: bool) {
         self.change_and_publish(|inner| {
-            inner.pause_requested = by_user;
+            inner.pause.ask(by_user);
             inner.phase = inner.phase.after(PhaseInput::Started { paused, by_user });
         });
         self.events.refresh();
@@ -364,11 +362,8 @@ impl Vm {
             let phase = phase.migrating_out_if(inner.runs(JobKind::MigrationOut));
             // D-mig-22 (docs/differences.md). libvirt gives no other reason for a guest that was
             // paused on its source.
-            if inner.runs(JobKind::MigrationIn)
-                && phase == Phase::Paused(PauseReason::User)
-                && !inner.disk_failed_on_source
-            {
-                inner.pause_requested = true;
+            if inner.runs(JobKind::MigrationIn) && !inner.disk_failed_on_source {
+                inner.pause.arrive(phase);
             }
             inner.phase = phase;
             if phase.has_run()
@@ -568,7 +563,7 @@ impl Inner {
         tracing::info!("Adopting the domain that is already there");
         self.is_adopted = true;
         self.metadata.adopt(&observed.spec.metadata.kube_virt);
-        self.pause_requested = phase == Phase::Paused(PauseReason::User);
+        self.pause.adopt(phase);
         // Only the source's XML has an unfinished migration; the document for the target has none.
         if self.metadata.unfinished_migration().is_some() {
             self.adopt_job(JobKind::MigrationOut);
@@ -628,7 +623,7 @@ impl Inner {
             && !observed.spec.metadata.kube_virt.paused_until_pinned;
         self.phase.after(PhaseInput::Seen(Seen {
             state: self.explained(observed.state),
-            pause_requested: self.pause_requested || adopts_pause,
+            pause_requested: self.pause.is_made() || adopts_pause,
             arriving: self.phase == Phase::Expected || self.runs(JobKind::MigrationIn),
             migrating_out: self.runs(JobKind::MigrationOut),
         }))

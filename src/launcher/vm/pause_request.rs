@@ -1,0 +1,41 @@
+//! Whether a pause was requested. No sync resumes such a guest, and virt-handler sees `User` as the
+//! reason of its pause.
+
+use super::phase::{PauseReason, Phase};
+
+const PAUSED_BY_USER: Phase = Phase::Paused(PauseReason::User);
+
+/// A request to pause the guest, which may still run for a moment. Only its methods write it, each
+/// for one writer, with what that one knows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PauseRequest(bool);
+
+impl PauseRequest {
+    pub fn is_made(self) -> bool {
+        self.0
+    }
+
+    /// libvirt has done what the user asks: Pause, Unpause, or a start by the VMI's `startStrategy`.
+    /// That ends what was asked before.
+    pub fn ask(&mut self, pause: bool) {
+        self.0 = pause;
+    }
+
+    /// An earlier launcher has started the guest: only libvirt knows whether it was asked to pause.
+    pub fn adopt(&mut self, phase: Phase) {
+        self.0 = phase == PAUSED_BY_USER;
+    }
+
+    /// A guest is to arrive, whose VMI tells why it is paused on its source. The pod may be prepared
+    /// again, with another VMI: that takes no request back.
+    pub fn expect(&mut self, paused: Option<PauseReason>) {
+        self.0 |= paused == Some(PauseReason::User);
+    }
+
+    /// A guest is arriving, whose VMI may not tell of a pause just before its migration. It takes no
+    /// request back either.
+    // D-mig-22 (docs/differences.md).
+    pub fn arrive(&mut self, phase: Phase) {
+        self.0 |= phase == PAUSED_BY_USER;
+    }
+}
