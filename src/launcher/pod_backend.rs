@@ -30,7 +30,9 @@ pub(super) trait PodBackend: Send + Sync + 'static {
     fn flags(&self) -> &LauncherFlags;
 
     /// The domain that the VMI wants, and the conversion's context. The domain of a migration target
-    /// lacks hotplugged disks, which arrive with it; the context has them.
+    /// lacks hotplugged disks, which arrive with it; the context has them. An image of a container
+    /// disk that was found once is remembered for later calls, whoever makes them: it cannot be
+    /// found any more when a volume before it is unplugged.
     fn collect_and_convert(
         &self,
         vmi: &Vmi,
@@ -122,11 +124,10 @@ impl PodBackend for PodFiles {
         options: &VirtualMachineOptions,
         guest: ConvertFor,
     ) -> Result<(DomainSpec, Context), LauncherError> {
-        let context = if guest == ConvertFor::Arrival {
-            pod::collect_migration_target(&self.flags, vmi, options)?
-        } else {
-            let known = lock(&self.container_disks).clone();
-            pod::collect_context(&self.flags, vmi, options, &known)?
+        let known = lock(&self.container_disks).clone();
+        let context = match guest {
+            ConvertFor::ThisPod => pod::collect_context(&self.flags, vmi, options, &known)?,
+            ConvertFor::Arrival => pod::collect_migration_target(&self.flags, vmi, options)?,
         };
         self.remember_container_disks(&context);
         if guest == ConvertFor::ThisPod {

@@ -86,13 +86,11 @@ impl Apply {
         live: DomainSpec,
     ) -> Result<Planned, LauncherError> {
         let vmi_now = with_live_targets(vmi, &live);
-        let converted = self
-            .pod
-            .collect_and_convert(&vmi_now, options, ConvertFor::ThisPod);
-        let (wanted, context) = converted?;
+        let (pod, guest) = (&self.pod, ConvertFor::ThisPod);
+        let (wanted, context) = pod.collect_and_convert(&vmi_now, options, guest)?;
         let disks = plan::disks(&live, &wanted, context.paths().hotplug_disk_dir);
         let plan = SyncPlan {
-            disks: disks.defer_unready(|disk| pod::disk_ready(self.pod.flags(), disk)),
+            disks: disks.defer_unready(|disk| pod::disk_ready(pod.flags(), disk)),
             interfaces: plan::interfaces(&live, &wanted, vmi),
             ..SyncPlan::default()
         };
