@@ -20,7 +20,6 @@ use crate::launcher::{Launcher, Phase, Snapshot};
 use api::pod_paths::NOTIFY_SOCKET;
 use os::process::Process;
 use os::signals::EndSignals;
-use pod::LauncherFlags;
 
 /// Delay before QEMU's process is looked for again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -39,18 +38,17 @@ impl RunningParts {
     /// Runs from ready to the end of QEMU and its dependents.
     pub(super) async fn run(
         &self,
-        flags: &LauncherFlags,
         standalone: Option<standalone::StandaloneVmi>,
         signals: &mut EndSignals,
     ) -> Result<(), StartError> {
-        let guest = LauncherGuest {
+        let flags = &self.launcher.config.flags;
+        let guest = &LauncherGuest {
             launcher: self.launcher.clone(),
             is_standalone: standalone.is_some(),
             notify_socket: flags.shared(NOTIFY_SOCKET),
         };
-        let domain = &self.launcher.libvirt.name;
         let find_qemu = || self.launcher.killer.find_qemu().ok();
-        let end_start = || stop::end_start(&guest, find_qemu, START_END_TIMEOUT);
+        let end_start = || stop::end_start(guest, find_qemu, START_END_TIMEOUT);
         let waited = tokio::select! {
             started = self.start_domain(standalone, flags.qemu_timeout) => {
                 started.map_or_else(StartWait::Failed, |()| StartWait::Started)
@@ -60,38 +58,16 @@ impl RunningParts {
                 StartWait::Failed(StartError::MigrationGivenUp)
             }
         };
-        let has_run = matches!(waited, StartWait::Started) || end_start().await;
-        let (qemu, mut received) = match waited {
-            StartWait::Failed(error) if !has_run => return Err(error),
-            StartWait::Signal(name) if !has_run => {
-                tracing::info!("Received signal {name}");
-                return Ok(());
-            }
-            StartWait::Signal(name) => (find_qemu(), Some(name)),
+        match waited {
+            StartWait::Started => follow(guest, signals, None).await,
             // A guest that runs all the same is followed to its end.
-            StartWait::Started | StartWait::Failed(_) => tokio::select! {
-                found = wait_for_qemu(&self.launcher) => (found, None),
-                name = signals.next() => (find_qemu(), Some(name)),
-            },
-        };
-        // With neither, the domain has ended already.
-        if qemu.is_some() || received.is_some() {
-            let signal = async || match received.take() {
-                Some(name) => name,
-                None => signals.next().await,
-            };
-            tokio::select! {
-                () = stop::follow(qemu.as_ref(), &guest, signal, flags.grace_period.duration()) => {}
-                () = self.launcher.migration_target.wait_for_cleanup_request() => {
-                    tracing::info!("received early exit signal - stop waiting for {domain}");
-                    stop::end_failed_arrival(qemu.as_ref(), &guest).await;
-                }
+            StartWait::Signal(name) if end_start().await => {
+                follow(guest, signals, Some(name)).await
             }
+            StartWait::Failed(_) if end_start().await => follow(guest, signals, None).await,
+            StartWait::Signal(name) => tracing::info!("Received signal {name}"),
+            StartWait::Failed(error) => return Err(error),
         }
-        if let Some(qemu) = qemu {
-            tracing::info!("Process {domain} and pid {} is gone!", qemu.pid());
-        }
-        stop::finish(&guest).await;
         Ok(())
     }
 
@@ -111,6 +87,37 @@ impl RunningParts {
         let begin_timer = || sleep_until(os::time::deadline(limit));
         wait_until_started(self.launcher.vm.subscribe(), begin_timer).await
     }
+}
+
+/// Follows the guest to the end of QEMU and its dependents. The first signal, which may have been
+/// `received` already, ends it.
+async fn follow(guest: &LauncherGuest, signals: &mut EndSignals, received: Option<&'static str>) {
+    let (launcher, domain) = (&guest.launcher, &guest.launcher.libvirt.name);
+    let grace = launcher.config.flags.grace_period.duration();
+    let find_qemu = || launcher.killer.find_qemu().ok();
+    let (qemu, mut received) = tokio::select! {
+        found = wait_for_qemu(launcher), if received.is_none() => (found, None),
+        name = signals.next(), if received.is_none() => (find_qemu(), Some(name)),
+        else => (find_qemu(), received),
+    };
+    // With neither, the domain has ended already.
+    if qemu.is_some() || received.is_some() {
+        let signal = async || match received.take() {
+            Some(name) => name,
+            None => signals.next().await,
+        };
+        tokio::select! {
+            () = stop::follow(qemu.as_ref(), guest, signal, grace) => {}
+            () = launcher.migration_target.wait_for_cleanup_request() => {
+                tracing::info!("received early exit signal - stop waiting for {domain}");
+                stop::end_failed_arrival(qemu.as_ref(), guest).await;
+            }
+        }
+    }
+    if let Some(qemu) = qemu {
+        tracing::info!("Process {domain} and pid {} is gone!", qemu.pid());
+    }
+    stop::finish(guest).await;
 }
 
 /// Waits for the QEMU process of a started domain. `None` if the domain has ended already.

@@ -75,7 +75,7 @@ pub async fn run_pod(mut flags: LauncherFlags, environment: Environment) -> Resu
             return Ok(());
         }
     };
-    let result = parts.run(&flags, standalone, &mut signals).await;
+    let result = parts.run(standalone, &mut signals).await;
     parts.end().await;
     result
 }
