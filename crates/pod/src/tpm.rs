@@ -15,17 +15,16 @@ const MAX_DEPTH: usize = 3;
 /// # Errors
 /// When a file cannot be read or written out.
 pub fn sync_tpm_state(dir: &Path) -> Result<(), PodError> {
-    let fail = PodError::io("write out the TPM's state in", dir);
-    match fs::read_dir(dir) {
-        // No TPM has been started.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        _ => match sync_dir(dir, MAX_DEPTH) {
-            // swtpm has renamed a file meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => sync_dir(dir, MAX_DEPTH),
-            result => result,
-        }
-        .map_err(fail),
+    // No TPM has been started.
+    if matches!(dir.try_exists(), Ok(false)) {
+        return Ok(());
     }
+    let synced = match sync_dir(dir, MAX_DEPTH) {
+        // swtpm has renamed a file meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => sync_dir(dir, MAX_DEPTH),
+        synced => synced,
+    };
+    synced.map_err(PodError::io("write out the TPM's state in", dir))
 }
 
 fn sync_dir(dir: &Path, depth: usize) -> io::Result<()> {
