@@ -396,16 +396,13 @@ fn define(
         .with_placeholders(xml)
         .map_err(DomainStartError::from)?;
     let first = connection.define(permit, &placeholders)?;
-    // Secrets are included, because the second definition would otherwise lack them.
-    let completed = first.xml(XmlKind::Secure).map_err(LauncherError::from);
-    completed
-        .and_then(|xml| {
-            Ok(ports
-                .with_root_ports(&xml)
-                .map_err(DomainStartError::from)?)
-        })
-        .and_then(|xml| Ok(connection.define(permit, &xml)?))
-        .map_err(|error| undo(&first, error))
+    let complete = || {
+        // Secrets are included, because the second definition would otherwise lack them.
+        let completed = ports.with_root_ports(&first.xml(XmlKind::Secure)?);
+        let completed = completed.map_err(DomainStartError::from)?;
+        Ok(connection.define(permit, &completed)?)
+    };
+    complete().map_err(|error| undo(&first, error))
 }
 
 /// Removes a failed start's definition and returns the error.
