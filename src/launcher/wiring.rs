@@ -238,6 +238,10 @@ impl Handles {
         let (namespace, name) = (&config.flags.namespace, &config.flags.name);
         let inbox = Arc::new(EventInbox::default());
         let vm = Vm::new(namespace, name, &config.flags.uid, inbox.clone());
+        // D-sup-16 (docs/differences.md).
+        if let Some(kept) = pod::expected_arrival(&config.flags.root) {
+            vm.expect_arrival(|metadata| metadata.adopt(&kept));
+        }
         let domain_name = format!("{namespace}_{name}");
         Self {
             warnings: Warnings {
@@ -424,7 +428,7 @@ impl Handles {
         let detached = self.events.subscribe();
         tokio::spawn(detach::follow(self.detach_requests.clone(), detached));
         tokio::spawn(metadata_copy::run(libvirt()));
-        tokio::spawn(incoming::follow(libvirt()));
+        tokio::spawn(incoming::follow(libvirt(), self.config.flags.root.clone()));
         tokio::spawn(backup.clone().run(self.events.subscribe()));
         tokio::spawn(AdoptedMigration { libvirt: libvirt() }.run());
         tokio::spawn(memory_dump.clone().resume_after_lost_dumps());

@@ -22,6 +22,8 @@ KubeVirtMetadata {
     child "memoryDump" "MemoryDump" memory_dump: Option<MemoryDumpMetadata>,
     /// Not in KubeVirt: its start has paused the guest until virt-handler has pinned the emulator.
     leaf? "pausedUntilPinned" (never) paused_until_pinned: bool,
+    /// Not in KubeVirt: it arrives with a guest that a failed disk keeps paused.
+    leaf? "diskFailed" (never) disk_failed: bool,
 }
 /// `<accessCredential>`: whether users and keys have reached the guest.
 AccessCredentialMetadata {

@@ -10,9 +10,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::metadata_copy;
 use crate::launcher::vm::metadata::Metadata;
 use crate::launcher::vm::{Job, JobKind, PauseReason, Phase, Snapshot};
 use libvirt::ChangeableDomain;
+use pod::Root;
 
 /// Interval of polling the job.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,7 +34,7 @@ const RESUME_INTERVAL: Duration = Duration::from_secs(5);
 /// Follows the one domain that can arrive. Has no limit of its own: the
 /// supervisor ends the pod after `--qemu-timeout`.
 // D-mig-21 (docs/differences.md).
-pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
+pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root) {
     let vm = &libvirt.vm;
     let mut state = vm.subscribe();
     let comes = |vm: &Snapshot| vm.jobs.contains(&JobKind::MigrationIn);
@@ -51,6 +53,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
         wait_for_job_end(&libvirt).await;
         phase = resume_until_it_runs(&libvirt, &job).await;
     }
+    let permit = job.permit();
     drop(job);
     if arrival(phase) == Arrival::Failed {
         tracing::error!(?phase, "The domain has not arrived");
@@ -58,6 +61,9 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>) {
         vm.change_metadata(Metadata::migration_in_ended);
     }
     vm.refresh();
+    // A later launcher has the end from the file or from this copy; `metadata_copy` repeats it.
+    drop(metadata_copy::write(&libvirt, &permit, vm.metadata().get()).await);
+    pod::forget_arrival(&root);
 }
 
 /// Resumes an arrived guest until no failed disk keeps it paused: virt-handler sends a sync, which

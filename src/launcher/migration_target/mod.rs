@@ -32,21 +32,19 @@ use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::pod_backend::{ConvertFor, PodBackend};
 use super::pod_network::PodNetwork;
 use super::sync_request::SyncRequest;
-use super::vm::{PauseReason, Phase, Request};
+use super::vm::{Request, Vm};
 use api::vmi::Vmi;
 use error::TargetError;
 pub use finalize::Finalization;
 use hook_server::HookServer;
 use hooks::plugins::InvocationContext;
+use pod::{PodError, Root};
 use tcp_proxies::TcpProxies;
 
 /// KubeVirt's functional tests set this annotation to make the preparation fail.
 const BLOCK_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
 /// Value of `status.migrationTransport` if the source reaches QEMU by unix sockets.
 const UNIX_TRANSPORT: &str = "Unix";
-/// The condition of a VMI whose guest is paused, by its user if not for [`DISK_FAILED`].
-const PAUSED_CONDITION: &str = "Paused";
-const DISK_FAILED: &str = "PausedIOError";
 
 /// Prepares the pod for a domain from another node.
 pub struct MigrationTarget {
@@ -118,7 +116,6 @@ impl MigrationTarget {
         // The turn lasts until all is prepared.
         let Some(_turn) = permission.into_permit()? else {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
-            self.adopt_arrival(&request.vmi);
             return Ok(());
         };
         let vmi = &request.vmi;
@@ -139,8 +136,6 @@ impl MigrationTarget {
             .set_up(vmi, &converted.context, &mut converted.domain)
             .await?;
         let xml = self.prepare_files(request, converted).await?;
-        // Before the hooks, which may take long and fail: from here on no sync starts a domain.
-        self.expect_arrival(vmi);
         // Hooks may set up their devices in this pod. The domain that they return is dropped.
         let hooks =
             self.conversion
@@ -152,7 +147,8 @@ impl MigrationTarget {
         self.open_sockets(vmi).await
     }
 
-    /// Makes the files that the domain opens. Returns the domain XML for the hooks.
+    /// Makes the files that the domain opens, and expects it: before the hooks, which may take long
+    /// and fail, because from here on no sync starts a domain. Returns the domain XML for the hooks.
     async fn prepare_files(
         &self,
         request: &SyncRequest,
@@ -169,30 +165,10 @@ impl MigrationTarget {
             pod.prepare(&vmi, &context, cloud_init, ConvertFor::Arrival)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();
+            expect_arrival(&vm, &vmi, &pod.flags().root)?;
             Ok(domain.to_xml())
         };
         blocking("preparing the migration target", prepare).await
-    }
-
-    /// Records a migration that an earlier launcher prepared: the domain does not have its UID.
-    // D-sup-16 (docs/differences.md).
-    fn adopt_arrival(&self, vmi: &Vmi) {
-        let is_arriving = self.libvirt.vm.snapshot().phase == Phase::MigratingIn;
-        if is_arriving && self.libvirt.vm.metadata().migration().is_none() {
-            self.expect_arrival(vmi);
-        }
-    }
-
-    fn expect_arrival(&self, vmi: &Vmi) {
-        let state = vmi.status.migration_state.as_ref();
-        let uid = state.map_or("", |state| state.source_uid());
-        let paused = vmi.condition_reason(PAUSED_CONDITION);
-        let paused = paused.map(|reason| match reason {
-            DISK_FAILED => PauseReason::IoError,
-            _ => PauseReason::User,
-        });
-        let vm = &self.libvirt.vm;
-        vm.expect_arrival(paused, |metadata| metadata.migration_in_began(vmi, uid));
     }
 
     /// Opens the sockets by which the source's QEMU reaches the QEMU of this pod.
@@ -205,4 +181,12 @@ impl MigrationTarget {
         }
         Ok(())
     }
+}
+
+/// Expects the domain, and keeps that for a later launcher.
+fn expect_arrival(vm: &Vm, vmi: &Vmi, root: &Root) -> Result<(), PodError> {
+    let state = vmi.status.migration_state.as_ref();
+    let uid = state.map_or("", |state| state.source_uid());
+    vm.expect_arrival(|metadata| metadata.migration_in_began(vmi, uid));
+    pod::keep_arrival(root, vm.metadata().get())
 }

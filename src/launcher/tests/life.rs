@@ -351,18 +351,55 @@ async fn a_guest_whose_disk_fails_has_arrived_when_it_runs_again() {
             .migration()
             .is_some_and(|it| it.end_timestamp.is_some())
     };
-    vm.expect_arrival(None, |_| {});
+    vm.expect_arrival(|_| {});
     observe(DomainState::Paused(PausedReason::IoError));
-    let following = tokio::spawn(migration_target::incoming::follow(libvirt));
+    let dir = tempfile::tempdir().unwrap();
+    let root = ::pod::Root::new(dir.path());
+    let file = root.path(api::pod_paths::EXPECTED_ARRIVAL);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let following = tokio::spawn(migration_target::incoming::follow(libvirt, root));
     // The clock of the test: more than libvirt's job may take.
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(!has_ended(), "virt-handler would end the only guest");
+    assert!(file.exists(), "a later launcher would follow it");
     assert!(guest.state().unwrap().is_running(), "no sync resumes it");
     observe(DomainState::Running(libvirt::RunningReason::Unpaused));
     following.await.unwrap();
-    assert!(has_ended());
+    assert!(has_ended() && !file.exists());
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn the_next_launcher_knows_the_migration_that_the_pod_is_prepared_for() {
+    play(|| async {
+        let target = TestLauncher::begin();
+        // The test driver knows this machine type.
+        *lock(&target.pod.os) = Some("<os><type arch='i686' machine='pc'>hvm</type></os>");
+        let sockets = target
+            .pod
+            .flags
+            .shared(api::pod_paths::MIGRATION_SOCKET_DIR);
+        std::fs::create_dir_all(sockets).unwrap();
+        let mut vmi = vmi();
+        vmi["status"]["migrationState"] = json!({"migrationUid": "m-1"});
+        let sync = target.launcher.migration_target.sync(request(&vmi));
+        sync.await.unwrap();
+        let known = target.launcher.vm.metadata();
+        assert!(known.unfinished_migration().is_some());
+        let mut next = target.next();
+        assert_eq!(next.launcher.vm.snapshot().phase, Phase::Expected);
+        assert_eq!(next.launcher.vm.metadata(), known);
+        let xml = "<domain type='test'><name>ns1_vm1</name><memory>8192</memory><os><type>hvm</type></os></domain>";
+        let arrived = next.connection.define(&Others, xml).unwrap();
+        arrived.start(false).unwrap();
+        assert_eq!(next.handler.next().await, "ADDED Running");
+        let document = next.document().await;
+        let metadata = &document["Spec"]["Metadata"]["KubeVirt"];
+        assert_eq!(metadata["Migration"]["UID"], "m-1", "{metadata}");
+    });
 }
 
 #[test]
@@ -394,7 +431,7 @@ fn the_last_state_is_shown_while_libvirt_does_not_answer() {
 fn a_domain_that_arrives_is_not_there_while_libvirt_does_not_answer() {
     play(|| async {
         let test = TestLauncher::begin();
-        test.launcher.vm.expect_arrival(None, |_| {});
+        test.launcher.vm.expect_arrival(|_| {});
         let _permits = test.hanging_reads().await;
         assert!(test.launcher.reads.domain().await.unwrap().is_none());
     });

@@ -137,7 +137,8 @@ pub(crate) struct TestLauncher {
     connection: Connection,
     pub handler: Handler,
     _events: Registration,
-    _dir: tempfile::TempDir,
+    /// The pod's root.
+    dir: tempfile::TempDir,
 }
 
 impl TestLauncher {
@@ -185,18 +186,32 @@ impl TestLauncher {
         let connection =
             Connection::open(&format!("test://{}/node.xml", dir.path().display())).unwrap();
         before(&connection);
+        Self::below(dir, connection)
+    }
+
+    /// The launcher that comes after this one in its pod.
+    fn next(self) -> Self {
+        drop((self._events, self.handler, self.launcher));
+        Self::below(self.dir, self.connection)
+    }
+
+    /// In a pod with this root.
+    fn below(dir: tempfile::TempDir, connection: Connection) -> Self {
+        let flags = LauncherFlags {
+            root: ::pod::Root::new(dir.path()),
+            name: "vm1".into(),
+            namespace: "ns1".into(),
+            uid: "u-1".into(),
+            vm_stats_collector: true,
+            ..LauncherFlags::default()
+        };
+        std::fs::create_dir_all(flags.root.path(api::pod_paths::PRIVATE_DIR)).unwrap();
         let socket = dir.path().join(api::pod_paths::NOTIFY_SOCKET);
         let handler = Handler::polite(&socket);
         let (notifier, task) = Notifier::new(socket, dir.path().join("k8s-events"), "u-1");
         tokio::spawn(task);
         let config = LauncherConfig {
-            flags: LauncherFlags {
-                name: "vm1".into(),
-                namespace: "ns1".into(),
-                uid: "u-1".into(),
-                vm_stats_collector: true,
-                ..LauncherFlags::default()
-            },
+            flags: flags.clone(),
             qemu_log: None,
             qemu_pid_file: std::path::PathBuf::new(),
             tpm_dir: std::path::PathBuf::new(),
@@ -204,7 +219,10 @@ impl TestLauncher {
             restarts: None,
             timeline: Timeline::begin(),
         };
-        let pod = Arc::new(FakePod::default());
+        let pod = Arc::new(FakePod {
+            flags,
+            ..FakePod::default()
+        });
         let (libvirt, sidecars) = (connection.clone(), Sidecars::none());
         let launcher = Launcher::with_pod(config, libvirt, sidecars, notifier, pod.clone());
         let sink = launcher.clone();
@@ -216,7 +234,7 @@ impl TestLauncher {
             connection,
             handler,
             _events: events.unwrap(),
-            _dir: dir,
+            dir,
         }
     }
 

@@ -13,6 +13,9 @@ pub(in crate::launcher) use backup::{Outcome, Quiesced};
 
 /// Grace period in seconds of a VMI without `spec.terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
+/// The condition of a VMI whose guest is paused, and its reason if a disk has failed.
+const PAUSED_CONDITION: &str = "Paused";
+const DISK_FAILED: &str = "PausedIOError";
 /// Failure reason of a memory dump that an earlier launcher had started.
 const DUMP_LOST: &str = "the launcher was restarted during the memory dump";
 /// KubeVirt's words for a migration's abort (`abortStatus`).
@@ -230,6 +233,7 @@ impl Metadata {
     pub fn migration_in_began(&mut self, vmi: &Vmi, uid: &str) {
         let began = self.0.migration.take();
         self.begin(vmi);
+        self.0.disk_failed = vmi.condition_reason(PAUSED_CONDITION) == Some(DISK_FAILED);
         self.0.migration = began.filter(|began| began.uid == uid).or_else(|| {
             Some(MigrationMetadata {
                 uid: uid.into(),
@@ -242,6 +246,7 @@ impl Metadata {
 
     /// The domain has arrived and the migration is over (`endTimestamp`).
     pub fn migration_in_ended(&mut self) {
+        self.0.disk_failed = false;
         let migration = self.0.migration.get_or_insert_default();
         migration.end_timestamp.get_or_insert_with(Time::now);
     }

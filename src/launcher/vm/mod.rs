@@ -98,8 +98,6 @@ struct Inner {
     pause: PauseRequest,
     /// Volumes whose disks have failed since the vCPUs were resumed.
     failed_disks: BTreeMap<String, IoError>,
-    /// A failed disk kept the guest paused before it migrated to this pod.
-    disk_failed_on_source: bool,
     /// The domain is one that an earlier launcher has started.
     is_adopted: bool,
     metadata: Metadata,
@@ -316,12 +314,9 @@ impl Vm {
     }
 
     /// The pod is prepared for a domain from another node, with the metadata that `change` makes.
-    /// `paused` is why the guest is paused, as far as its VMI tells.
-    pub fn expect_arrival(&self, paused: Option<PauseReason>, change: impl FnOnce(&mut Metadata)) {
+    pub fn expect_arrival(&self, change: impl FnOnce(&mut Metadata)) {
         self.change_and_publish(|inner| {
             inner.phase = inner.phase.after(PhaseInput::ArrivalPrepared);
-            inner.pause.expect(paused);
-            inner.disk_failed_on_source = paused == Some(PauseReason::IoError);
             change(&mut inner.metadata);
         });
     }
@@ -362,7 +357,7 @@ impl Vm {
             let phase = phase.migrating_out_if(inner.runs(JobKind::MigrationOut));
             // D-mig-22 (docs/differences.md). libvirt gives no other reason for a guest that was
             // paused on its source.
-            if inner.runs(JobKind::MigrationIn) && !inner.disk_failed_on_source {
+            if inner.runs(JobKind::MigrationIn) && !inner.metadata.get().disk_failed {
                 inner.pause.arrive(phase);
             }
             inner.phase = phase;

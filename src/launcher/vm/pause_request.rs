@@ -26,14 +26,7 @@ impl PauseRequest {
         self.0 = phase == PAUSED_BY_USER;
     }
 
-    /// A guest is to arrive, whose VMI tells why it is paused on its source. The pod may be prepared
-    /// again, with another VMI: that takes no request back.
-    pub fn expect(&mut self, paused: Option<PauseReason>) {
-        self.0 |= paused == Some(PauseReason::User);
-    }
-
-    /// A guest is arriving, whose VMI may not tell of a pause just before its migration. It takes no
-    /// request back either.
+    /// A guest is arriving. That takes no request back.
     // D-mig-22 (docs/differences.md).
     pub fn arrive(&mut self, phase: Phase) {
         self.0 |= phase == PAUSED_BY_USER;

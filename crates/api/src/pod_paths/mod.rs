@@ -115,6 +115,8 @@ pub const THAW_DEADLINE: &str = private!("/thaw-deadline");
 /// Not in KubeVirt: the Kubernetes events that virt-handler has not taken yet, for a launcher that
 /// comes later.
 pub const K8S_EVENTS: &str = private!("/k8s-events");
+/// Not in KubeVirt: the domain that is to come from another node, for a launcher that comes later.
+pub const EXPECTED_ARRIVAL: &str = private!("/expected-arrival");
 /// Directories with images and sockets for QEMU, which belong to its user.
 pub const QEMU_DIRS: [&str; 7] = [
     private!("/vm-disks"),

@@ -90,7 +90,7 @@ impl World {
         );
         world
             .target
-            .expect_arrival(None, |metadata| metadata.migration_in_began(&vmi, UID));
+            .expect_arrival(|metadata| metadata.migration_in_began(&vmi, UID));
         world
     }
 

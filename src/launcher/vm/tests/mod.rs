@@ -292,7 +292,7 @@ fn a_migration_of_this_launcher_is_not_adopted() {
     source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
     assert!(source.take_adopted_job(JobKind::MigrationOut).is_none());
     let target = vm();
-    target.expect_arrival(None, |metadata| {
+    target.expect_arrival(|metadata| {
         metadata.migration_in_began(&Vmi::default(), "m-1");
     });
     drop(target.observe(seen(DomainState::Paused(PausedReason::Migration))));
@@ -305,15 +305,18 @@ fn a_migration_of_this_launcher_is_not_adopted() {
 #[test]
 // D-mig-22 (docs/differences.md).
 fn a_guest_that_arrives_paused_is_paused_by_its_user_unless_its_vmi_says_that_a_disk_failed() {
-    for (reason, by_user) in [
-        (None, true),
-        (Some(PauseReason::User), true),
-        (Some(PauseReason::IoError), false),
-    ] {
+    for disk_failed in [false, true] {
         let target = vm();
-        target.expect_arrival(reason, |_| {});
+        let reason = if disk_failed {
+            "PausedIOError"
+        } else {
+            "PausedByUser"
+        };
+        let vmi = json!({"status": {"conditions": [{"type": "Paused", "reason": reason}]}});
+        let vmi = serde_json::from_value(vmi).unwrap();
+        target.expect_arrival(|metadata| metadata.migration_in_began(&vmi, "m-1"));
         drop(target.observe(seen(DomainState::Paused(PausedReason::User))));
-        assert_eq!(target.is_pause_requested(), by_user, "{reason:?}");
+        assert_eq!(target.is_pause_requested(), !disk_failed);
     }
 }
 
@@ -412,7 +415,7 @@ impl Asking {
             Step::Observe(state) => drop(self.vm.observe(seen(state))),
             Step::Vanish if self.vm.domain_not_found().is_some() => self.vm.gone(),
             Step::Vanish => {}
-            Step::ExpectArrival => self.vm.expect_arrival(None, |_| {}),
+            Step::ExpectArrival => self.vm.expect_arrival(|_| {}),
             Step::Begin(kind) => self.begin(kind),
             Step::EndJob => drop(self.jobs.pop()),
             Step::EndPod => {
