@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::Receiver;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::document::{self, size_of_files};
 use super::error::{MigrationError, failure_reason};
@@ -28,6 +28,8 @@ use libvirt::{ChangeableDomain, Event, JobStats, Migration};
 use os::failpoints;
 use prost::bytes::Bytes;
 
+/// Limit for libvirt to take the migration's metadata before virt-handler sees them.
+const COPY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit of reading libvirt's final statistics, which must not delay the report of the end.
 const COMPLETED_JOB_TIMEOUT: Duration = Duration::from_millis(50);
 /// A functional test of KubeVirt sets this annotation to make the migration fail.
@@ -87,11 +89,18 @@ impl MigrationSource {
     }
 
     async fn run(self: Arc<Self>, job: Arc<Job>, request: MigrateRequest, uid: String) {
-        let (this, work_job, work_uid) = (self.clone(), job.clone(), uid.clone());
+        let (this, its_job, its_uid) = (self.clone(), job.clone(), uid.clone());
         // The migration has a task of its own, so that a panic ends only this migration.
-        let work = tokio::spawn(async move { this.migrate(&work_job, &request, &work_uid).await });
+        let mut work =
+            tokio::spawn(async move { this.migrate(&its_job, &request, &its_uid).await });
+        let ended = timeout(COPY_TIMEOUT, &mut work).await;
+        self.libvirt.vm.show_migration();
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(_) => work.await,
+        };
         let what = "the migration";
-        let result = work.await.unwrap_or(Err(LauncherError::Worker { what }));
+        let result = ended.unwrap_or(Err(LauncherError::Worker { what }));
         self.record.set_progress(None);
         failpoints::hit("migration.transferred");
         match &result {
@@ -207,6 +216,7 @@ impl MigrationSource {
         if let Err(error) = metadata_copy::write(&self.libvirt, &turn, metadata.get()).await {
             tracing::debug!(reason = %os::logging::chain(&error), "The domain's XML does not have the migration's metadata");
         }
+        self.libvirt.vm.show_migration();
         sriov::detach(&domain, turn.clone(), events).await?;
         let (flags, vmi, options) = (self.flags.clone(), vmi.clone(), options.clone());
         blocking(what, move || {

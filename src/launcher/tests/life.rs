@@ -402,6 +402,45 @@ fn the_next_launcher_knows_the_migration_that_the_pod_is_prepared_for() {
     });
 }
 
+/// Whether virt-handler sees this migration.
+async fn sees_migration(test: &TestLauncher, uid: &str) -> bool {
+    let document = test.document().await;
+    document["Spec"]["Metadata"]["KubeVirt"]["Migration"]["UID"] == uid
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn virt_handler_sees_a_migration_once_libvirt_knows_of_it_or_does_not_answer() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let mut state = test.launcher.vm.subscribe();
+        for (uid, answers) in [("m-1", true), ("m-2", false)] {
+            let turn = test.launcher.vm.permit(vm::Request::Delete).await.unwrap();
+            let mut vmi = vmi();
+            vmi["status"]["migrationState"] = json!({"migrationUid": uid});
+            let SyncRequest { vmi, vmi_json, .. } = request(&vmi);
+            let options = Default::default();
+            let request = MigrateRequest {
+                vmi,
+                vmi_json,
+                options,
+            };
+            test.launcher.migration.begin(request).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(!sees_migration(&test, uid).await);
+            let turn = (!answers).then_some(turn);
+            while !sees_migration(&test, uid).await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let xml = test.domain().unwrap().xml(libvirt::XmlKind::Live).unwrap();
+            assert_eq!(xml.contains(uid), answers, "{xml}");
+            drop(turn);
+            // This driver cannot migrate.
+            state.wait_for(|vm| vm.jobs.is_empty()).await.unwrap();
+        }
+    });
+}
+
 #[test]
 // D-vm-9 (docs/differences.md).
 fn the_last_state_is_shown_while_libvirt_does_not_answer() {

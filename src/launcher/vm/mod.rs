@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use events::{EventInbox, IoError};
 use metadata::Metadata;
 
+use domain::metadata::KubeVirtMetadata;
 use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
 use libvirt::{DomainState, Event, LifecycleEvent, PausedReason};
@@ -101,6 +102,8 @@ struct Inner {
     /// The domain is one that an earlier launcher has started.
     is_adopted: bool,
     metadata: Metadata,
+    /// A migration has begun of which libvirt has no copy: a later launcher would not know of it.
+    hides_migration: bool,
     agent: Agent,
     /// Reports of the guest agent, and panics of the guest. State and reason are empty here.
     guest: DomainStatus,
@@ -213,6 +216,7 @@ impl Vm {
             }
             if kind == JobKind::MigrationOut {
                 inner.phase = inner.phase.after(PhaseInput::MigrationOutBegan);
+                inner.hides_migration = true;
             }
             Ok(inner.begin(kind))
         })?;
@@ -445,6 +449,14 @@ impl Vm {
         changed
     }
 
+    /// The migration that has begun is in libvirt's copy of the metadata, or will not be in time:
+    /// virt-handler now sees it.
+    pub fn show_migration(&self) {
+        if self.with_unpublished(|inner| std::mem::take(&mut inner.hides_migration)) {
+            self.events.refresh();
+        }
+    }
+
     /// Signals each change of the metadata.
     pub fn metadata_changes(&self) -> watch::Receiver<()> {
         self.metadata_changes.subscribe()
@@ -506,7 +518,7 @@ impl Vm {
 
     /// A document with everything known without libvirt.
     fn blank(&self, inner: &Inner) -> Domain {
-        let metadata = inner.metadata.get().clone();
+        let metadata = inner.shown_metadata();
         let mut document = Domain::new(&self.namespace, &self.name, &metadata.uid);
         document.spec.metadata.kube_virt = metadata;
         document.status = inner.guest.clone();
@@ -598,10 +610,17 @@ impl Inner {
         was_hidden && self.agent.after(seen) == Agent::New
     }
 
+    /// The metadata that virt-handler may see.
+    fn shown_metadata(&self) -> KubeVirtMetadata {
+        let mut shown = self.metadata.get().clone();
+        shown.migration.take_if(|_| self.hides_migration);
+        shown
+    }
+
     /// See [`Vm::document_from_memory`].
     fn document_from_memory(&self) -> Option<Domain> {
         let mut document = Domain::clone(self.document.as_ref()?);
-        document.spec.metadata.kube_virt = self.metadata.get().clone();
+        document.spec.metadata.kube_virt = self.shown_metadata();
         document.status = DomainStatus {
             status: document.status.status,
             reason: document.status.reason,

@@ -287,6 +287,29 @@ fn a_domain_whose_migration_an_earlier_launcher_has_begun_is_leaving() {
 }
 
 #[test]
+// D-sup-16 (docs/differences.md).
+fn a_migration_is_not_shown_before_a_later_launcher_would_know_of_it() {
+    let vm = running();
+    let _job = vm.begin(JobKind::MigrationOut).unwrap();
+    vm.change_metadata(|metadata| metadata.migration_out_began("m-1"));
+    let shown = || {
+        let read = vm.describe(seen(RUNNING)).unwrap();
+        let kept = vm.document_from_memory().unwrap();
+        let sent = vm.observe(seen(RUNNING)).unwrap();
+        let documents = [&read, &*kept, &*sent];
+        documents.map(|it| it.spec.metadata.kube_virt.migration.is_some())
+    };
+    assert_eq!(shown(), [false; 3]);
+    assert!(vm.metadata().is_migrating(), "it can be aborted");
+    drop(vm.events.take());
+    vm.show_migration();
+    assert_ne!(vm.events.take(), <_>::default());
+    assert_eq!(shown(), [true; 3]);
+    vm.show_migration();
+    assert_eq!(vm.events.take(), <_>::default(), "once");
+}
+
+#[test]
 fn a_migration_of_this_launcher_is_not_adopted() {
     let source = running();
     source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
