@@ -3,11 +3,11 @@
 
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use api::proto::cmd::v1::GuestPingRequest;
 
-use crate::guest_agent::end_agent;
+use crate::guest_agent::{end_agent, freeze, guest_info_until, unfreeze};
 use crate::harness::{Event, Pod, Stopped, Vmi, in_pod};
 use crate::monitor::launcher;
 use crate::resources::with_cpus_of_host;
@@ -124,6 +124,32 @@ fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
         pod.handler.serve();
         let event = pod.handler.k8s_event("GuestAgentPingFailed").await;
         assert_eq!(event["type"], "Warning");
+    });
+}
+
+#[test]
+// D-sup-16 (docs/differences.md).
+fn the_agent_of_a_frozen_guest_has_its_commands_also_for_the_next_launcher() {
+    in_pod(async {
+        let (mut pod, vmi, _guest) = booted("frozen", &[]).await;
+        let is_known = |status: &'static str| {
+            move |info: &Value| {
+                info["fsFreezeStatus"] == status && info["supportedCommands"].is_array()
+            }
+        };
+        let before = guest_info_until(&mut pod, "known", is_known("thawed")).await;
+        assert!(freeze(&pod, &vmi, 0).await.success);
+        kill_launcher(&pod);
+        pod.wait_until_ready().await;
+        let frozen = guest_info_until(&mut pod, "known again", is_known("frozen")).await;
+        // It is taken for able to do all, also what it disables at any time.
+        let mut expected = before["supportedCommands"].clone();
+        for command in expected.as_array_mut().unwrap() {
+            command["enabled"] = json!(true);
+        }
+        assert_eq!(frozen["supportedCommands"], expected);
+        assert!(unfreeze(&pod, &vmi).await.success);
+        pod.end(&vmi).await;
     });
 }
 

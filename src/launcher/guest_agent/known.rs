@@ -71,11 +71,16 @@ impl Knowledge {
     /// document, but no document contains them. So a change sends the last document again.
     ///
     /// The agent of a frozen guest disables most commands, and virt-handler reports an agent
-    /// without them as not supported. So the commands known before the freeze stay.
-    pub(in crate::launcher) fn learn_agent(&self, agent: AgentInfo) {
-        let is_frozen = self.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen);
-        if is_frozen && lock(&self.known).agent.version == agent.version {
-            return;
+    /// without them as not supported. So the commands known before the freeze stay. A launcher that
+    /// comes to a frozen guest knows none, and takes all for enabled until it asks a thawed one.
+    // D-sup-16 (docs/differences.md).
+    pub(in crate::launcher) fn learn_agent(&self, mut agent: AgentInfo) {
+        if self.vm.guest().fs_freeze_status == Some(FreezeStatus::Frozen) {
+            if lock(&self.known).agent.version == agent.version {
+                return;
+            }
+            let commands = agent.commands.iter_mut();
+            commands.for_each(|command| command.enabled = true);
         }
         let known = |known: &mut Known| std::mem::replace(&mut known.agent, agent.clone());
         if self.learn(known) == agent {

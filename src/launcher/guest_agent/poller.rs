@@ -117,14 +117,15 @@ impl Session<'_> {
         }
     }
 
-    /// Queries what virt-handler waits for: first the version, which an agent tells even while file
-    /// systems are frozen. Fails only if the agent is silent; a refusal is no failure.
+    /// Queries what virt-handler waits for: first whether file systems are frozen, as an agent then
+    /// disables commands, and its version, which it tells even so. Fails only if the agent is silent;
+    /// a refusal is no failure.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
-        if due.contains(&Poll::Agent) {
-            self.call(|known, domain| known.poll_agent(domain)).await?;
-        }
         if due.contains(&Poll::FreezeStatus) {
             self.ask_freeze_status().await?;
+        }
+        if due.contains(&Poll::Agent) {
+            self.call(|known, domain| known.poll_agent(domain)).await?;
         }
         // While file systems are frozen, the agent refuses all other commands.
         if self.is_frozen() {

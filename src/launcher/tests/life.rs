@@ -556,6 +556,9 @@ fn commands_that_a_frozen_guests_agent_disables_stay_known() {
         };
         let (vm, known) = (&test.launcher.vm, &test.launcher.guest.known);
         for (status, answer, expected) in [
+            // D-sup-16 (docs/differences.md). An earlier launcher has frozen it.
+            (FreezeStatus::Frozen, false, true),
+            (FreezeStatus::Thawed, false, false),
             (FreezeStatus::Thawed, true, true),
             (FreezeStatus::Frozen, false, true),
             (FreezeStatus::Thawed, false, false),

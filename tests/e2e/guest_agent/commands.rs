@@ -34,7 +34,7 @@ async fn ping(pod: &Pod) -> Result<(), String> {
         .map_err(|status| status.message().to_owned())
 }
 
-async fn freeze(pod: &Pod, vmi: &Vmi, thaw_after: i32) -> Response {
+pub async fn freeze(pod: &Pod, vmi: &Vmi, thaw_after: i32) -> Response {
     let request = FreezeRequest {
         vmi: pod.request(vmi.value()).vmi,
         unfreeze_timeout_seconds: thaw_after,
@@ -43,7 +43,7 @@ async fn freeze(pod: &Pod, vmi: &Vmi, thaw_after: i32) -> Response {
     answer.unwrap().into_inner()
 }
 
-async fn unfreeze(pod: &Pod, vmi: &Vmi) -> Response {
+pub async fn unfreeze(pod: &Pod, vmi: &Vmi) -> Response {
     let request = pod.request(vmi.value());
     let answer = pod.cmd().unfreeze_virtual_machine(request).await;
     answer.unwrap().into_inner()

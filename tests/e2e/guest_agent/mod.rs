@@ -4,6 +4,7 @@ mod commands;
 mod credentials;
 
 use api::proto::cmd::v1::EmptyRequest;
+pub use commands::{freeze, unfreeze};
 use serde_json::Value;
 
 use crate::harness::{Event, Guest, Pod, Vmi, has_agent, in_pod, output_of, pod_tool};
