@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::guest::LauncherGuest;
 use super::standalone;
@@ -84,7 +84,7 @@ impl RunningParts {
             let synced = self.launcher.syncs.sync_to_end(request).await;
             synced.map_err(|error| StartError::StandaloneSync(error.into()))?;
         }
-        let begin_timer = || sleep_until(os::time::deadline(limit));
+        let begin_timer = || time_without_qemu(limit, || self.launcher.killer.find_qemu().is_ok());
         wait_until_started(self.launcher.vm.subscribe(), begin_timer).await
     }
 }
@@ -138,6 +138,15 @@ async fn wait_for_qemu(launcher: &Launcher) -> Option<Process> {
         drop(timeout(RETRY_DELAY, state.changed()).await);
     }
     None
+}
+
+/// Waits for `limit`, and on while there is a QEMU: libvirt may not show the domain of an earlier
+/// launcher for long, such as one that arrives.
+async fn time_without_qemu(limit: Duration, has_qemu: impl Fn() -> bool) {
+    sleep_until(os::time::deadline(limit)).await;
+    while has_qemu() {
+        sleep(RETRY_DELAY).await;
+    }
 }
 
 /// Waits until the domain has started. The domain must be defined before a timer ends. After that
@@ -240,6 +249,18 @@ mod tests {
             test.domain().unwrap().destroy(false).unwrap();
             assert!(waiting.await.is_none());
         });
+    }
+
+    #[tokio::test(start_paused = true)]
+    // D-sup-16 (docs/differences.md).
+    async fn time_for_a_domain_does_not_end_while_there_is_a_qemu() {
+        let (limit, begin) = (Duration::from_secs(180), tokio::time::Instant::now());
+        let has_qemu = || begin.elapsed() < limit * 2;
+        let begin_timer = || time_without_qemu(limit, has_qemu);
+        let (_state, receiver) = watch::channel(snapshot(Phase::Expected));
+        let outcome = wait_until_started(receiver, begin_timer).await;
+        assert!(matches!(outcome, Err(StartError::NoDomain)));
+        assert_eq!(begin.elapsed(), limit * 2);
     }
 
     #[tokio::test]

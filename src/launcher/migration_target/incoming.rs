@@ -31,8 +31,8 @@ const PAUSES: [Duration; 3] = [
 /// Interval of resuming a guest whose disk fails.
 const RESUME_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Follows the one domain that can arrive. Has no limit of its own: the
-/// supervisor ends the pod after `--qemu-timeout`.
+/// Follows the one domain that can arrive. Has no limit of its own: the supervisor ends a pod that
+/// has no QEMU after `--qemu-timeout`.
 // D-mig-21 (docs/differences.md).
 pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root) {
     let vm = &libvirt.vm;
