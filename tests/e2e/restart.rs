@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use api::proto::cmd::v1::GuestPingRequest;
 
 use crate::guest_agent::{end_agent, freeze, guest_info_until, unfreeze};
-use crate::harness::{Event, Pod, Stopped, Vmi, in_pod};
+use crate::harness::{Event, Pod, Stopped, Vmi, in_pod, until};
 use crate::monitor::launcher;
 use crate::resources::with_cpus_of_host;
 
@@ -25,10 +25,22 @@ async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) 
 }
 
 pub fn kill_launcher(pod: &Pod) {
+    kill(launcher(pod));
+}
+
+fn kill(pid: u32) {
     let killed = Command::new("kill")
-        .args(["-s", "KILL", &launcher(pod).to_string()])
+        .args(["-s", "KILL", &pid.to_string()])
         .status();
     assert!(killed.unwrap().success());
+}
+
+/// The process that virt-handler finds behind the command socket: always a child of the monitor.
+fn owner_of_socket(pod: &Pod) -> u32 {
+    let socket = pod.path("/var/run/kubevirt/sockets/launcher-sock");
+    let call = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    let owner = rustix::net::sockopt::socket_peercred(&call).unwrap().pid;
+    owner.as_raw_nonzero().get().unsigned_abs()
 }
 
 #[test]
@@ -176,16 +188,20 @@ fn after_three_deaths_in_a_minute_the_pod_ends() {
 fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
     in_pod(async {
         let (mut pod, _, _) = booted("silent", &["--libvirt=auto"]).await;
+        let owner = owner_of_socket(&pod);
+        assert_ne!(owner, launcher(&pod));
         // The next launcher waits for it.
         let _daemon = Stopped::now(pod.libvirt_daemons());
         kill_launcher(&pod);
         pod.log_count("Hypervisor set to", 2).await;
-        // virt-handler looks at the process behind the socket.
-        let socket = pod.path("/var/run/kubevirt/sockets/launcher-sock");
-        let call = std::os::unix::net::UnixStream::connect(socket).unwrap();
-        let owner = rustix::net::sockopt::socket_peercred(&call).unwrap().pid;
-        let comm = std::fs::read_to_string(format!("/proc/{owner}/comm"));
-        assert_eq!(comm.unwrap(), "virt-launcher-m\n");
+        assert_eq!(owner_of_socket(&pod), owner, "it has outlived a launcher");
+        kill(owner);
+        pod.log_has("The command socket's owner has died; starting it again")
+            .await;
+        until("another process owns the socket", || {
+            ![owner, launcher(&pod)].contains(&owner_of_socket(&pod))
+        })
+        .await;
         let _launcher = Stopped::now(vec![launcher(&pod)]);
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 255, "{}", pod.log_tail());

@@ -13,7 +13,7 @@ pub mod lines;
 pub mod lock;
 pub mod log_file;
 pub mod logging;
-mod poll;
+pub mod poll;
 pub mod process;
 pub mod procfs;
 pub mod serving_thread;

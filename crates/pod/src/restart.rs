@@ -3,7 +3,8 @@
 //!
 //! The monitor keeps the command socket open and gives it to each launcher as its standard input,
 //! and in the environment what has become of the earlier ones ([`Restarts`]). While there is no
-//! launcher, calls wait in the socket's queue. A launcher that serves tells the monitor by SIGUSR1.
+//! launcher, calls wait in the socket's queue. The socket's owner is a process that outlives
+//! launchers. A launcher that serves tells the monitor by SIGUSR1.
 
 use std::env;
 use std::io::{self, stdin};
@@ -68,16 +69,15 @@ pub fn bind_command_socket(starting: &Path, ready: &Path) -> io::Result<UnixList
     UnixListener::bind(starting)
 }
 
-/// Makes this process the socket's owner by listen(2): virt-handler finds the launcher by the process
-/// that has called it last, and looks into `/proc/PID`. Between two launchers that is the monitor.
+/// Makes this process the one that virt-handler finds behind the socket (SO_PEERCRED).
 ///
 /// # Errors
 /// If listen(2) fails.
-pub fn take_over(socket: impl AsFd) -> io::Result<()> {
+pub fn own_command_socket(socket: impl AsFd) -> io::Result<()> {
     Ok(listen(socket, MAX_WAITING)?)
 }
 
-/// The socket that the monitor has bound to `starting`, if that is standard input; takes it over.
+/// The socket that the monitor has bound to `starting`, if that is standard input.
 pub fn inherited(starting: &Path) -> Option<UnixListener> {
     let input = stdin().as_fd().try_clone_to_owned().ok()?;
     if !sockopt::socket_acceptconn(&input).ok()? {
@@ -88,7 +88,6 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
     if address.as_pathname() != Some(starting) {
         return None;
     }
-    take_over(&listener).ok()?;
     listener.set_nonblocking(true).ok()?;
     Some(listener)
 }

@@ -10,7 +10,6 @@
 //! earlier one would end the launcher but not the guest. If it dies before, the monitor ends QEMU.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use nix::sys::signal::Signal;
 use rustix::process::{Pid, kill_process};
 
 use super::options::Options;
+use super::socket_owner::CommandSocketOwner;
 use super::{MonitorError, reap};
 use os::file_error::FileError;
 use os::process::MALLOC_WITHOUT_CACHES;
@@ -43,7 +43,7 @@ pub struct LauncherProcess<'a> {
     arguments: Vec<OsString>,
     signals: &'a SignalQueue,
     /// Set if it is started again.
-    socket: Option<OwnedFd>,
+    socket: Option<CommandSocketOwner>,
     deaths: Deaths,
     restarts: Restarts,
     /// Whether a signal has asked it to end.
@@ -72,7 +72,9 @@ impl<'a> LauncherProcess<'a> {
             program: program(),
             arguments,
             signals,
-            socket: socket.transpose()?.map(OwnedFd::from),
+            socket: socket
+                .transpose()?
+                .map(|socket| CommandSocketOwner::start(socket.into())),
             deaths: Deaths::default(),
             restarts: Restarts::default(),
             end_requested: false,
@@ -91,9 +93,9 @@ impl<'a> LauncherProcess<'a> {
                 End::Died(cause) => cause,
             };
             let gives_up = self.end_requested && !self.takes_signals;
-            let Some(socket) = self.socket.as_ref().filter(|_| !gives_up) else {
+            if self.socket.is_none() || gives_up {
                 return Ok(KILLED_BY_SIGNAL);
-            };
+            }
             if self.deaths.are_too_many(Instant::now()) {
                 tracing::error!(
                     "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
@@ -102,9 +104,6 @@ impl<'a> LauncherProcess<'a> {
                 return Ok(KILLED_BY_SIGNAL);
             }
             tracing::warn!(cause, "virt-launcher has died; starting it again");
-            if let Err(error) = pod::restart::take_over(socket) {
-                tracing::warn!(reason = %error, "virt-handler finds no process behind the command socket until the next launcher serves");
-            }
             self.restarts.count = self.restarts.count.saturating_add(1);
             self.restarts.cause = cause;
             self.takes_signals = false;
@@ -122,6 +121,9 @@ impl<'a> LauncherProcess<'a> {
             match signal.map_err(MonitorError::Signals)? {
                 Some(Signal::SIGCHLD) => {
                     let ended = reap();
+                    if let Some(socket) = &mut self.socket {
+                        socket.replace(&ended);
+                    }
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
                         let signal = status.terminating_signal().filter(|_| !is_killed);
@@ -152,7 +154,7 @@ impl<'a> LauncherProcess<'a> {
             source,
         };
         let input = match &self.socket {
-            Some(socket) => Stdio::from(socket.try_clone().map_err(start)?),
+            Some(owner) => Stdio::from(owner.socket().map_err(start)?),
             None => Stdio::null(),
         };
         let mut command = Command::new(&self.program);

@@ -13,6 +13,7 @@ mod logs;
 mod options;
 mod privileges;
 mod qemu;
+mod socket_owner;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,6 +36,9 @@ const QEMU_GRACE: Duration = Duration::from_secs(10);
 /// Entry point; `arguments` follow the program's name and include the launcher's.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    if socket_owner::is_meant(&arguments) {
+        return socket_owner::main();
+    }
     // First of all: the kernel drops signals to a process 1 that neither blocks nor handles them.
     let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
