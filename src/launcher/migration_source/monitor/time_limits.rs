@@ -93,6 +93,10 @@ impl TimeLimits {
         if self.mode == MigrationMode::PostCopy {
             return None;
         }
+        // D-mig-37 (docs/differences.md). Post-copy cannot be taken back.
+        if sample.is_aborting {
+            return None;
+        }
         let time_is_up = self.acceptable_seconds != 0 && sample.seconds() > self.acceptable_seconds;
         let too_late = ActionReason::TimeIsUp {
             seconds: self.acceptable_seconds,
@@ -102,9 +106,6 @@ impl TimeLimits {
                 action: self.help(),
                 why: too_late,
             });
-        }
-        if sample.is_aborting {
-            return None;
         }
         let delay = sample.elapsed.saturating_sub(self.last_progress).as_secs();
         let limit = u64::try_from(self.rules.progress_timeout).unwrap_or(0);

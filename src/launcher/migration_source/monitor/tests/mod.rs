@@ -164,6 +164,27 @@ fn a_late_migration_is_helped_as_far_as_that_is_allowed() {
 }
 
 #[test]
+// D-mig-37 (docs/differences.md).
+fn a_cancelled_migration_is_not_helped() {
+    let mut monitor = time_limits(Rules {
+        allow_disruption: true,
+        allow_post_copy: true,
+        ..rules()
+    });
+    let aborting = Sample {
+        is_aborting: true,
+        ..at(101, 10)
+    };
+    assert_eq!(actions(&mut monitor, &aborting), []);
+    assert_eq!(monitor.mode(), MigrationMode::PreCopy);
+    // libvirt could not abort it.
+    assert_eq!(
+        actions(&mut monitor, &at(102, 10)),
+        [MonitorAction::StartPostCopy]
+    );
+}
+
+#[test]
 fn a_paused_migration_has_twice_the_time_and_one_in_post_copy_all_of_it() {
     let disruption = Rules {
         allow_disruption: true,
