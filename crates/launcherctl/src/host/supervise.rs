@@ -44,7 +44,7 @@ use os::signals::EndSignals;
 /// Runs the VM until it ends, and reports to the clients of its control socket.
 ///
 /// # Errors
-/// It cannot serve them; all other errors are reported to them.
+/// It cannot serve them, or read the VM's files; all other errors are reported to them.
 pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     // The terminal's signals and its end are for `run`.
     let _ = rustix::process::setsid();
@@ -66,9 +66,11 @@ pub async fn supervise(directory: &Path) -> Result<ExitCode, CtlError> {
     if result.as_ref().is_err_and(is_of_kvm) && !args.start.emulate {
         progress.note("KVM does not work here; starting again without it, as --emulate does");
         terminate_all(dir.root()).await;
-        dir.remove_stale()?;
         let args = &without_kvm;
-        result = run(Vm { args, ..vm }, &mut stop).await;
+        result = match dir.remove_stale() {
+            Ok(()) => run(Vm { args, ..vm }, &mut stop).await,
+            Err(error) => Err(error),
+        };
     }
     // Of a launcher that was killed.
     terminate_all(dir.root()).await;
@@ -107,11 +109,18 @@ fn failed(error: CtlError, vm: Vm<'_>) -> Update {
     Update::Failed { message, details }
 }
 
-/// Whether KVM does not work here, as in many nested machines. The last sign is of QEMU's
-/// assertions.
+/// Whether KVM does not work here, as in many nested machines.
 fn is_of_kvm(error: &CtlError) -> bool {
-    let signs = ["KVM", "/dev/kvm", "initialize kvm", "/kvm/kvm"];
-    matches!(error.of(), Some(CallError::Refused { message, .. }) if signs.iter().any(|it| message.contains(it)))
+    matches!(error.of(), Some(CallError::Refused { message, .. }) if blames_kvm(message))
+}
+
+/// The last two signs are of QEMU's assertions. A path may have a directory named KVM.
+fn blames_kvm(message: &str) -> bool {
+    let signs = ["/dev/kvm", "initialize kvm", "/accel/kvm/", "/i386/kvm/"];
+    signs.iter().any(|it| message.contains(it))
+        || message
+            .split_whitespace()
+            .any(|word| word.contains("KVM") && !word.contains('/'))
 }
 
 /// The stream to the owner. The launcher must not inherit it: its end tells the owner that this
@@ -209,4 +218,26 @@ async fn start(
     launcher.sync(limit).await?;
     vm.progress.phase(RunPhase::DomainRunning);
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kvm_is_blamed_for_what_qemu_says_of_it_and_not_for_a_path() {
+        for message in [
+            "Could not access KVM kernel module: No such file or directory",
+            "failed to initialize kvm: Permission denied",
+            "../target/i386/kvm/kvm.c:3220: kvm_buf_set_msrs: Assertion failed",
+        ] {
+            assert!(blames_kvm(message), "{message}");
+        }
+        for message in [
+            "cannot open /home/me/KVM/web/disk.img: No such file or directory",
+            "cannot open /kvm/kvm-images/disk.img: No such file or directory",
+        ] {
+            assert!(!blames_kvm(message), "{message}");
+        }
+    }
 }
