@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::launcher::{CHANGE_TIMEOUT, LauncherError, SevError, SyncRequest};
+use api::STILL_IN_PROGRESS;
 use api::proto::cmd::v1::{self, VirtualMachineOptions};
 use api::vmi::Vmi;
 use hooks::plugins::Pipeline;
@@ -51,7 +52,12 @@ pub enum DoorError {
     Options(#[from] InvalidOptions),
     #[error(transparent)]
     Launcher(#[from] LauncherError),
-    /// The launcher does not do attestation.
+    /// Too many large requests wait, or the turn does not come in time.
+    #[error(
+        "decoding the request: another large one {STILL_IN_PROGRESS}; nothing was done, send it again"
+    )]
+    Busy,
+    /// The launch secret cannot be read, or the attestation fails.
     #[error(transparent)]
     Sev(#[from] SevError),
 }
@@ -153,8 +159,7 @@ impl Door {
     /// thread goes on and keeps its turn.
     ///
     /// # Errors
-    /// [`LauncherError::Worker`] if `read` panics, [`LauncherError::Busy`] if too many requests
-    /// wait or the turn does not come in time.
+    /// [`LauncherError::Worker`] if `read` panics, and [`DoorError::Busy`].
     pub async fn decode<T: Send + 'static>(
         &self,
         input: Bytes,
@@ -169,7 +174,7 @@ impl Door {
             let turn = self.large_inputs.clone().acquire_owned();
             timeout(CHANGE_TIMEOUT, turn).await.ok()?.ok()
         };
-        let turn = turn.await.ok_or(LauncherError::Busy { what })?;
+        let turn = turn.await.ok_or(DoorError::Busy)?;
         let decoded = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             failpoints::hit("request.decoding");
