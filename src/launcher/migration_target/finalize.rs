@@ -53,7 +53,7 @@ impl Finalization {
     /// libvirt's error.
     // D-mig-23 (docs/differences.md).
     pub async fn run(&self, options: &VirtualMachineOptions) -> Result<(), LauncherError> {
-        self.libvirt.vm.wait_for_first_read().await;
+        admit::look(&self.libvirt.vm).await?;
         if self.libvirt.vm.admit(Request::Finalize)? == Admission::AlreadySo {
             return Ok(());
         }
