@@ -18,7 +18,8 @@ const LOOK: &str = "the look at the domain";
 ///
 /// # Errors
 /// The request is refused; [`LauncherError::Slow`] without a first look at the domain, and
-/// [`LauncherError::Busy`] without the turn in time.
+/// [`LauncherError::Busy`] without the turn in time, or if libvirt does not tell in time how a
+/// migration has ended.
 pub(super) async fn permit_in_time(
     libvirt: &LibvirtDomain,
     request: Request,

@@ -1,5 +1,5 @@
-//! Attestation of guests with AMD's encrypted memory (SEV): the node's owner proves it to the
-//! guest's owner, who then sends a secret before the guest runs.
+//! Attestation of guests with AMD's encrypted memory (SEV): the node proves to the guest's
+//! owner what was started; the owner then sends a secret, before the guest runs.
 
 use std::path::Path;
 use std::sync::Arc;

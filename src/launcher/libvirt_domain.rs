@@ -24,7 +24,7 @@ use os::lock::lock;
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(4);
 /// Limit of changes; virt-handler waits 20 s.
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(19);
-/// Reads that may hang at the same time; others wait, and then answer from memory.
+/// Reads that may hang at the same time; others wait, and fail in time.
 pub(super) const MAX_READS: usize = 2;
 /// Immediate requests, such as Reset, that may hang at the same time; others wait.
 const MAX_REQUESTS: usize = 1;

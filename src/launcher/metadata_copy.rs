@@ -37,7 +37,7 @@ pub(super) async fn write(
 // D-sup-16 (docs/differences.md).
 pub(super) async fn run(libvirt: Arc<LibvirtDomain>) {
     let vm = &libvirt.vm;
-    // A start writes what is known then.
+    // A start has written them too; the first change after it writes them once more.
     let mut written = KubeVirtMetadata::default();
     let (mut changes, mut state) = (vm.metadata_changes(), vm.subscribe());
     loop {

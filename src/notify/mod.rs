@@ -9,8 +9,8 @@
 //!
 //! virt-handler makes the socket only after its first call, makes a new one when it restarts, and
 //! may be away for long. So the task waits for the file (inotify) without a time limit. A later
-//! state replaces an earlier one, except a state that decides the VMI's fate (defined, stopped,
-//! crashed, I/O error, panic, gone). A later launcher finds the state in libvirt and the
+//! state replaces an earlier one, except a state that decides the VMI's fate (new, stopped,
+//! crashed, I/O error, failed post-copy, gone). A later launcher finds the state in libvirt and the
 //! undelivered Kubernetes events in a file.
 
 mod event_file;
@@ -39,7 +39,7 @@ use queue::Queue;
 /// deleted domain is [`Self::Modified`] with a deletion timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
-    /// The domain was defined or has arrived by migration.
+    /// The domain has started, has arrived by migration, or was adopted.
     Added,
     /// Everything else.
     Modified,

@@ -134,10 +134,10 @@ impl Client {
         PreviewClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// Checks that the launcher and its libvirt answer.
+    /// Checks that the launcher answers. libvirt is not asked.
     ///
     /// # Errors
-    /// They do not.
+    /// It does not.
     pub async fn ping(&self) -> Result<(), CallError> {
         let call = "Ping";
         let answer = self

@@ -154,7 +154,7 @@ pub fn asked(call: &str) -> &'static str {
         "Debug" => "the launcher's state cannot be read",
         "LastSync" => "the VMI cannot be read from the launcher",
         "Info" => "the launcher's versions cannot be read",
-        "Ping" => "the launcher, or its libvirt, does not answer",
+        "Ping" => "the launcher does not answer",
         "WatchDomain" => "the domain's changes cannot be read",
         "Setup" => "the launcher's directories cannot be read",
         "SyncMigrationTarget" => "the target is not ready for the VM",

@@ -11,7 +11,8 @@ fn entry(name: &'static str, value: &str) -> SysInfoEntry {
 }
 
 /// UUID and serial number of the VMI's firmware, the cluster's name of the product
-/// (`VirtualMachineSMBios`), and the chassis.
+/// (`VirtualMachineSMBios`), and the chassis. libvirt takes the domain's `<uuid>` from here, as no
+/// rule writes one.
 pub(super) fn sysinfo(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let spec = &input.spec;
     let mut system = Vec::new();

@@ -258,6 +258,11 @@ impl Sidecars {
         Ok(data)
     }
 
+    /// Calls `Shutdown` of all sidecars at once, when QEMU has ended and before the final event is
+    /// waited for.
+    ///
+    /// # Errors
+    /// The first failure; the other sidecars are called all the same.
     pub async fn shutdown(&self, deadline: Instant) -> Result<(), HookError> {
         let mut calls = JoinSet::new();
         for sidecar in self.at(HookPoint::Shutdown) {

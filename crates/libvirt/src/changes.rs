@@ -49,7 +49,8 @@ pub enum Reboot {
 /// What goes, and what stays, with a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undefine {
-    /// As KubeVirt: the NVRAM file stays, the checkpoints' metadata go.
+    /// As KubeVirt: the NVRAM file stays, the checkpoints' metadata go. libvirt keeps a TPM's state if
+    /// the domain's `persistent_state` says so.
     KeepNvram,
     /// The definition alone; refused if anything hangs on it.
     Plain,
@@ -184,8 +185,8 @@ impl ChangeableDomain {
         })
     }
 
-    /// Takes a device out of the definition, and asks the guest to let it go: gone it is with
-    /// [`super::Event::DeviceRemoved`].
+    /// Takes a device out of the definition, and asks the guest to let it go. It is gone when
+    /// [`super::Event::DeviceRemoved`] arrives.
     pub fn detach_device(&self, xml: &str) -> Result<(), Error> {
         let xml = c::text("the device's XML", xml)?;
         // SAFETY: domain and string are valid for the call.

@@ -102,7 +102,7 @@ impl Connection {
         Ok(defined?.changeable(permission))
     }
 
-    /// The hypervisor's version, such as `10.0.2`.
+    /// The hypervisor's version, as KubeVirt writes it: `QEMU 10.0.2`.
     pub fn qemu_version(&self) -> Result<String, Error> {
         let mut version: c_ulong = 0;
         // SAFETY: `version` is a valid place for the result.

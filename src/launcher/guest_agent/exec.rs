@@ -92,7 +92,7 @@ impl AgentCommands {
         }
     }
 
-    /// Sends one command to the agent, which must answer before `end`.
+    /// Sends one command to the agent, which must answer in 5 s, and before `end`.
     pub(super) async fn ask(&self, command: String, end: Instant) -> Result<String, LauncherError> {
         let limit = end.saturating_duration_since(Instant::now());
         self.libvirt

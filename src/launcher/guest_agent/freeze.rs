@@ -56,7 +56,8 @@ impl Freezer {
     /// means none.
     ///
     /// # Errors
-    /// A migration runs; or the agent does not answer or refuses, and all file systems are thawed.
+    /// A migration runs; or the agent does not answer or refuses. If it was asked to freeze, a thaw
+    /// follows in the background.
     // D-agent-8 (docs/differences.md).
     pub async fn freeze(
         self: &Arc<Self>,
@@ -159,6 +160,7 @@ impl Freezer {
             }
             // After an earlier launcher's freeze, the domain has to be found first.
             let phase = self.known.vm.wait_for_first_read().await.phase;
+            // The reference's words, also after a failed freeze.
             tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
             let has_ended = !phase.is_visible() && !phase.is_starting() || phase == Phase::Ended;
             match self.unfreeze().await {

@@ -44,7 +44,8 @@ impl Probe {
     /// by its user, migrating).
     ///
     /// # Errors
-    /// The agent does not answer within `timeout` and 4 s. Also sends a Kubernetes event.
+    /// The agent does not answer within libvirt's 5 s, or earlier calls to it leave no time within
+    /// `timeout` and 4 s. Also sends a Kubernetes event.
     pub async fn ping(&self, domain: &str, timeout: Duration) -> Result<(), LauncherError> {
         self.commands.check_domain(domain)?;
         if self.is_paused.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! virt-handler's lifecycle calls: pause, unpause, reset, reboot, shutdown, delete. All are
-//! idempotent. The kill is in [`kill`].
+//! virt-handler's lifecycle calls: pause, unpause, reset, reboot, shutdown, delete. Each may be
+//! repeated; a second reset or reboot happens again. The kill is in [`kill`].
 
 pub(super) mod kill;
 
@@ -199,8 +199,8 @@ impl Requests {
         self.removals.count(self.undefine(Request::Delete)).await
     }
 
-    /// Undefines the domain (`virDomainUndefineFlags`). Keeps its NVRAM file, which may be on a
-    /// volume of the VMI (`VIR_DOMAIN_UNDEFINE_KEEP_NVRAM`).
+    /// Undefines the domain (`virDomainUndefineFlags`), but not its NVRAM file, which may be on a
+    /// volume of the VMI.
     ///
     /// # Errors
     /// The request is refused, or libvirt's error.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ────┐
-//!                sidecars       taps, DHCP   metadata, ports     sidecars, plugins  twice if  │
-//!                                                                                   ports go  │
+//!                sidecars       taps, DHCP   metadata, ports     sidecars, plugins  twice for │
+//!                                                                                 free ports  │
 //!    ┌────────────────────────────────────────────────────────────────────────────────────────┘
 //!    └─► name, UUID ─► ignored parts ─► addresses of tagged devices ─► PreBoot ─► iommufd ─► freezer ─► start
 //!         as asked?                      for cloud-init                plugins                forgets

@@ -58,6 +58,7 @@ impl Syncs {
     /// # Errors
     /// The first failure.
     pub async fn sync_to_end(self: &Arc<Self>, request: SyncRequest) -> Result<(), LauncherError> {
+        // Also if the sync is refused: its probes and credentials are the guest's.
         self.guest.follow_vmi(&request.vmi);
         // A sync that is refused at once is not the last sync, and needs no line in the log.
         self.libvirt.vm.admit(Request::Sync)?;
@@ -78,7 +79,8 @@ impl Syncs {
 
     async fn run(self: Arc<Self>) {
         loop {
-            // Only the first read of an adopted domain tells whether its user has paused it.
+            // Waits for the turn, and for the first read: it tells whether an adopted guest's user has
+            // paused it.
             let permission = self.libvirt.vm.permit(Request::Sync).await;
             // Popping comes last, to include requests that arrived meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {

@@ -130,7 +130,7 @@ const BUSY: Answer = Err(Refusal::Job(JobKind::Start));
 
 /// The table: the answer in each phase. `undecided`: a migration from here has ended, and only
 /// libvirt knows whether the guest is still here. `torn`: a post-copy has failed; such a guest can
-/// be killed, shut down and deleted, and nothing else.
+/// be killed, shut down and deleted; of the other calls for the guest none is admitted.
 // D-mig-30, D-mig-31 (docs/differences.md).
 #[rustfmt::skip]
 fn row(request: Request) -> [Answer; 11] {

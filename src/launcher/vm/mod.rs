@@ -335,8 +335,8 @@ impl Vm {
         self.events.refresh();
     }
 
-    /// An earlier launcher started the VMI, and libvirt's domain is shut off: the guest has ended.
-    /// If that is new, virt-handler gets a document.
+    /// A sync finds that the guest ends or has ended; nothing changes if this launcher has seen it
+    /// run. If that is new, virt-handler gets a document.
     pub fn mark_ended(&self) {
         let is_new = self.change_and_publish(|inner| {
             let before = inner.phase;

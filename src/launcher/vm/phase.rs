@@ -85,7 +85,7 @@ pub enum PhaseInput {
     Seen(Seen),
     /// libvirt does not know the domain.
     NotFound,
-    /// The VMI was started before this launcher, and libvirt's domain is shut off.
+    /// A sync finds a domain that ends or has ended.
     EndedUnseen,
 }
 

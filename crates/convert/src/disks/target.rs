@@ -181,8 +181,9 @@ fn reservations(input: &Input<'_>) -> Reservations {
     }
 }
 
-/// `discard='unmap'` unless the volume is one of `PreallocatedVolumes`; capacity and
-/// `filesystemOverhead` of the claim are for a later resize.
+/// `discard='unmap'` unless the volume is one of `PreallocatedVolumes`; `source.rs` sets it for
+/// overlays over images, empty disks and empty drives in any case. Capacity and `filesystemOverhead`
+/// of the claim are for a later resize.
 fn discard_and_capacity(
     input: &Input<'_>,
     volume: &String,

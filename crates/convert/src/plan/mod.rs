@@ -13,7 +13,8 @@
 //!  VMI of the start, VMI ───────────► restart_fields() ─► what needs a restart
 //! ```
 //!
-//! Done in that order, a domain that allows each step is in a valid state after every one of them:
+//! [`SyncPlan::steps`] has the order of all. In it, a domain that allows each step is in a valid
+//! state after every one of them:
 //! a target is free before a disk is attached to it, and a volume has left its old disk before it
 //! appears on another. Both orders are the reference's: an interface takes no other's place, so it
 //! need not wait for one that goes.

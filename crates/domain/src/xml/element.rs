@@ -26,7 +26,8 @@ pub trait XmlElement {
     fn attribute(&mut self, _name: &str, _value: &str) -> Result<(), ValueError> {
         Ok(())
     }
-    /// Takes the child if it is known; an unknown one is for the caller to skip.
+    /// Takes the child if it is known. An unknown one is dropped with all in it, as is an unknown
+    /// attribute; where they must stay, `xml::tree` reads the document.
     ///
     /// # Errors
     /// The first unreadable value inside.

@@ -131,7 +131,7 @@ enum Verb {
 
 #[derive(Debug, Subcommand)]
 enum LauncherVerb {
-    /// Check that the launcher and its libvirt answer
+    /// Check that the launcher answers
     Ping(VmArgs),
     /// Print the domain as virt-handler sees it, as JSON
     Domain(VmArgs),

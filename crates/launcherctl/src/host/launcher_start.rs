@@ -29,6 +29,7 @@ pub(super) fn start_launcher(vm: Vm<'_>, sidecars: usize) -> Result<Child, CtlEr
     keep_capabilities(dir.root());
     let stderr = create_private(&dir.log_file())?;
     let grace = launcher::grace(vmi).as_secs();
+    // It uses KVM if it may open /dev/kvm, else it emulates.
     let mut command = Command::new(&program);
     command
         .args(["--name", vm.name()])

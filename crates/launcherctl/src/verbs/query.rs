@@ -12,10 +12,10 @@ use crate::view::output::{Format, answer, answer_document, answer_json};
 use api::proto::inspect::v1::{Step, TimelineResponse};
 use client::running::no_domain;
 
-/// `ping`: checks that the launcher and its libvirt answer.
+/// `ping`: checks that the launcher answers; libvirt is not asked.
 ///
 /// # Errors
-/// They do not.
+/// It does not.
 pub async fn ping(args: &VmArgs, format: Format) -> Result<ExitCode, CtlError> {
     let vm = args.target().connect().await?;
     vm.client.ping().await?;
