@@ -34,7 +34,7 @@ pub enum CompileError {
         size: usize,
         limit: usize,
     },
-    /// A syntax error, or brackets nested too deeply.
+    /// A syntax error, or more than 95 nested brackets: the recursion limit of `cel`'s parser.
     #[error(transparent)]
     Syntax(#[from] cel::ParseErrors),
     /// A struct type that does not exist.

@@ -1,4 +1,5 @@
-//! The sidecar or plugin that the launcher waits for. A slow start names it.
+//! The sidecar or plugin that the launcher waits for. A sync with slow hooks fails with its name at
+//! `CHANGE_TIMEOUT`, for virt-handler's event, and goes on (`Syncs::sync` in src/launcher/sync).
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};

@@ -136,7 +136,7 @@ impl Sidecars {
     /// the previous one returned.
     ///
     /// Returns the last answer byte for byte, and the sidecars that changed the domain. The same
-    /// input in the same request is answered from memory, so one start of a domain calls each
+    /// input in the same request is answered from a cache, so one start of a domain calls each
     /// sidecar once.
     ///
     /// # Errors

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Limit of one hook call; the same as in KubeVirt.
+/// Limit of a call to a hook sidecar, as in KubeVirt, and of a CEL expression. A plugin's sidecar
+/// has the hook's `timeout` or `PLUGIN_CALL_TIMEOUT`.
 pub const HOOK_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit of all hooks of a start or an arrival.
 pub const HOOKS_TIMEOUT: Duration = Duration::from_secs(600);

@@ -95,7 +95,8 @@ pub struct PluginSidecar {
 }
 
 impl Hook {
-    /// Whether this launcher hook runs at the point. Only `GuestDefinition` takes CEL.
+    /// Whether this launcher hook runs at the point. Only `GuestDefinition` takes CEL. An unknown
+    /// name in `permittedHooks` or `hookPoint` is ignored.
     pub fn is_at(&self, point: LauncherHookPoint) -> bool {
         match (&self.cel, &self.sidecar) {
             (Some(cel), _) => {

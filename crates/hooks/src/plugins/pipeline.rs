@@ -21,7 +21,7 @@ use crate::diff::Changes;
 use crate::timeout::{end_of_calls, hook_call_deadline};
 use crate::{answer, diff, work};
 
-/// The plugins in the order in which they apply.
+/// The plugins, sorted by name: the order in which they apply.
 #[derive(Debug, Clone, Default)]
 pub struct Pipeline {
     /// The list as virt-handler sent it, if it has a `PreMigrationSource` hook.
@@ -161,7 +161,8 @@ impl Pipeline {
         })
     }
 
-    /// Applies all plugins to the domain XML. Without plugins it stays as it is, byte for byte.
+    /// Applies all plugins to the domain XML: the `domainHooks` of all, then `GuestDefinition` of
+    /// their `launcherHooks`. Without plugins it stays as it is, byte for byte.
     ///
     /// # Errors
     /// [`PluginError::Condition`]; [`PluginError::Hook`] unless the failure strategy is `Ignore`.

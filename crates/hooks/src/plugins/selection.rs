@@ -1,4 +1,4 @@
-//! Which hooks of the plugins run, in which order, and what a failure of one means.
+//! Which hooks of the plugins run at a point, and what a failure of one means.
 
 use tokio::time::Instant;
 

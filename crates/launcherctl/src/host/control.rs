@@ -6,8 +6,8 @@
 //!  client ◄─ updates, as JSON, the last one is final ── supervisor
 //! ```
 //!
-//! The client that started the supervisor owns the VM until it detaches: when it disconnects, the
-//! VM is stopped.
+//! The client that started the supervisor owns the VM until it detaches: when it disconnects, even
+//! by kill -9, the VM is stopped.
 
 use std::path::Path;
 

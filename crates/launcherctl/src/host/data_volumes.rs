@@ -71,8 +71,8 @@ pub fn size(data_volume: &Value) -> Option<u64> {
     parts.find_map(|part| whole_mebibytes(data_volume.pointer(&size(part))?))
 }
 
-/// The bytes of a quantity, rounded down to 1 MiB as the reference and CDI do. `None` if nothing
-/// is left of them.
+/// The size of a DataVolume, or the capacity of a `DiskOrCreate` host disk, in bytes: rounded down
+/// to 1 MiB as the reference and CDI do. `None` if nothing is left of them.
 pub fn whole_mebibytes(quantity: &Value) -> Option<u64> {
     let bytes = Quantity::deserialize(quantity).ok()?.value().ok()?;
     let bytes = u64::try_from(bytes).ok()? >> 20 << 20;

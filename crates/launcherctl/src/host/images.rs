@@ -168,7 +168,7 @@ pub fn destination(dir: &VmDir, index: usize, name: &str, volume: &Value) -> Opt
     })
 }
 
-/// Why a volume needs an image, and where to get it.
+/// Why a volume needs an image, and where to get it: `run` pulls nothing from an image registry.
 fn missing(name: &str, volume: &Value) -> TextError {
     let (what, hint) = match text_at(volume, "/containerDisk/image") {
         "" if is_object_at(volume, "/hostDisk") => (

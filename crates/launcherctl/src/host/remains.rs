@@ -13,7 +13,7 @@ use api::pod_paths::PodPaths;
 /// Ends what a failed or lost VM has left under its name, as another one is about to start.
 ///
 /// # Errors
-/// A VM of this name runs, is starting or ending, or its guest still runs.
+/// A VM of this name is already running, starting or ending, or its guest still runs.
 pub async fn make_way(name: &str) -> Result<(), CtlError> {
     let Ok(dir) = registry::find(name) else {
         return Ok(());

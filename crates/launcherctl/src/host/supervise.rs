@@ -109,7 +109,7 @@ fn failed(error: CtlError, vm: Vm<'_>) -> Update {
     Update::Failed { message, details }
 }
 
-/// Whether KVM does not work here, as in many nested machines.
+/// Whether KVM does not work here, as in many nested machines: emulation is the fallback.
 fn is_of_kvm(error: &CtlError) -> bool {
     matches!(error.of(), Some(CallError::Refused { message, .. }) if blames_kvm(message))
 }
@@ -167,7 +167,7 @@ async fn run(vm: Vm<'_>, stop: &mut StopRequests) -> Result<Update, CtlError> {
 /// Starts the sidecars and the launcher.
 fn launch(vm: Vm<'_>) -> Result<(LauncherProcess<'_>, Vec<Child>), CtlError> {
     let programs = match vm.args.incoming {
-        // What sidecars have made of the domain comes with it.
+        // A migration brings what hook sidecars have made of the domain.
         true => Vec::new(),
         false => sidecars::programs(vm.vmi, &vm.args.start.sidecars)?,
     };

@@ -1,5 +1,5 @@
-//! The context in which a VMI of a file is converted: that of a pod in which everything is as the
-//! VMI expects it.
+//! The context in which a VMI of a file is converted without `--context`: that of a pod in which
+//! everything is as the VMI expects it.
 
 use super::defaults::host_architecture;
 use api::proto::cmd::v1::VirtualMachineOptions;

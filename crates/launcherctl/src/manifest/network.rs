@@ -77,7 +77,8 @@ impl Manifest {
     }
 }
 
-/// Whether the interface is SR-IOV, of a cluster's plugin, or on another network than the pod's.
+/// Whether the interface is SR-IOV, of a cluster's plugin, or on another network than the pod's,
+/// such as a Multus network.
 pub fn needs_cluster(vmi: &Value, interface: &Value) -> bool {
     let is_own = |binding: &str| is_object_at(interface, &format!("/{binding}"));
     let network = find_named(vmi, NETWORKS, text_at(interface, "/name"));

@@ -48,8 +48,8 @@ impl<'a> Attachment<'a> {
     }
 
     /// Stays attached until the VM has ended or the terminal leaves it: once the VM has reached the
-    /// phase `detach_at`; without one, shows the console, and forwards the input. A signal stops
-    /// the VM.
+    /// phase `detach_at`; without one, shows the console, and forwards the input. A signal, also
+    /// SIGHUP of a closed terminal, stops the VM.
     ///
     /// # Errors
     /// The VM could not be started, or was lost.

@@ -7,8 +7,8 @@
 //!                                              the VM keeps running; console · list · logs · status · stop
 //! ```
 //!
-//! The VM belongs to its supervisor ([`supervise`]), another process. The supervisor stops the VM
-//! when `run` ends without leaving it on purpose, even by kill -9.
+//! The VM belongs to its supervisor ([`supervise`]), another process. Whether the VM outlives
+//! `run`: `host/control.rs`.
 
 pub mod attach;
 mod incoming;
