@@ -1,5 +1,6 @@
 //! Attestation of guests with AMD's encrypted memory (SEV): the node proves to the guest's
-//! owner what was started; the owner then sends a secret, before the guest runs.
+//! owner what was started; the owner then sends a secret, before the guest runs. KubeVirt attests
+//! only a VMI with `startStrategy: Paused`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -24,7 +24,8 @@ struct DetachRequest {
     refused: bool,
 }
 
-/// Follows the guest's answers (libvirt's events of device removal) for the launcher's life.
+/// Follows the guest's answers (`VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED` and `_DEVICE_REMOVAL_FAILED`)
+/// for the launcher's life.
 pub(in crate::launcher) async fn follow(
     requests: Arc<Mutex<DetachRequests>>,
     mut events: Receiver<Event>,

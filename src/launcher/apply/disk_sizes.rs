@@ -6,8 +6,8 @@ use convert::plan::{self, DiskSize, Resize};
 use domain::DomainSpec;
 use domain::disks::Disk;
 
-/// The `live` disks that grow with their claims. If a size is unknown, the disk is left out, the
-/// reason is logged, and the next sync tries again.
+/// The `live` disks that grow with their claims, whatever `ExpandDisksEnabled` says. If a size is
+/// unknown, the disk is left out, the reason is logged, and the next sync tries again.
 pub(super) fn resizes(
     domain: &libvirt::DomainHandle,
     pod: &dyn PodBackend,

@@ -21,8 +21,8 @@ pub struct MemoryHotplug {
 }
 
 impl MemoryHotplug {
-    /// Asks the guest to take or release memory until it has what the VMI says. libvirt's events
-    /// tell how much the guest has.
+    /// Asks the guest to take or release memory until it has what the VMI says, and does not wait:
+    /// each `VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE` sends virt-handler what it has.
     ///
     /// # Errors
     /// Those of [`admit::resize`]: libvirt refuses the change, or the VMI lacks a needed field.

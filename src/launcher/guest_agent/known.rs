@@ -67,8 +67,9 @@ impl Knowledge {
         change(&mut lock(&self.known))
     }
 
-    /// Records the agent's version and commands. virt-handler asks for them when it gets a
-    /// document, but no document contains them. So a change sends the last document again.
+    /// Records the agent's version and commands (`guest-info`, `supportedCommands`). virt-handler
+    /// asks for them when it gets a document, but no document contains them. So a change sends the
+    /// last document again.
     ///
     /// The agent of a frozen guest disables most commands, and virt-handler reports an agent
     /// without them as not supported. So the commands known before the freeze stay. A launcher that

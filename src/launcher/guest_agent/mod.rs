@@ -128,7 +128,8 @@ impl GuestAgent {
     }
 }
 
-/// Counts the agent's connections. Each may be a different agent.
+/// Counts the agent's connections (`VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE`). Each may be a different
+/// agent.
 async fn follow_connections(
     mut events: Receiver<Event>,
     connects: watch::Sender<u64>,

@@ -29,7 +29,8 @@ pub(super) async fn wait_for_request(vm: &Vm) {
 }
 
 /// Aborts libvirt's job (`virDomainAbortJob`), which may not have started yet. Returns whether
-/// libvirt has accepted. A call to libvirt keeps `job` when this is dropped: [`end`] waits for it.
+/// libvirt has accepted; it never does in post-copy. A call to libvirt keeps `job` when this is
+/// dropped: [`end`] waits for it.
 // D-mig-2 (docs/differences.md).
 pub(super) async fn abort(domain: ChangeableDomain, job: Arc<Job>) -> bool {
     let abort = async {

@@ -29,6 +29,7 @@ const ZSTD: &str = "zstd";
 /// | `ParallelMigrationThreads` | `VIR_MIGRATE_PARALLEL` (multifd) |
 /// | `Compression` | `VIR_MIGRATE_COMPRESSED` |
 /// | `Bandwidth` | `VIR_MIGRATE_PARAM_BANDWIDTH` |
+/// | none: virt-handler's sockets | the destination's URI, `VIR_MIGRATE_PARAM_URI` |
 /// | none: a block migration | `VIR_MIGRATE_NON_SHARED_INC` |
 /// | none: the disks to copy | `VIR_MIGRATE_PARAM_MIGRATE_DISKS`, `VIR_MIGRATE_PARAM_DISKS_URI` |
 /// | none: the domain there | `VIR_MIGRATE_PARAM_DEST_XML` |
@@ -128,6 +129,7 @@ fn socket(flags: &pod::LauncherFlags, vmi: &Vmi, port: Option<u16>) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// `VIR_MIGRATE_PARAM_DEST_NAME`, which a decentralized migration may change.
 fn name_on_target(vmi: &Vmi) -> String {
     let state = vmi.status.migration_state.as_ref();
     let target = state.and_then(|state| state.target_state.as_ref());

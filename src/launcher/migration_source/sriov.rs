@@ -67,7 +67,8 @@ async fn attached(
     .await
 }
 
-/// Waits until the guest has released all devices. `attached` returns the devices that remain.
+/// Waits until the guest has released all devices (`VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED`).
+/// `attached` returns the devices that remain.
 async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
     mut waiting: Vec<String>,
     events: &mut Receiver<Event>,

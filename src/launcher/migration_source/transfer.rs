@@ -205,7 +205,8 @@ impl Transfer<'_> {
         vm.change_metadata(|metadata| metadata.migration_abort_ended(succeeded));
     }
 
-    /// Whether the guest had left when libvirt's daemon ended in the middle of the migration.
+    /// Whether the guest had left (`VIR_DOMAIN_SHUTOFF_MIGRATED`) when libvirt's daemon ended in
+    /// the middle of the migration.
     // D-mig-5 (docs/differences.md).
     async fn has_left(&self) -> bool {
         // If libvirt does not answer in time, the guest's state is unknown.

@@ -47,7 +47,8 @@ pub struct Finalization {
 }
 
 impl Finalization {
-    /// Refreshes the interfaces named in the options, once each, and sets the guest's clock.
+    /// Refreshes the interfaces named in the options (`interfaceMigration`), once each, and sets
+    /// the guest's clock.
     ///
     /// # Errors
     /// libvirt's error.

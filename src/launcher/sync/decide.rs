@@ -62,9 +62,9 @@ pub(in crate::launcher) enum NextStep<D> {
     Recreate(D),
     /// Wait until libvirt has ended the QEMU of a failed start, then decide again.
     Wait,
-    /// Change the paused domain to match the VMI; resuming it is the first change.
+    /// Resume the domain, also one that a disk's error (IOError) has paused, then [`Self::Apply`].
     Resume(D),
-    /// Change the running domain to match the VMI.
+    /// Change the domain, which runs or is paused by user, to match the VMI.
     Apply(D),
     /// Do nothing: the VMI's phase does not allow a start.
     Nothing,

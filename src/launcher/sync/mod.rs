@@ -244,9 +244,9 @@ impl Syncs {
         }
     }
 
-    /// Succeeds if the leaving domain matches the VMI, whose claims may have grown: its disks grow
-    /// when it has arrived. virt-handler may send a VMI that it read before the migration began, and
-    /// would report a refusal as an event of the VMI.
+    /// A sync while the domain migrates: succeeds if it matches the VMI, whose claims may have
+    /// grown (its disks grow when it has arrived). virt-handler may send a VMI that it read before
+    /// the migration began, and would report a refusal as an event of the VMI.
     // D-mig-28 (docs/differences.md).
     async fn check_unchanged(&self, request: &SyncRequest) -> Result<(), LauncherError> {
         let vm = &self.libvirt.vm;

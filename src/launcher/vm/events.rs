@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// The events since the last report to virt-handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PendingEvents {
-    /// The domain is new.
+    /// The domain is new, such as one that has arrived (`VIR_DOMAIN_EVENT_STARTED_MIGRATED`).
     pub added: bool,
     /// The guest has panicked.
     pub panic: Option<Panic>,

@@ -46,9 +46,9 @@ impl JobKind {
         self != Self::Backup
     }
 
-    /// Whether the two may run at the same time. QEMU's driver runs one of migration, backup and
-    /// dump at a time; it allows attaching devices during a backup, but not during a migration or
-    /// dump (`qemuDomainObjSetAsyncJobMask`).
+    /// Whether the two may run at the same time. While a migration, backup or dump is in progress,
+    /// QEMU's driver begins none of the three; it allows attaching devices during a backup, but not
+    /// during a migration or dump (`qemuDomainObjSetAsyncJobMask`).
     pub fn may_run_beside(self, other: Self) -> bool {
         matches!(
             (self, other),

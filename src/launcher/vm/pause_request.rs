@@ -1,5 +1,5 @@
-//! Whether a pause was requested. No sync resumes such a guest, and virt-handler sees `User` as the
-//! reason of its pause.
+//! Whether a pause was requested (KubeVirt's `pausedVMIs`). No sync resumes such a guest, and
+//! virt-handler sees `User` as the reason of its pause.
 
 use super::phase::{PauseReason, Phase};
 

@@ -58,7 +58,7 @@ pub enum PauseReason {
     IoError,
     /// A post-copy migration failed: the guest's memory is on two nodes.
     PostcopyFailed,
-    /// Any other reason; the next sync resumes the guest.
+    /// Any other reason.
     Other,
 }
 

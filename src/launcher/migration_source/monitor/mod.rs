@@ -139,6 +139,7 @@ pub enum MonitorAction {
     /// Sets how many milliseconds the guest may be paused at the end.
     SetMaxDowntime(u64),
     /// Stops the guest's vCPUs, so that its memory no longer changes.
+    /// libvirt resumes the guest if the migration fails.
     Suspend,
     /// Aborts the migration; the guest continues here.
     Abort,
@@ -255,7 +256,7 @@ impl Monitor {
         }
     }
 
-    /// Whether samples at iterations are useful.
+    /// Whether samples at iterations (`VIR_DOMAIN_EVENT_ID_MIGRATION_ITERATION`) are useful.
     pub fn wants_iterations(&self) -> bool {
         matches!(self, Self::Stall(_))
     }
