@@ -48,8 +48,9 @@ pub const VSOCK_NS_MODE: &str = "/proc/sys/net/vsock/ns_mode";
 /// v1.9's virt-handler reaches no guest there.
 const LOCAL_CID: u32 = 3;
 
-/// A socket to the host, with the address that virt-controller has chosen, or the fixed one of a
-/// namespace with its own addresses. QEMU's device exists without the legacy interface only.
+/// A socket to the host, with the address that virt-controller has chosen (for `autoattachVSOCK`),
+/// or the fixed one of a namespace with its own addresses. QEMU's device exists without the legacy
+/// interface only.
 pub(super) fn vsock(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let mode = input.ctx.host_files.get(VSOCK_NS_MODE);
     let is_local = mode.is_some_and(|mode| mode.trim() == "local");
@@ -126,7 +127,7 @@ pub(super) fn sound(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), Co
     Ok(())
 }
 
-/// The watchdog of the architecture.
+/// The watchdog of the architecture. virt-api sets the default action, `reset`.
 pub(super) fn watchdog(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     const FIELD: &str = "spec.domain.devices.watchdog";
     let Some(watchdog) = &input.devices.watchdog else {
@@ -162,7 +163,7 @@ pub(super) fn watchdog(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(),
     Ok(())
 }
 
-/// Devices by which the guest reports that it has crashed.
+/// Devices by which the guest reports that it has crashed, such as `pvpanic`.
 pub(super) fn panic_devices(
     input: &Input<'_>,
     domain: &mut DomainSpec,

@@ -59,8 +59,8 @@ fn video_model(input: &Input<'_>) -> (String, Option<u64>) {
     }
 }
 
-/// Tablets that the VMI asks for, and the devices without which a display is of no use on this
-/// architecture.
+/// Tablets that the VMI asks for (virt-controller adds one for `autoattachInputDevice`), and the
+/// devices without which a display is of no use on this architecture.
 pub(super) fn inputs(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let wanted = &input.devices.inputs;
     let inputs = &mut domain.devices.inputs;

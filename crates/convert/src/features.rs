@@ -4,7 +4,7 @@ use super::{ConvertError, DomainSpec, Input, hyperv};
 use domain::features::{FeatureEnabled, FeatureKvm, FeaturePvSpinlock, Features};
 
 /// Without `spec.domain.features` the element is empty. A feature of the VMI is on unless `enabled`
-/// is false; ACPI is on even if the VMI does not have it.
+/// is false; ACPI is on even if the VMI does not have it. `endOfInterrupt` of APIC has no effect.
 pub(super) fn features(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let features = domain.features.insert(Features::default());
     let Some(wanted) = &input.spec.features else {

@@ -30,7 +30,7 @@ pub(super) fn os(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), Conve
     if let Some(machine) = &vmi.spec.domain.machine {
         os.r#type.machine = machine.r#type.clone();
     }
-    // A guest that starts paused gets the firmware's boot menu, with time to reach it.
+    // A guest that starts paused (`startStrategy`) gets a boot menu, with time to reach it.
     if vmi.spec.start_strategy.as_deref() == Some("Paused") {
         os.boot_menu = Some(BootMenu {
             enable: YesNo::Yes,
@@ -65,7 +65,8 @@ fn runs_as_nonroot(vmi: &Vmi) -> bool {
 }
 
 /// Firmware that libvirt chooses, or the images (`<loader>`, `<nvram>`) that were chosen for the
-/// VMI. SEV-SNP and TDX guests have no persistent variables.
+/// VMI. SEV-SNP and TDX guests have no persistent variables. `efi.persistent` changes nothing here:
+/// with it virt-controller mounts a claim where `<nvram>` is.
 fn efi(input: &Input<'_>, os: &mut Os) {
     let Some(chosen) = &input.ctx.efi_configuration else {
         return;
@@ -111,8 +112,8 @@ fn efi(input: &Input<'_>, os: &mut Os) {
     });
 }
 
-/// `<kernel>`, `<initrd>` and `<cmdline>` (`kernelPath`, `initrdPath`, `kernelArgs`); the last also
-/// without a container for the others.
+/// `kernelBoot` as `<kernel>`, `<initrd>` and `<cmdline>` (`kernelPath`, `initrdPath`,
+/// `kernelArgs`); the last also without a container for the others.
 fn kernel_boot(input: &Input<'_>, firmware: &Firmware, os: &mut Os) {
     let Some(boot) = &firmware.kernel_boot else {
         return;

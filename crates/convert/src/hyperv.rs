@@ -8,8 +8,8 @@ use domain::features::{
 };
 
 /// Each enlightenment that is asked for, or all that the host has (`hypervPassthrough`); the list
-/// wins over the latter. An enlightenment implies no other one here (evmcs needs vapic): virt-api
-/// has added those to the VMI.
+/// wins over the latter. What one of them needs (evmcs: vapic, and vmx of the CPU) is not added
+/// here: virt-api has added it to the VMI, and defaults, such as 4096 retries of spinlocks.
 pub(super) fn enlightenments(wanted: &Features) -> Result<Option<FeatureHyperv>, ConvertError> {
     if let Some(hyperv) = &wanted.hyperv {
         return Ok(Some(chosen(hyperv)));

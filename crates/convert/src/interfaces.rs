@@ -61,7 +61,7 @@ fn has_tap(input: &Input<'_>, iface: &Interface) -> bool {
 
 /// Makes the card: model, `pciAddress`, `acpiIndex`, `macAddress`, and what is behind it. The
 /// default model is `virtio`; the domain then has `virtio-non-transitional`, `virtio-transitional`
-/// (`useVirtioTransitional`) or, on s390x, `virtio`.
+/// (`useVirtioTransitional`) or, on s390x, `virtio`. Others (`e1000e`) stay, without `<driver>`.
 fn card(input: &Input<'_>, index: usize, iface: &Interface) -> Result<Card, ConvertError> {
     let mut card = Card {
         alias: Some(Alias::user(iface.name.clone())),

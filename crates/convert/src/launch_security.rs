@@ -1,11 +1,11 @@
-//! `<launchSecurity>`: encrypted guests of AMD (SEV, SEV-ES, SEV-SNP) and Intel (TDX). Secure
-//! Execution of IBM Z needs no element: the devices' IOMMU marks do the same.
+//! `<launchSecurity>`: encrypted guests of AMD (SEV, SEV-ES, SEV-SNP) and Intel (TDX).
+//! Secure Execution of IBM Z (`s390-pv`) needs no element: the devices' IOMMU marks do the same.
 
 use super::{ConvertError, DomainSpec, Input};
 use api::vmi::launch_security::{LaunchSecurity as Wanted, Sev};
 use domain::launch_security::{LaunchSecurity, Qgs};
 
-/// Socket of the service that signs TDX quotes.
+/// Socket of the service that signs TDX quotes (`<quoteGenerationService>`).
 const QGS_SOCKET: &str = "kubevirt.io/qgs-socket-path";
 
 /// The guest cannot be debugged (SEV API specification, guest policy).
@@ -29,7 +29,8 @@ pub(super) fn launch_security(
     Ok(())
 }
 
-/// SEV with its `policy`, `session` and `dhCert`, else SNP, else TDX.
+/// SEV with its `policy`, `session` and `dhCert`, else SNP, else TDX. `cbitpos` and
+/// `reducedPhysBits` are left out: libvirt knows the host's.
 fn amd64(wanted: &Wanted, qgs_socket: &str) -> Option<LaunchSecurity> {
     if let Some(sev) = &wanted.sev {
         return Some(LaunchSecurity {

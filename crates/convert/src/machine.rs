@@ -5,7 +5,8 @@ use super::{ConvertError, DomainSpec, Input};
 /// Namespace of `<qemu:commandline>`.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
-/// `<on_reboot>`: without a policy libvirt's default, which is to reboot.
+/// `<on_reboot>`: without a policy libvirt's default, which is to reboot. `<on_crash>` and
+/// `<on_poweroff>` always are libvirt's defaults.
 pub(super) fn reboot_policy(
     input: &Input<'_>,
     domain: &mut DomainSpec,

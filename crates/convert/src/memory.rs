@@ -15,7 +15,7 @@ pub(super) const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 const MEMFD: &str = "kubevirt.io/memfd";
 
 /// Memory of the guest: `memory.guest`, else `resources.requests`, else `resources.limits`, else
-/// nothing. The memory overhead is not in it: virt-controller adds that to the pod.
+/// nothing. virt-controller adds the memory overhead (`reservedOverhead`) to the pod, not to this.
 #[must_use]
 pub fn guest_memory(vmi: &Vmi) -> Option<GuestSize<'_>> {
     let domain = &vmi.spec.domain;

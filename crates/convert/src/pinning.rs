@@ -255,7 +255,8 @@ fn a_share_each(threads: u32, cpus: &[u32]) -> Vec<CpuTuneIoThreadPin> {
     pins.collect()
 }
 
-/// Features that depend on dedicated CPUs.
+/// KVM's `hint-dedicated` on amd64, and no `<pmu>` with `realtime`. No rule writes `<vcpusched>`:
+/// virt-handler runs the vCPUs of `realtime.mask` under SCHED_FIFO.
 fn tune_features(vmi: &Vmi, cpu: &Cpu, domain: &mut DomainSpec) {
     let features = domain.features.get_or_insert_default();
     if vmi.spec.architecture == "amd64" {

@@ -1,5 +1,5 @@
-//! PCI Express topology with an expander bus for each guest NUMA cell, so that the guest knows
-//! which of its CPUs are near a device:
+//! PCI Express topology with an expander bus (QEMU's `pxb-pcie`) for each guest NUMA cell, so that
+//! the guest knows which of its CPUs are near a device:
 //!
 //! ```text
 //! pcie-expander-bus (one a cell, knows the cell) ── pcie-root-port (one a device) ── device

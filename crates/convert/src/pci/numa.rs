@@ -12,8 +12,9 @@ use domain::PciAddress;
 use domain::address::Address;
 use domain::host_devices::HostDeviceType;
 
-/// Places PCI host devices of a VMI with dedicated CPUs where the cluster asks for it. A VMI whose
-/// NUMA cells are the host's is refused if one of them has no place; any other is left as it is.
+/// Places PCI host devices of a VMI with dedicated CPUs where the cluster asks for it
+/// (`PCINUMAAwareTopology`). A VMI whose NUMA cells are the host's is refused if one of them has no
+/// place; any other is left as it is.
 pub(crate) fn numa(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let ctx = input.ctx;
     let Some(cpu) = input.dedicated_cpu() else {

@@ -1,5 +1,5 @@
-//! CPU hotplug: how many vCPUs a running domain gets (`virDomainSetVcpusFlags`), and the pins of
-//! its dedicated CPUs.
+//! CPU hotplug (`SyncVirtualMachineCPUs`): how many vCPUs a running domain gets
+//! (`virDomainSetVcpusFlags`), and the pins of its dedicated CPUs.
 
 use crate::error::refuse;
 use api::vmi::Vmi;

@@ -150,7 +150,7 @@ fn update(dir: HotplugDir<'_>, old: &Disk, new: Option<&Disk>) -> Option<DiskCha
     Some(DiskChange { disk, why })
 }
 
-/// Whether a disk can be unplugged from, or plugged into, a running domain.
+/// Whether a disk can be hotplugged and unplugged: on virtio or SCSI, not on SATA or USB.
 fn is_hotplugged(dir: HotplugDir<'_>, disk: &Disk) -> bool {
     matches!(
         disk.target.bus,

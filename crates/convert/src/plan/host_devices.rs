@@ -1,4 +1,4 @@
-//! SR-IOV devices of interfaces that came while the guest runs.
+//! SR-IOV devices of interfaces that came while the guest runs (`HotplugHostDevices`).
 
 use domain::DomainSpec;
 use domain::host_devices::HostDevice;

@@ -1,5 +1,5 @@
-//! Memory hotplug: a running domain has one virtio-mem device, of which the guest uses as much as
-//! is requested.
+//! Memory hotplug (`SyncVirtualMachineMemory`): a running domain has one virtio-mem device, of
+//! which the guest uses as much as is requested.
 //!
 //! libvirt: [memory devices](https://libvirt.org/formatdomain.html#memory-devices)
 
@@ -14,6 +14,7 @@ use crate::memory::{GUEST, MAX_GUEST};
 const GUEST_AT_BOOT: &str = "status.memory.guestAtBoot";
 
 /// The unit of plugging (`<block>`): QEMU's advice, the size of a transparent huge page.
+/// virt-api and virt-controller check the alignment of the VMI's sizes to it.
 const BLOCK_BYTES: u64 = 2 << 20;
 /// Block size for a guest with hugepages of 1Gi.
 const LARGE_BLOCK_BYTES: u64 = 1 << 30;

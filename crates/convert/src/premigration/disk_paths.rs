@@ -4,7 +4,7 @@ use crate::migration::move_to_namespace;
 use api::vmi::Vmi;
 use domain::xml::tree::Element;
 
-/// Replaces the source's namespace by the target's in the paths of disks.
+/// Replaces the source's namespace by the target's `domainNamespace` in the paths of disks.
 pub(crate) fn rewrite(domain: &mut Element, vmi: &Vmi) {
     let state = vmi.status.migration_state.as_ref();
     let target = state
