@@ -198,8 +198,8 @@ impl Backend {
         }
     }
 
-    /// Waits for libvirt and connects. A daemon that accepts no client within `limit`, or has no
-    /// socket, is killed and restarted.
+    /// Waits for libvirt and connects (`virConnectOpen`). A daemon that accepts no client within
+    /// `limit`, or has no socket, is killed and restarted, and gets [`CONNECT_TIMEOUT`] once more.
     ///
     /// # Errors
     /// The daemon does not start, or libvirt refuses the connection.
@@ -280,7 +280,8 @@ async fn open(uri: String) -> Result<Connection, BackendError> {
     opened.await.map_err(|_| BackendError::Panicked)?
 }
 
-/// Chooses how to run libvirt, and the daemon.
+/// Chooses how to run libvirt, and the daemon. Root's daemon is `qemu:///system` and any other
+/// user's `qemu:///session`, whatever `--run-as-nonroot` says.
 fn choose(
     wanted: LibvirtMode,
     root: bool,

@@ -127,7 +127,8 @@ impl Drop for Registered {
     }
 }
 
-/// Registers for all events. They arrive on libvirt's own thread, which must not wait.
+/// Registers for all events (`virConnectDomainEventRegisterAny`). They arrive on libvirt's own
+/// thread, which must not wait.
 async fn register(
     connection: Connection,
     launcher: Arc<Launcher>,
@@ -146,7 +147,8 @@ async fn register(
     Ok(Registered(Some(registration)))
 }
 
-/// Lets libvirt probe QEMU early: the first start then finds the result in libvirt's cache.
+/// Lets libvirt probe QEMU early (`virConnectGetDomainCapabilities`): the first start then finds
+/// the result in libvirt's cache.
 // D-start-2 (docs/differences.md).
 pub fn warm_up(connection: Connection) {
     spawn_blocking(move || {

@@ -1,7 +1,7 @@
-//! Installs libvirt's hook, by which a migration target changes the arriving domain. The hook is a
-//! link to the client of the launcher's hook server, in place of the image's script. KubeVirt v1.9
-//! asks for it by `--libvirt-hook-server-and-client`. v1.10 always wants it, and its image has the
-//! client there already.
+//! Installs libvirt's hook (`/etc/libvirt/hooks/qemu`), by which a migration target changes the
+//! arriving domain. The hook is a link to the client of the launcher's hook server, in place of the
+//! image's script. KubeVirt v1.9 asks for it by `--libvirt-hook-server-and-client`. v1.10 always
+//! wants it, and its image has the client there already.
 
 use std::io::{self, Read};
 use std::os::unix::fs::symlink;

@@ -97,18 +97,18 @@ impl Error {
         self.code == code::INVALID_ARG
     }
 
-    /// The driver does not know the call.
+    /// The driver does not know the call (`VIR_ERR_NO_SUPPORT`, `VIR_ERR_OPERATION_UNSUPPORTED`).
     pub fn is_unsupported(&self) -> bool {
         matches!(self.code, code::NO_SUPPORT | code::OPERATION_UNSUPPORTED)
     }
 
-    /// The device to detach or to update is not there.
+    /// The device to detach or to update is not there (`VIR_ERR_DEVICE_MISSING`).
     pub fn is_device_missing(&self) -> bool {
         self.code == code::DEVICE_MISSING
     }
 
     /// The guest agent is not connected, does not answer, or has left a command unanswered
-    /// (`VIR_ERR_AGENT_UNRESPONSIVE`).
+    /// (`VIR_ERR_AGENT_UNRESPONSIVE`, `VIR_ERR_AGENT_COMMAND_TIMEOUT`).
     pub fn is_agent_silent(&self) -> bool {
         matches!(
             self.code,
@@ -116,7 +116,8 @@ impl Error {
         )
     }
 
-    /// The guest agent has answered that it does not do it: libvirt passes its error on.
+    /// The guest agent has answered that it does not do it: libvirt passes its error on
+    /// (`VIR_ERR_AGENT_COMMAND_FAILED`).
     pub fn is_agent_refusal(&self) -> bool {
         matches!(
             self.code,
@@ -145,12 +146,14 @@ impl Error {
         self.code == code::AGENT_COMMAND_FAILED && self.message.contains(text)
     }
 
-    /// Another job holds the domain.
+    /// Another job holds the domain ("cannot acquire state change lock":
+    /// `VIR_ERR_OPERATION_TIMEOUT`, `VIR_ERR_RESOURCE_BUSY`).
     pub fn is_busy(&self) -> bool {
         matches!(self.code, code::OPERATION_TIMEOUT | code::RESOURCE_BUSY)
     }
 
-    /// The connection to the daemon is gone: the same call may work on a new one.
+    /// The connection to the daemon is gone: the same call may work on a new one (`VIR_ERR_RPC`,
+    /// `VIR_ERR_NO_CONNECT`, some of `VIR_FROM_RPC`).
     pub fn is_connection_lost(&self) -> bool {
         const FROM_RPC: i32 = 7;
         matches!(self.code, code::RPC | code::NO_CONNECT)

@@ -93,7 +93,7 @@ fn of_flags(machine: &Machine, flags: &LauncherFlags, vmi: &Vmi) -> Result<Conte
     })
 }
 
-/// Fields that the VMI alone decides.
+/// Fields that the VMI alone decides: `launchSecurity` and `useVirtioTransitional`.
 pub fn of_vmi(vmi: &Vmi, ctx: &mut Context) {
     let security = vmi.spec.domain.launch_security.as_ref();
     ctx.use_launch_security_sev =

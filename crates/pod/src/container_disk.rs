@@ -1,6 +1,6 @@
-//! Where the image of a container disk is. virt-handler binds it to
-//! `<container-disk-dir>/disk_<i>.img`; with `--image-volume` the whole image is mounted read-only
-//! at `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher finds the disk in it.
+//! Where the image of a container disk is. virt-handler binds it to `disk_<i>.img` (`disk_0.img`)
+//! in `--container-disk-dir`; with `--image-volume` the whole image is mounted read-only at
+//! `/var/run/kubevirt-image-volume/disk_<i>`, and the launcher finds the disk in it.
 
 use super::error::unusable;
 use super::safe_path::{Dir, Found, optional};

@@ -10,8 +10,9 @@ use super::safe_path::{Dir, checked_name};
 use super::{LauncherFlags, PodError};
 use api::pod_paths;
 
-/// Makes the directories that the launcher, libvirt and QEMU expect, and in root mode the serial
-/// console's log, with the modes and owners that virt-handler and QEMU rely on. Existing ones stay.
+/// Makes the directories that the launcher, libvirt and QEMU expect, and without `--run-as-nonroot`
+/// the serial console's log, with the modes and owners (chmod, chown) that virt-handler and QEMU
+/// rely on. Existing ones stay.
 ///
 /// # Errors
 /// A directory cannot be made, or `uid` cannot be a directory's name.

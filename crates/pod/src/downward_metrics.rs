@@ -1,5 +1,5 @@
-//! The vhostmd disk: metrics of the host that the guest reads from a block device. virt-handler
-//! writes them; the launcher makes the disk, without metrics.
+//! The vhostmd disk (a `downwardMetrics` volume): metrics of the host that the guest reads from a
+//! block device. virt-handler writes them; the launcher makes the disk, without metrics.
 //!
 //! Layout, all big endian: `mvbd`; 1 while the disk is being written; the sum of the document's
 //! bytes; the document's length; the document.

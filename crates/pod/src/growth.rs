@@ -12,9 +12,9 @@ use domain::disks::Disk;
 
 const MIB: u64 = 1 << 20;
 
-/// Grows images that are smaller than their claim, while no guest uses them. A disk that cannot be
-/// grown is used as it is, and the reason goes to the log. The domain has them as raw images,
-/// whatever the guest has written into them.
+/// Grows images that are smaller than their claim (`persistentVolumeClaimInfo`), while no guest
+/// uses them. A disk that cannot be grown is used as it is, and the reason goes to the log. The
+/// domain has them as raw images, whatever the guest has written into them.
 // D-disk-7, D-disk-22 (docs/differences.md).
 pub(super) fn grow_offline(flags: &LauncherFlags, vmi: &Vmi) {
     for status in &vmi.status.volume_status {

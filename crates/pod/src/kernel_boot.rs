@@ -1,4 +1,4 @@
-//! Kernel and initrd of the kernel boot container.
+//! Kernel and initrd of the kernel boot container (`firmware.kernelBoot`).
 
 use super::safe_path::Dir;
 use super::{LauncherFlags, PodError, container_disk, staged};

@@ -30,7 +30,8 @@ impl Machine {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The hypervisor's device is there and the launcher may use it.
+    /// The hypervisor's device is there and the launcher may use it; never with
+    /// `--force-emulation`.
     pub fn hypervisor_device_available(&self, flags: &LauncherFlags) -> bool {
         let device = if flags.hypervisor == "hyperv-direct" {
             "/dev/mshv"
@@ -65,7 +66,8 @@ impl Machine {
             .collect()
     }
 
-    /// CPUs that the container may use: from its cgroup, version 2 or 1, else the scheduler.
+    /// CPUs that the container may use, and `dedicatedCpuPlacement` pins to: from its cgroup,
+    /// version 2 or 1, else the scheduler.
     pub fn cpu_set(&self) -> Result<Vec<u32>, PodError> {
         for file in [
             "/sys/fs/cgroup/cpuset.cpus.effective",

@@ -14,8 +14,9 @@ use convert::context::DiskInfo;
 
 const MIB: u64 = 1 << 20;
 
-/// Makes the overlay of the container disk that is `spec.volumes[index]`. With image volumes, also
-/// makes a link to the image in the place where it would be without them.
+/// Makes the overlay of the container disk that is `spec.volumes[index]`, with the image's own
+/// format as backing format. With image volumes, also makes a link to the image in the place where
+/// it would be without them.
 pub(super) fn container_disk(
     flags: &LauncherFlags,
     index: usize,
@@ -38,8 +39,8 @@ pub(super) fn container_disk(
     missing.make(|path| qemu_img::create_overlay(path, &backing, &info.format, info.virtual_size))
 }
 
-/// Makes the overlay of an ephemeral volume. The image below is always taken as raw, so nothing in
-/// it is interpreted.
+/// Makes the overlay of an ephemeral volume. The backing format is always raw, so nothing in the
+/// image is interpreted.
 pub(super) fn ephemeral(flags: &LauncherFlags, volume: &str) -> Result<(), PodError> {
     let found = volumes::claim(flags, volume)?;
     let Some(missing) = Missing::overlay(flags, volume)? else {

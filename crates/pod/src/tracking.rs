@@ -20,7 +20,7 @@ const OVERLAY_SUFFIX: &str = ".qcow2";
 /// Phase of a hotplugged volume that is mounted, but not in the domain yet.
 const MOUNTED: &str = "MountedToPod";
 
-/// Whether changes of the VMI's volumes are tracked.
+/// Whether changes of the VMI's volumes are tracked (`status.changedBlockTracking`).
 pub(super) fn is_on(vmi: &Vmi) -> bool {
     matches!(state(vmi), "Initializing" | "Enabled")
 }

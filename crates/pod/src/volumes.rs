@@ -103,7 +103,8 @@ pub(super) fn file(
     optional(dir.find(file))
 }
 
-/// A claim that a disk of the domain uses must be there, as a device or as a file.
+/// A claim (`persistentVolumeClaim`, `dataVolume`) that a disk of the domain uses must be there, as
+/// a device or as the file `disk.img`.
 pub(super) fn claim(flags: &LauncherFlags, volume: &str) -> Result<Found, PodError> {
     match optional(device(flags, volume)) {
         Ok(Some(found)) if found.is_block() => return Ok(found),

@@ -103,8 +103,8 @@ fn pci(address: &Address) -> Option<String> {
     address.pci().filter(|_| is_pci).map(|it| it.to_string())
 }
 
-/// With the host's NUMA topology mapped into the guest: the device's node. With dedicated CPUs
-/// only: the vCPUs that run on CPUs of that node.
+/// `numaNode` and `alignedCPUs`. With `guestMappingPassthrough`: the device's node. With
+/// `dedicatedCpuPlacement` only: the vCPUs that run on CPUs of that node.
 fn affinity(
     machine: &Machine,
     vmi: &Vmi,

@@ -38,9 +38,9 @@ struct Running {
 }
 
 impl DhcpServers {
-    /// Starts the servers of an interface, unless they run already. The file `marker` says that
-    /// servers have been started: if it is there and this process has none, another process serves
-    /// the guest, and nothing is started.
+    /// Starts the servers of an interface, unless they run already. The file `marker`
+    /// (`dhcp_started-eth0`) says that servers have been started: if it is there and this process
+    /// has none, another process serves the guest, and nothing is started.
     ///
     /// # Errors
     /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker

@@ -3,8 +3,8 @@
 //! A DHCP client has no address yet, so servers listen on all addresses. By default the server
 //! looks at the link by which each packet came in (`IP_PKTINFO`), and sends answers out of that
 //! link. Where the kernel allows it (5.7 and newer, also without `CAP_NET_RAW`), the socket is
-//! bound to the bridge too. Then a unicast message of one guest NIC cannot end in the socket of
-//! another NIC's server.
+//! bound to the bridge too (`SO_BINDTODEVICE`). Then a unicast message of one guest NIC cannot end
+//! in the socket of another NIC's server.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
