@@ -97,6 +97,8 @@ fn a_launcher_that_is_started_again_on_either_side_sees_the_migration_end() {
         let arrived = last.arrival().await;
         let metadata = migration(&arrived.domain);
         assert_eq!(metadata["UID"], second.migration_uid(), "{metadata}");
+        // Preparing it again would take QEMU's files.
+        last.sync_target_ok(&second).await;
         let again = last.guest(&second).await;
         counts_on(&moved, &again).await;
         sides.end();

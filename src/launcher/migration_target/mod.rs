@@ -31,6 +31,7 @@ use super::guest_agent::GuestAgent;
 use super::libvirt_domain::{CHANGE_TIMEOUT, LibvirtDomain, blocking, within};
 use super::pod_backend::{ConvertFor, PodBackend};
 use super::pod_network::PodNetwork;
+use super::qemu::find_qemu;
 use super::sync_request::SyncRequest;
 use super::vm::{Request, Vm};
 use api::vmi::Vmi;
@@ -118,6 +119,11 @@ impl MigrationTarget {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             return Ok(());
         };
+        // libvirt does not show a domain that arrives. An earlier launcher has prepared the pod.
+        if find_qemu(&self.config.qemu_pid_file, &self.libvirt.name).is_ok() {
+            tracing::info!("The domain is already arriving; nothing is prepared again");
+            return Ok(());
+        }
         let vmi = &request.vmi;
         self.guest.follow_vmi(vmi);
         let guest = ConvertFor::Arrival;
