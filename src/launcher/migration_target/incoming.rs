@@ -12,7 +12,7 @@ use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::metadata_copy;
 use crate::launcher::vm::metadata::Metadata;
-use crate::launcher::vm::{Job, JobKind, PauseReason, Phase, Snapshot};
+use crate::launcher::vm::{Job, JobKind, PauseReason, Permission, Phase, Request, Snapshot};
 use libvirt::ChangeableDomain;
 use pod::Root;
 
@@ -53,7 +53,6 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root)
         wait_for_job_end(&libvirt).await;
         phase = resume_until_it_runs(&libvirt, &job).await;
     }
-    let permit = job.permit();
     drop(job);
     if arrival(phase) == Arrival::Failed {
         tracing::error!(?phase, "The domain has not arrived");
@@ -61,8 +60,10 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root)
         vm.change_metadata(Metadata::migration_in_ended);
     }
     vm.refresh();
-    // A later launcher has the end from the file or from this copy; `metadata_copy` repeats it.
-    drop(metadata_copy::write(&libvirt, &permit, vm.metadata().get()).await);
+    // Until libvirt has a copy of the end, a later launcher follows the arrival again, by the file.
+    if let Ok(Permission::Granted(permit)) = vm.permit(Request::CopyMetadata).await {
+        drop(metadata_copy::write(&libvirt, &permit, vm.metadata().get()).await);
+    }
     pod::forget_arrival(&root);
 }
 

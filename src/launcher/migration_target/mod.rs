@@ -39,7 +39,7 @@ use error::TargetError;
 pub use finalize::Finalization;
 use hook_server::HookServer;
 use hooks::plugins::InvocationContext;
-use pod::{PodError, Root};
+use pod::Root;
 use tcp_proxies::TcpProxies;
 
 /// KubeVirt's functional tests set this annotation to make the preparation fail.
@@ -171,7 +171,7 @@ impl MigrationTarget {
             pod.prepare(&vmi, &context, cloud_init, ConvertFor::Arrival)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();
-            expect_arrival(&vm, &vmi, &pod.flags().root)?;
+            expect_arrival(&vm, &vmi, &pod.flags().root);
             Ok(domain.to_xml())
         };
         blocking("preparing the migration target", prepare).await
@@ -190,9 +190,11 @@ impl MigrationTarget {
 }
 
 /// Expects the domain, and keeps that for a later launcher.
-fn expect_arrival(vm: &Vm, vmi: &Vmi, root: &Root) -> Result<(), PodError> {
+fn expect_arrival(vm: &Vm, vmi: &Vmi, root: &Root) {
     let state = vmi.status.migration_state.as_ref();
     let uid = state.map_or("", |state| state.source_uid());
     vm.expect_arrival(|metadata| metadata.migration_in_began(vmi, uid));
-    pod::keep_arrival(root, vm.metadata().get())
+    if let Err(error) = pod::keep_arrival(root, vm.metadata().get()) {
+        tracing::warn!(reason = %os::logging::chain(&error), "A later launcher will not know of this migration");
+    }
 }
