@@ -564,7 +564,13 @@ impl Inner {
     /// Takes over a domain that this launcher has not started: it has arrived, or runs since before
     /// this launcher's start.
     fn adopt(&mut self, phase: Phase, observed: &Observed) {
-        if self.phase == Phase::Expected {
+        // The file of an arrival that is over may have stayed: libvirt's copy of the metadata has
+        // its end, or a later migration that goes on.
+        let known = self.metadata.migration().map(|it| it.uid.as_str());
+        let copied = observed.spec.metadata.kube_virt.migration.as_ref();
+        let is_over =
+            copied.is_some_and(|it| (known == Some(&it.uid)) == it.end_timestamp.is_some());
+        if self.phase == Phase::Expected && !is_over {
             return self.adopt_job(JobKind::MigrationIn);
         }
         tracing::info!("Adopting the domain that is already there");

@@ -310,6 +310,37 @@ fn a_migration_is_not_shown_before_a_later_launcher_would_know_of_it() {
 }
 
 #[test]
+// D-sup-16 (docs/differences.md).
+fn an_arrival_that_libvirt_knows_to_be_over_is_not_followed_again() {
+    let arriving = |uid: &str| {
+        let mut metadata = Metadata::new("u-1");
+        metadata.migration_in_began(&Vmi::default(), uid);
+        metadata
+    };
+    let jobs = |copy: &Metadata| {
+        let vm = vm();
+        vm.expect_arrival(|metadata| metadata.adopt(arriving("m-1").get()));
+        let mut observed = seen(RUNNING);
+        observed.spec.metadata.kube_virt = copy.get().clone();
+        drop(vm.observe(observed));
+        (
+            vm.snapshot().jobs,
+            vm.metadata().migration().unwrap().uid.clone(),
+        )
+    };
+    assert_eq!(
+        jobs(&Metadata::new("u-1")),
+        (vec![JobKind::MigrationIn], "m-1".into())
+    );
+    let mut ended = arriving("m-1");
+    ended.migration_in_ended();
+    assert_eq!(jobs(&ended), (vec![], "m-1".into()));
+    let mut left = Metadata::new("u-1");
+    left.migration_out_began("m-2");
+    assert_eq!(jobs(&left), (vec![JobKind::MigrationOut], "m-2".into()));
+}
+
+#[test]
 fn a_migration_of_this_launcher_is_not_adopted() {
     let source = running();
     source.change_metadata(|metadata| metadata.migration_out_began("m-1"));
