@@ -130,7 +130,7 @@ const BUSY: Answer = Err(Refusal::Job(JobKind::Start));
 
 /// The table: the answer in each phase. `undecided`: a migration from here has ended, and only
 /// libvirt knows whether the guest is still here. `torn`: a post-copy has failed; such a guest can
-/// be killed, shut down and deleted; of the other calls for the guest none is admitted.
+/// be killed, shut down and deleted; no call that changes it otherwise is admitted.
 // D-mig-30, D-mig-31 (docs/differences.md).
 #[rustfmt::skip]
 fn row(request: Request) -> [Answer; 11] {
@@ -146,7 +146,7 @@ fn row(request: Request) -> [Answer; 11] {
         R::Shutdown      => [LOOK, DONE, DONE, NOW,  NOW,  NOW,  NOW,  NOW,  NOW,  NOW,  DONE],
         R::Delete        => [LOOK, TURN, TURN, TURN, TURN, MOVE, MOVE, LOOK, TURN, TURN, TURN],
         R::PrepareTarget => [LOOK, TURN, TURN, BUSY, DONE, DONE, DONE, DONE, DONE, OVER, OVER],
-        R::Finalize      => [LOOK, DONE, DONE, TURN, TURN, MOVE, MOVE, LOOK, TORN, DONE, DONE],
+        R::Finalize      => [LOOK, DONE, MOVE, TURN, TURN, MOVE, MOVE, LOOK, TORN, DONE, DONE],
         R::CopyMetadata  => [NONE, NONE, NONE, NONE, NOW,  NOW,  NOW,  NOW,  NOW,  NOW,  NONE],
         R::RedefineCheckpoint | R::PodCleanup
                          => [TURN; 11],
