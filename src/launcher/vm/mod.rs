@@ -103,6 +103,7 @@ struct Inner {
     is_adopted: bool,
     metadata: Metadata,
     /// A migration has begun of which libvirt has no copy: a later launcher would not know of it.
+    // D-mig-38 (docs/differences.md).
     hides_migration: bool,
     agent: Agent,
     /// Reports of the guest agent, and panics of the guest. State and reason are empty here.
