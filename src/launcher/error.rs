@@ -48,7 +48,7 @@ pub enum LauncherError {
     /// libvirt's own XML is unreadable.
     #[error("libvirt's XML of the domain cannot be read")]
     Xml(#[source] ReadError),
-    /// The VMI's status, or this launcher, says that it has run, but libvirt does not know the domain.
+    /// The VMI's status or this launcher says that it has run, but libvirt does not know the domain.
     #[error(
         "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
     )]
@@ -93,7 +93,7 @@ pub enum LauncherError {
         /// The request.
         what: &'static str,
     },
-    /// libvirt still works on it, but the caller has waited long enough.
+    /// It continues, but the caller has waited long enough.
     #[error(
         "{what} {STILL_IN_PROGRESS} after {} s; it continues in the background, send it again to wait for it",
         after.as_secs()

@@ -118,8 +118,8 @@ impl Session<'_> {
     }
 
     /// Queries what virt-handler waits for: first whether file systems are frozen, as an agent then
-    /// disables commands, and its version, which it tells even so. Fails only if the agent is silent;
-    /// a refusal is no failure.
+    /// disables commands, and its version, which it tells even so. Fails only if the agent is
+    /// silent; a refusal is no failure.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::FreezeStatus) {
             self.ask_freeze_status().await?;

@@ -154,7 +154,7 @@ impl MigrationTarget {
     }
 
     /// Makes the files that the domain opens, and expects it: before the hooks, which may take long
-    /// and fail, because from here on no sync starts a domain. Returns the domain XML for the hooks.
+    /// and fail, because from here on no sync starts a domain. Returns the domain XML for them.
     async fn prepare_files(
         &self,
         request: &SyncRequest,

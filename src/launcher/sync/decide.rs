@@ -68,7 +68,7 @@ pub(in crate::launcher) enum NextStep<D> {
     Apply(D),
     /// Do nothing: the VMI's phase does not allow a start.
     Nothing,
-    /// Only note the end: the guest ends or has ended. virt-handler reads how, and deletes the domain.
+    /// Only note the end: the guest ends or has ended. virt-handler reads how, and deletes it.
     Ended,
     /// The domain should exist but does not.
     Lost,

@@ -18,8 +18,8 @@ impl Syncs {
     /// change in progress.
     ///
     /// # Errors
-    /// Those that the sync would have before it changes a running domain. A VMI that would be started
-    /// is not converted, so what a start would refuse is not found.
+    /// Those that the sync would have before it changes a running domain. A VMI that would be
+    /// started is not converted, so what a start would refuse is not found.
     pub async fn plan(self: &Arc<Self>, request: SyncRequest) -> Result<String, LauncherError> {
         within("the plan", CHANGE_TIMEOUT, self.plan_of(request)).await
     }

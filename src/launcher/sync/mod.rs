@@ -79,8 +79,8 @@ impl Syncs {
 
     async fn run(self: Arc<Self>) {
         loop {
-            // Waits for the turn, and for the first read: it tells whether an adopted guest's user has
-            // paused it.
+            // Waits for the turn, and for the first read: it tells whether the user of an adopted
+            // guest has paused it.
             let permission = self.libvirt.vm.permit(Request::Sync).await;
             // Popping comes last, to include requests that arrived meanwhile.
             let Some((request, waiting)) = self.queue.pop() else {

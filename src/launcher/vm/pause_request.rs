@@ -15,7 +15,7 @@ impl PauseRequest {
         self.0
     }
 
-    /// libvirt has done what the user asks: Pause, Unpause, or a start by the VMI's `startStrategy`.
+    /// libvirt has done what the user asks: Pause, Unpause, or a start by its `startStrategy`.
     /// That ends what was asked before.
     pub fn ask(&mut self, pause: bool) {
         self.0 = pause;

@@ -182,8 +182,8 @@ fn reservations(input: &Input<'_>) -> Reservations {
 }
 
 /// `discard='unmap'` unless the volume is one of `PreallocatedVolumes`; `source.rs` sets it for
-/// overlays over images, empty disks and empty drives in any case. Capacity and `filesystemOverhead`
-/// of the claim are for a later resize.
+/// overlays over images, empty disks and empty drives in any case. A later resize needs the claim's
+/// capacity and `filesystemOverhead`.
 fn discard_and_capacity(
     input: &Input<'_>,
     volume: &String,
