@@ -7,8 +7,10 @@ use crate::faults::{Held, kill, launch};
 use crate::harness::{
     MigrationProxies, RunningSides, SLOW, Vmi, aborted, begin, cancel, counts_on, failed, has_left,
     has_moved, migratable_pod, migrate, migration, migration_request, source_pod, target_pod,
+    until,
 };
 use crate::monitor::launcher;
+use crate::restart::owner_of_socket;
 
 /// It lasts for some seconds.
 const MODERATE: &str = "16Mi";
@@ -86,19 +88,21 @@ fn a_launcher_that_is_started_again_on_either_side_sees_the_migration_end() {
         let second = vmi.migrating_to("second");
         let mut last = target_pod(&target, &second, "second", restart).await;
         last.sync_target_ok(&second).await;
+        // virt-handler's proxies find QEMU's sockets by it, also after the launcher's death.
+        let is_handed_over = || owner_of_socket(&last) != launcher(&last);
+        until("the socket has another owner", is_handed_over).await;
         let proxies = MigrationProxies::new(&target, &last, &second);
         let sides = RunningSides::of(&target, &last, &second);
         begin(&target, &second, json!({"Bandwidth": MODERATE})).await;
         proxies.until_copied(4 << 20).await;
-        // virt-handler does not prepare it again.
         kill(&[launcher(&last)]);
         last.wait_until_ready().await;
+        // Preparing it again would take QEMU's files.
+        last.sync_target_ok(&second).await;
         has_left(&mut target, &second).await;
         let arrived = last.arrival().await;
         let metadata = migration(&arrived.domain);
         assert_eq!(metadata["UID"], second.migration_uid(), "{metadata}");
-        // Preparing it again would take QEMU's files.
-        last.sync_target_ok(&second).await;
         let again = last.guest(&second).await;
         counts_on(&moved, &again).await;
         sides.end();

@@ -3,8 +3,9 @@
 //!
 //! The monitor keeps the command socket open and gives it to each launcher as its standard input,
 //! and in the environment what has become of the earlier ones ([`Restarts`]). While there is no
-//! launcher, calls wait in the socket's queue. The socket's owner is a process that outlives
-//! launchers. A launcher that serves tells the monitor by SIGUSR1.
+//! launcher, calls wait in the socket's queue. The first launcher owns the socket; once it has died,
+//! or asks for it by SIGUSR2, a process that outlives launchers does. A launcher that serves tells
+//! the monitor by SIGUSR1.
 
 use std::env;
 use std::io::{self, stdin};
@@ -88,6 +89,9 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
     if address.as_pathname() != Some(starting) {
         return None;
     }
+    if Restarts::of_environment().is_none_or(|restarts| restarts.count == 0) {
+        own_command_socket(&listener).ok()?;
+    }
     listener.set_nonblocking(true).ok()?;
     Some(listener)
 }
@@ -97,8 +101,24 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
 /// # Errors
 /// If there is no parent that may be signalled.
 pub fn report_ready() -> io::Result<()> {
-    let parent = getppid().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    Ok(kill_process(parent, Signal::USR1)?)
+    signal_monitor(Signal::USR1)
+}
+
+/// Asks the monitor, if it starts launchers again, to give the socket to an owner that outlives
+/// this launcher.
+///
+/// # Errors
+/// If there is no parent that may be signalled.
+pub fn hand_over_command_socket() -> io::Result<()> {
+    match Restarts::of_environment() {
+        Some(_) => signal_monitor(Signal::USR2),
+        None => Ok(()),
+    }
+}
+
+fn signal_monitor(signal: Signal) -> io::Result<()> {
+    let monitor = getppid().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    Ok(kill_process(monitor, signal)?)
 }
 
 #[cfg(test)]

@@ -125,6 +125,7 @@ impl MigrationTarget {
             return Ok(());
         }
         let vmi = &request.vmi;
+        hand_over_command_socket(vmi);
         self.guest.follow_vmi(vmi);
         let guest = ConvertFor::Arrival;
         let mut converted = self.conversion.convert(request, guest).await?;
@@ -186,6 +187,18 @@ impl MigrationTarget {
             self.tcp_proxies.serve(&self.config.flags, vmi)?;
         }
         Ok(())
+    }
+}
+
+/// virt-handler reaches QEMU's sockets by `/proc/PID/root` of the command socket's owner, also after
+/// this launcher's death. It looks for virtqemud among the owner's children if it raises the limit
+/// of locked memory.
+// D-sup-16 (docs/differences.md).
+fn hand_over_command_socket(vmi: &Vmi) {
+    if !vmi.needs_locked_memory()
+        && let Err(error) = pod::restart::hand_over_command_socket()
+    {
+        tracing::warn!(reason = %error, "The migration needs this launcher to its end");
     }
 }
 

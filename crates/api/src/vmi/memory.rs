@@ -11,6 +11,11 @@ Memory {
     "hugepages" hugepages: Option<Hugepages>,
     "guest" guest: Option<Quantity>,
     "maxGuest" max_guest: Option<Quantity>,
+    "reservedOverhead" reserved_overhead: ReservedOverhead,
+}
+/// `reservedOverhead` of `Memory`.
+ReservedOverhead {
+    "memLock" mem_lock: String,
 }
 /// `hugepages` of `Memory`.
 Hugepages {

@@ -74,7 +74,7 @@ impl<'a> LauncherProcess<'a> {
             signals,
             socket: socket
                 .transpose()?
-                .map(|socket| CommandSocketOwner::start(socket.into())),
+                .map(|socket| CommandSocketOwner::new(socket.into())),
             deaths: Deaths::default(),
             restarts: Restarts::default(),
             end_requested: false,
@@ -93,9 +93,9 @@ impl<'a> LauncherProcess<'a> {
                 End::Died(cause) => cause,
             };
             let gives_up = self.end_requested && !self.takes_signals;
-            if self.socket.is_none() || gives_up {
+            let Some(socket) = self.socket.as_mut().filter(|_| !gives_up) else {
                 return Ok(KILLED_BY_SIGNAL);
-            }
+            };
             if self.deaths.are_too_many(Instant::now()) {
                 tracing::error!(
                     "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
@@ -104,6 +104,7 @@ impl<'a> LauncherProcess<'a> {
                 return Ok(KILLED_BY_SIGNAL);
             }
             tracing::warn!(cause, "virt-launcher has died; starting it again");
+            socket.take_over();
             self.restarts.count = self.restarts.count.saturating_add(1);
             self.restarts.cause = cause;
             self.takes_signals = false;
@@ -131,6 +132,11 @@ impl<'a> LauncherProcess<'a> {
                     }
                 }
                 Some(Signal::SIGUSR1) => self.takes_signals = true,
+                Some(Signal::SIGUSR2) => {
+                    if let Some(socket) = &mut self.socket {
+                        socket.take_over();
+                    }
+                }
                 Some(_) => self.end_requested = true,
                 None if is_killed => return Ok(End::Died(NOT_UP.to_owned())),
                 None => {

@@ -43,6 +43,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
         Signal::SIGUSR1,
+        Signal::SIGUSR2,
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGQUIT,
@@ -140,7 +141,7 @@ fn keep_container(signals: &SignalQueue) {
     tracing::info!(
         "keeping virt-launcher container alive since --keep-after-failure is set to true"
     );
-    while let Ok(Some(Signal::SIGCHLD | Signal::SIGUSR1)) = signals.next(None) {
+    while let Ok(Some(Signal::SIGCHLD | Signal::SIGUSR1 | Signal::SIGUSR2)) = signals.next(None) {
         reap();
     }
 }

@@ -1,8 +1,10 @@
-//! The command socket's owner while launchers may die: a child of the monitor that outlives them.
+//! The command socket's owner once a launcher has died or asks for it: a child of the monitor that
+//! outlives launchers.
 //!
-//! virt-handler knows the pod by the process that has called listen(2) last. It looks for QEMU among
-//! the children of that process's parent, and reaches the pod's sockets by `/proc/PID/root` as long
-//! as a migration lasts.
+//! virt-handler knows the pod by the process that has called listen(2) last. It looks for QEMU
+//! among the children of that process's parent, and reaches the pod's sockets by `/proc/PID/root`.
+//! The first launcher owns the socket itself: until the guest starts, virt-handler also looks for
+//! virtqemud among the owner's children if the VMI needs locked memory.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write, stdin, stdout};
@@ -23,18 +25,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// The socket, and the monitor's child that owns it.
 pub struct CommandSocketOwner {
     socket: OwnedFd,
-    /// `None` if it could not be started: the monitor, which bound the socket, owns it then.
+    /// `None` as long as the first launcher owns it, or if it could not be started.
     process: Option<Pid>,
 }
 
 impl CommandSocketOwner {
-    pub fn start(socket: OwnedFd) -> Self {
-        let mut owner = Self {
-            socket,
-            process: None,
-        };
-        owner.start_process();
-        owner
+    pub fn new(socket: OwnedFd) -> Self {
+        let process = None;
+        Self { socket, process }
     }
 
     /// The socket, for a launcher.
@@ -43,6 +41,13 @@ impl CommandSocketOwner {
     /// There are no descriptors left.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone()
+    }
+
+    /// Starts the process, unless that was done before.
+    pub fn take_over(&mut self) {
+        if self.process.is_none() {
+            self.start_process();
+        }
     }
 
     /// Starts the process again if it is one of those that have `ended`.
@@ -57,7 +62,9 @@ impl CommandSocketOwner {
         self.process = match start_process(&self.socket) {
             Ok(pid) => Some(pid),
             Err(error) => {
-                tracing::warn!(reason = %error, "The command socket has no owner that outlives launchers, so virt-handler may not find the VM");
+                tracing::warn!(reason = %error, "virt-handler finds no QEMU: nothing but the monitor can own the command socket");
+                // Better than a process that is gone.
+                drop(pod::restart::own_command_socket(&self.socket));
                 None
             }
         };
@@ -67,19 +74,19 @@ impl CommandSocketOwner {
 /// Returns once the process owns the socket.
 fn start_process(socket: &OwnedFd) -> io::Result<Pid> {
     let (mut says, answer) = io::pipe()?;
-    let child = Command::new(std::env::current_exe()?)
+    let mut child = Command::new(std::env::current_exe()?)
         .arg(ARGUMENT)
         .stdin(socket.try_clone()?)
         .stdout(answer)
         .spawn()?;
-    if !poll_for(
-        &mut [PollFd::new(&says, PollFlags::IN)],
-        Some(START_TIMEOUT),
-    )? {
-        return Err(io::ErrorKind::TimedOut.into());
+    let mut answers = [PollFd::new(&says, PollFlags::IN)];
+    if poll_for(&mut answers, Some(START_TIMEOUT))? && says.read(&mut [0])? == 1 {
+        return Ok(Pid::from_child(&child));
     }
-    says.read_exact(&mut [0])?;
-    Ok(Pid::from_child(&child))
+    child.kill()?;
+    Err(io::Error::other(
+        "the process that is to own it does not answer",
+    ))
 }
 
 /// Whether this process is the owner, and not the monitor.
@@ -95,7 +102,8 @@ pub fn main() -> ExitCode {
         // Fails if the monitor ended before.
         stdout().write_all(b"\n")
     };
-    if owns().is_err() {
+    if let Err(error) = owns() {
+        eprintln!("{ARGUMENT}: standard input is not the command socket: {error}");
         return ExitCode::FAILURE;
     }
     loop {

@@ -80,7 +80,7 @@ impl Rules {
             max_downtime_ms: options.max_downtime_ms,
             allow_post_copy: options.allow_post_copy,
             allow_disruption: options.allow_workload_disruption,
-            has_vfio: has_vfio(vmi),
+            has_vfio: vmi.has_vfio(),
         }
     }
 
@@ -88,13 +88,6 @@ impl Rules {
     fn can_post_copy(&self) -> bool {
         self.allow_post_copy && !self.has_vfio
     }
-}
-
-fn has_vfio(vmi: &Vmi) -> bool {
-    let devices = &vmi.spec.domain.devices;
-    !devices.host_devices.is_empty()
-        || !devices.gpus.is_empty()
-        || devices.interfaces.iter().any(|it| it.sriov.is_some())
 }
 
 /// The migration at one moment.
