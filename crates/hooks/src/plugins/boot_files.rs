@@ -222,13 +222,14 @@ impl BootFile {
         Ok(Some(next))
     }
 
-    /// Keeps a checked copy until all plugins have answered. It reaches the disk first: an NVRAM
-    /// may be on a claim, which outlives its node.
-    fn stage(&mut self, next: &Next) -> Result<(), BootFileError> {
+    /// Gives a checked copy the guest's owner and mode, and writes it to the disk: an NVRAM may be
+    /// on a claim, which outlives its node.
+    fn finish(&self, next: &Next) -> Result<(), BootFileError> {
         let fail = |source| failed("finish", &next.path)(source);
         let (owner, mode) = match fs::metadata(&self.path) {
             Ok(metadata) => (metadata.clone(), metadata.mode() & 0o777),
             Err(_) => {
+        self.finish(&next)?;
                 let dir = self.path.parent().unwrap_or(Path::new("/"));
                 (fs::metadata(dir).map_err(fail)?, 0o600)
             }
@@ -237,8 +238,12 @@ impl BootFile {
         // Only root can give a file away. Any other user owns the guest's file already.
         let (user, group) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
         let _ = fchown(&next.file, Some(user), Some(group));
-        next.file.sync_all().map_err(fail)?;
-        fs::rename(&next.path, self.staged()).map_err(fail)?;
+        next.file.sync_all().map_err(fail)
+    }
+
+    /// Keeps a finished copy until all plugins have answered.
+    fn stage(&mut self, next: &Next) -> Result<(), BootFileError> {
+        fs::rename(&next.path, self.staged()).map_err(failed("finish", &next.path))?;
         self.is_staged = true;
         Ok(())
     }
