@@ -262,7 +262,7 @@ async fn pre_boot_tells_which_files_a_plugin_has_changed() {
     content[40..44].copy_from_slice(b"_FVH");
     let path = pod.root.path().join("nvram.fd");
     std::fs::write(&path, content).unwrap();
-    let nvram = BootFile::claim(BootFileKind::Nvram, path, None).unwrap();
+    let nvram = BootFile::claim(BootFileKind::Nvram, path, None, Arc::new(())).unwrap();
     let sidecar =
         json!({"socketPath": "/var/run/kubevirt-plugin/b/s", "permittedHooks": ["PreBoot"]});
     let list =

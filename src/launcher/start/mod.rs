@@ -9,7 +9,8 @@
 //!         as asked?                      for cloud-init                plugins                forgets
 //! ```
 //! The start is a job. A failure before QEMU runs leaves no definition, and the next sync starts
-//! over; a kill afterwards is a guest's end.
+//! over; if libvirt was lost, that sync removes the definition first (`Recreate`). A kill afterwards
+//! is a guest's end.
 
 mod console;
 pub(super) mod error;
@@ -67,7 +68,7 @@ impl Start {
         request: &SyncRequest,
         leftover: Option<libvirt::DomainHandle>,
     ) -> Result<(), LauncherError> {
-        let job = self.libvirt.vm.begin(JobKind::Start)?;
+        let job = Arc::new(self.libvirt.vm.begin(JobKind::Start)?);
         self.timeline().begin_start();
         if let Some(domain) = leftover {
             tracing::warn!("Removing a definition that was never started");
@@ -76,7 +77,7 @@ impl Start {
             blocking("removing the old definition", undefine).await?;
         }
         let definition = tokio::select! {
-            definition = self.definition(request) => definition?,
+            definition = self.definition(request, &job) => definition?,
             () = job.cancelled() => return Err(DomainStartError::Killed.into()),
         };
         let (this, vmi) = (self.clone(), request.vmi.clone());
@@ -99,6 +100,7 @@ impl Start {
     async fn definition(
         self: &Arc<Self>,
         request: &SyncRequest,
+        job: &Arc<Job>,
     ) -> Result<Definition, LauncherError> {
         let (timeline, conversion) = (self.timeline(), &self.conversion);
         let converted = conversion.convert(request, ConvertFor::ThisPod);
@@ -118,9 +120,11 @@ impl Start {
             .clone()
             .filter(|_| has_tags(&request.vmi));
         let pre_boot = PreBoot::new(conversion, request, &converted.domain);
-        let (this, vmi) = (self.clone(), request.vmi.clone());
+        let (this, vmi, job) = (self.clone(), request.vmi.clone(), job.clone());
         let uuid = converted.domain.uuid.clone();
         let prepare = move || {
+            // A kill does not stop it. The next start waits: only one may make the files.
+            let _job = job;
             let mut domain = this.make_files(&vmi, converted)?;
             lock(&this.ignored).clear();
             this.begin_metadata(&vmi, &mut domain);
@@ -179,7 +183,7 @@ impl Start {
         &self,
         vmi: &Vmi,
         definition: Definition,
-        job: &Job,
+        job: &Arc<Job>,
     ) -> Result<(), LauncherError> {
         let defining = self.timeline().step(StartStep::Define);
         let Definition { xml, ports, .. } = &definition;
@@ -187,6 +191,7 @@ impl Start {
             .map_err(|error| attribute_to_hooks(error, &definition.modified_by))?;
         self.start_defined(vmi, &domain, definition, job, defining)
             .map_err(|error| undo(&domain, error))?;
+        // A kill between the last look and libvirt's start has found nothing to end.
         if job.is_cancelled() {
             domain.destroy(true)?;
             return Err(DomainStartError::Killed.into());
@@ -199,7 +204,7 @@ impl Start {
         vmi: &Vmi,
         domain: &ChangeableDomain,
         mut definition: Definition,
-        job: &Job,
+        job: &Arc<Job>,
         defining: StepTimer<'_>,
     ) -> Result<(), LauncherError> {
         let modified_by = &mut definition.modified_by;
@@ -207,6 +212,7 @@ impl Start {
         self.report_ignored_parts([&definition.xml, &definition.own_xml], domain, modified_by)?;
         drop(defining);
         tracing::info!("Domain defined.");
+        // Ends `--qemu-timeout`: plugins and libvirt may take longer.
         self.libvirt.vm.defined();
         if let Some(data) = definition.unfinished_cloud_init {
             let defined = read_spec(domain, XmlKind::Inactive)?;
@@ -220,6 +226,7 @@ impl Start {
             return Err(DomainStartError::Killed.into());
         }
         self.associate_iommufd(domain)?;
+        // A freeze of an earlier guest must not thaw this one.
         self.freezer.forget()?;
         // `VIR_DOMAIN_START_PAUSED`.
         let by_user = is_paused_by_user(vmi);
@@ -382,7 +389,8 @@ fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherE
     }
 }
 
-/// Defines the domain (`virDomainDefineXMLFlags`), with free pcie-root-ports for hotplug.
+/// Defines the domain (`virDomainDefineXMLFlags`), with free pcie-root-ports for hotplug: twice, as
+/// `convert::HotplugPorts` says.
 fn define(
     connection: &Connection,
     permit: &Permit,

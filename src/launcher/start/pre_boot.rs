@@ -2,6 +2,7 @@
 //! start (`PreBoot`, VEP 190; KubeVirt v1.10).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use prost::bytes::Bytes;
 use tokio::runtime::Handle;
@@ -59,8 +60,8 @@ impl PreBoot {
     ///
     /// # Errors
     /// A plugin's: the domain must not start. [`DomainStartError::Killed`].
-    pub fn run(self, domain: &DomainHandle, job: &Job) -> Result<Vec<String>, LauncherError> {
-        let files = self.files(&read_spec(domain, XmlKind::Inactive)?);
+    pub fn run(self, domain: &DomainHandle, job: &Arc<Job>) -> Result<Vec<String>, LauncherError> {
+        let files = self.files(&read_spec(domain, XmlKind::Inactive)?, job);
         let xml = domain.xml(XmlKind::Inactive)?;
         let modified = Handle::current().block_on(async {
             let hooks = self
@@ -76,16 +77,19 @@ impl PreBoot {
         Ok(plugins)
     }
 
-    fn files(&self, defined: &DomainSpec) -> Vec<BootFile> {
+    /// The files. The start, and with it the next one, waits until they are dropped: a kill does not
+    /// stop what a thread still does with them.
+    fn files(&self, defined: &DomainSpec, job: &Arc<Job>) -> Vec<BootFile> {
+        let claim = |kind, path, template| BootFile::claim(kind, path, template, job.clone());
         let image = self.cloud_init_image.clone();
-        let image = image.and_then(|path| BootFile::claim(BootFileKind::CloudInitIso, path, None));
+        let image = image.and_then(|path| claim(BootFileKind::CloudInitIso, path, None));
         let nvram = defined.os.nvram.as_ref();
         let nvram = nvram.filter(|nvram| Some(&nvram.nvram) == self.nvram.as_ref());
         let nvram = nvram.and_then(|nvram| {
             // libvirt makes a missing file from the template, as this does for the plugins.
             let template = Path::new(&nvram.template);
             let template = template.is_absolute().then(|| template.to_owned());
-            BootFile::claim(BootFileKind::Nvram, PathBuf::from(&nvram.nvram), template)
+            claim(BootFileKind::Nvram, PathBuf::from(&nvram.nvram), template)
         });
         image.into_iter().chain(nvram).collect()
     }

@@ -2,6 +2,7 @@
 //! its checks.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -150,7 +151,8 @@ impl Called<'_> {
             }
             (Document::BootFiles, Some(pod)) => {
                 let files = pod.files.iter().cloned();
-                let files = files.filter_map(|(kind, path)| BootFile::claim(kind, path, None));
+                let files = files
+                    .filter_map(|(kind, path)| BootFile::claim(kind, path, None, Arc::new(())));
                 let changed = self.pre_boot(pod, files.collect()).await?;
                 let names = changed.into_iter().map(|name| format!("the {name}"));
                 (names.collect(), Document::BootFiles)

@@ -9,11 +9,13 @@
 //! A plugin never sees the guest's file itself, and what it leaves is checked on a copy that it
 //! cannot reach. So the guest's file is whole at every moment, whoever is killed.
 
+use std::any::Any;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use os::failpoints;
 use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, mkdirat, openat, openat2};
@@ -129,19 +131,27 @@ pub struct BootFile {
     template: Option<PathBuf>,
     /// Whether `.staging` has the content that plugins left.
     is_staged: bool,
+    /// Dropped with the file.
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl BootFile {
     /// The guest's file at `path`, without what an interrupted attempt has left beside it: there may
-    /// be one value for a path at a time. `None` if it is missing and has no template, or if this
-    /// launcher cannot check it, such as an NVRAM in another format.
+    /// be one value for a path at a time, which `owner` has to see to. `None` if it is missing and
+    /// has no template, or if this launcher cannot check it, such as an NVRAM in another format.
     #[must_use]
-    pub fn claim(kind: BootFileKind, path: PathBuf, template: Option<PathBuf>) -> Option<Self> {
+    pub fn claim(
+        kind: BootFileKind,
+        path: PathBuf,
+        template: Option<PathBuf>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Option<Self> {
         let file = Self {
             kind,
             path,
             template,
             is_staged: false,
+            _owner: owner,
         };
         file.clean();
         let content = File::open(file.content()).ok()?;
@@ -219,6 +229,7 @@ impl BootFile {
             BootFileKind::CloudInitIso => check_iso(&before, &next.file)?,
             BootFileKind::Nvram => check_nvram(&before, &next.file)?,
         }
+        self.finish(&next)?;
         Ok(Some(next))
     }
 
@@ -229,7 +240,6 @@ impl BootFile {
         let (owner, mode) = match fs::metadata(&self.path) {
             Ok(metadata) => (metadata.clone(), metadata.mode() & 0o777),
             Err(_) => {
-        self.finish(&next)?;
                 let dir = self.path.parent().unwrap_or(Path::new("/"));
                 (fs::metadata(dir).map_err(fail)?, 0o600)
             }

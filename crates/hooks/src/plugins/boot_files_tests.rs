@@ -35,8 +35,14 @@ impl Bed {
         fs::set_permissions(at("seed.iso"), fs::Permissions::from_mode(0o640)).unwrap();
         fs::write(at("vars"), nvram(1)).unwrap();
         let files = vec![
-            BootFile::claim(BootFileKind::CloudInitIso, at("seed.iso"), None).unwrap(),
-            BootFile::claim(BootFileKind::Nvram, at("vars"), None).unwrap(),
+            BootFile::claim(
+                BootFileKind::CloudInitIso,
+                at("seed.iso"),
+                None,
+                Arc::new(()),
+            )
+            .unwrap(),
+            BootFile::claim(BootFileKind::Nvram, at("vars"), None, Arc::new(())).unwrap(),
         ];
         Self { dir, files }
     }
@@ -181,7 +187,7 @@ fn what_a_killed_launcher_has_left_goes() {
     let bed = Bed::new();
     fs::write(bed.path("vars.staging"), "half").unwrap();
     fs::write(bed.path("vars.staging-next"), "half").unwrap();
-    BootFile::claim(BootFileKind::Nvram, bed.path("vars"), None).unwrap();
+    BootFile::claim(BootFileKind::Nvram, bed.path("vars"), None, Arc::new(())).unwrap();
     assert_eq!(bed.names(), ["plugin", "seed.iso", "vars"]);
 }
 
@@ -190,7 +196,14 @@ fn a_missing_nvram_is_made_from_the_template_only_if_a_plugin_changes_it() {
     let mut bed = Bed::new();
     fs::write(bed.path("template"), nvram(7)).unwrap();
     let (path, template) = (bed.path("new/vars"), Some(bed.path("template")));
-    let find = || BootFile::claim(BootFileKind::Nvram, path.clone(), template.clone());
+    let find = || {
+        BootFile::claim(
+            BootFileKind::Nvram,
+            path.clone(),
+            template.clone(),
+            Arc::new(()),
+        )
+    };
     bed.files = vec![find().unwrap()];
     assert!(bed.plugin(|_| {}).unwrap().is_empty());
     commit(std::mem::take(&mut bed.files)).unwrap();
@@ -200,5 +213,5 @@ fn a_missing_nvram_is_made_from_the_template_only_if_a_plugin_changes_it() {
         .unwrap();
     commit(std::mem::take(&mut bed.files)).unwrap();
     assert_eq!(fs::read(&path).unwrap(), nvram(8));
-    assert!(BootFile::claim(BootFileKind::Nvram, bed.path("none"), None).is_none());
+    assert!(BootFile::claim(BootFileKind::Nvram, bed.path("none"), None, Arc::new(())).is_none());
 }
