@@ -41,6 +41,16 @@ pub(in crate::launcher) async fn follow(
     }
 }
 
+/// What a sync does about a device that is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    First,
+    /// The guest has refused, or has not answered for long.
+    Again,
+    /// The guest was asked recently.
+    NotYet,
+}
+
 impl DetachRequests {
     fn removed(&mut self, alias: &str) {
         self.0.remove(alias);
@@ -64,22 +74,20 @@ impl DetachRequests {
         }
     }
 
-    /// `None` if the guest was not asked, `Some(true)` if it should be asked again.
+    /// Decides, and notes the request: the guest may answer before libvirt's call returns.
     // D-disk-16 (docs/differences.md).
-    fn again(&self, alias: &str, now: Instant) -> Option<bool> {
-        self.0.get(alias).map(|request| {
-            request.refused || now.duration_since(request.asked) >= DETACH_RETRY_AFTER
-        })
-    }
-
-    fn asked(&mut self, alias: String, now: Instant) {
-        self.0.insert(
-            alias,
-            DetachRequest {
-                asked: now,
-                refused: false,
-            },
-        );
+    fn ask(&mut self, alias: &str, now: Instant) -> Ask {
+        let ask = match self.0.get(alias) {
+            None => Ask::First,
+            Some(it) if it.refused || now.duration_since(it.asked) >= DETACH_RETRY_AFTER => {
+                Ask::Again
+            }
+            Some(_) => return Ask::NotYet,
+        };
+        let (asked, refused) = (now, false);
+        self.0
+            .insert(alias.to_owned(), DetachRequest { asked, refused });
+        ask
     }
 }
 
@@ -111,43 +119,35 @@ pub(in crate::launcher) fn attach(
 // D-disk-17 (docs/differences.md).
 pub(in crate::launcher) fn detach(
     domain: &libvirt::ChangeableDomain,
-    alias: String,
+    alias: &str,
     xml: &str,
     requests: &Mutex<DetachRequests>,
 ) -> Result<(), libvirt::Error> {
-    let now = Instant::now();
-    let again = lock(requests).again(&alias, now);
-    let result = match again {
-        Some(false) => {
-            tracing::info!(%alias, "The guest has not released the device yet");
+    let ask = lock(requests).ask(alias, Instant::now());
+    let result = match ask {
+        Ask::NotYet => {
+            tracing::info!(alias, "The guest has not released the device yet");
             return Ok(());
         }
         // The first request removed the device from the definition; only the guest still has it.
-        Some(true) => domain.detach_device_live(xml),
-        None => {
-            // The guest may answer before the call returns, so the request is noted first.
-            lock(requests).asked(alias.clone(), now);
-            match domain.detach_device(xml) {
-                // An earlier launcher has asked: only the guest still has the device.
-                Err(error) if error.is_device_missing() => domain.detach_device_live(xml),
-                done => done,
-            }
-        }
+        Ask::Again => domain.detach_device_live(xml),
+        Ask::First => match domain.detach_device(xml) {
+            // An earlier launcher has asked: only the guest still has the device.
+            Err(error) if error.is_device_missing() => domain.detach_device_live(xml),
+            done => done,
+        },
     };
     match result {
-        // The device is gone already.
-        Err(error) if error.is_device_missing() => Ok(()),
-        Err(error) if again.is_none() => {
-            lock(requests).removed(&alias);
+        Err(error) if error.is_device_missing() => {
+            lock(requests).removed(alias);
+            Ok(())
+        }
+        Err(error) if ask == Ask::First => {
+            lock(requests).removed(alias);
             Err(error)
         }
-        // QEMU refuses a second request while the guest has not answered the first.
-        done => {
-            if again.is_some() {
-                lock(requests).asked(alias, now);
-            }
-            done
-        }
+        // QEMU refuses a second request while the guest has not answered the first: that one counts.
+        done => done,
     }
 }
 
@@ -168,42 +168,39 @@ mod tests {
         let domain = domain.changeable(&Test);
         let requests = Mutex::<DetachRequests>::default();
         let before = Instant::now().checked_sub(DETACH_RETRY_AFTER).unwrap();
-        lock(&requests).asked("ua-data".into(), before);
+        assert_eq!(lock(&requests).ask("ua-data", before), Ask::First);
         // This driver refuses it, as QEMU does in the middle of an unplug.
         let xml = "<disk type='file'><source file='/a'/><target dev='sda'/></disk>";
-        detach(&domain, "ua-data".into(), xml, &requests).unwrap_err();
-        let again = lock(&requests).again("ua-data", Instant::now());
-        assert_eq!(again, Some(false));
+        detach(&domain, "ua-data", xml, &requests).unwrap_err();
+        let next = lock(&requests).ask("ua-data", Instant::now());
+        assert_eq!(next, Ask::NotYet);
     }
 
     #[test]
     fn a_guest_is_asked_once_until_it_refuses_or_patience_ends() {
         let mut requests = DetachRequests::default();
         let now = Instant::now();
-        assert_eq!(requests.again("ua-data", now), None);
-        requests.asked("ua-data".into(), now);
-        assert_eq!(requests.again("ua-data", now), Some(false));
-        assert_eq!(
-            requests.again("ua-data", now + DETACH_RETRY_AFTER),
-            Some(true)
-        );
+        let later = now + DETACH_RETRY_AFTER;
+        assert_eq!(requests.ask("ua-data", now), Ask::First);
+        assert_eq!(requests.ask("ua-data", now), Ask::NotYet);
+        assert_eq!(requests.ask("ua-data", later), Ask::Again);
+        assert_eq!(requests.ask("ua-data", later), Ask::NotYet);
         requests.refused("ua-data");
-        assert_eq!(requests.again("ua-data", now), Some(true));
-        requests.asked("ua-data".into(), now);
-        assert_eq!(requests.again("ua-data", now), Some(false));
+        assert_eq!(requests.ask("ua-data", later), Ask::Again);
+        assert_eq!(requests.ask("ua-data", later), Ask::NotYet);
         requests.removed("ua-data");
-        assert_eq!(requests.again("ua-data", now), None);
+        assert_eq!(requests.ask("ua-data", later), Ask::First);
         requests.refused("ua-other");
-        assert_eq!(requests.again("ua-other", now), None);
+        assert_eq!(requests.ask("ua-other", now), Ask::First);
     }
 
     #[test]
     fn a_guest_that_got_the_device_back_is_asked_at_once() {
         let mut requests = DetachRequests::default();
         let now = Instant::now();
-        requests.asked("ua-data".into(), now);
+        requests.ask("ua-data", now);
         // The event of the old device's removal has not arrived yet.
         requests.attached("ua-data");
-        assert_eq!(requests.again("ua-data", now), None);
+        assert_eq!(requests.ask("ua-data", now), Ask::First);
     }
 }

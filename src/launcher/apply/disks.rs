@@ -30,7 +30,7 @@ pub(super) fn change(
         Verb::Detach => {
             tracing::info!(volume, target, %why, "Detaching disk");
             failpoints::hit("unplug.prepared");
-            let detached = detach(domain, alias, &disk.to_xml(), requests);
+            let detached = detach(domain, &alias, &disk.to_xml(), requests);
             failpoints::hit("unplug.asked");
             detached.map_err(DiskError::from)
         }

@@ -75,7 +75,7 @@ pub(super) fn change(
     let (alias, xml) = (Alias::user(name).qualified(), interface.to_xml());
     let changed = match verb {
         Verb::Attach => attach(domain, &alias, &xml, requests),
-        Verb::Detach => detach(domain, alias, &xml, requests),
+        Verb::Detach => detach(domain, &alias, &xml, requests),
         Verb::Update => domain.update_device(&xml),
     };
     changed.map_err(|refusal| DeviceFailure::Interface {
