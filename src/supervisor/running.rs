@@ -58,15 +58,13 @@ impl RunningParts {
                 StartWait::Failed(StartError::MigrationGivenUp)
             }
         };
+        // A guest that runs although its start was to end is followed to its end.
+        let runs = matches!(waited, StartWait::Started) || end_start().await;
         match waited {
-            StartWait::Started => follow(guest, signals, None).await,
-            // A guest that runs all the same is followed to its end.
-            StartWait::Signal(name) if end_start().await => {
-                follow(guest, signals, Some(name)).await
-            }
-            StartWait::Failed(_) if end_start().await => follow(guest, signals, None).await,
+            StartWait::Signal(name) if runs => follow(guest, signals, Some(name)).await,
             StartWait::Signal(name) => tracing::info!("Received signal {name}"),
-            StartWait::Failed(error) => return Err(error),
+            StartWait::Failed(error) if !runs => return Err(error),
+            StartWait::Failed(_) | StartWait::Started => follow(guest, signals, None).await,
         }
         Ok(())
     }
