@@ -10,8 +10,8 @@ use super::queue::Entry;
 use os::inotify::{DirWatch, appears};
 
 /// Pauses between retries of a notify socket that exists but does not work; a change of the file
-/// ends a pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// ends a pause. A virt-handler that comes back to a guest that has ended listens for 10 ms.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// Lost connections after which a notification is given up. virt-handler may restart meanwhile, but
 /// a notification that breaks every connection would block all others.
@@ -122,6 +122,7 @@ async fn connect(socket: &Path) -> Link {
     loop {
         // Set up before the attempt, so that a socket made meanwhile is noticed.
         let watch = watch(socket);
+        let attempt = tokio::time::Instant::now();
         let error = match Link::open(socket).await {
             Ok(link) => return link,
             Err(error) => error,
@@ -142,7 +143,7 @@ async fn connect(socket: &Path) -> Link {
                 pause = FIRST_PAUSE;
                 // Other programs use the directory too: limits how often their changes wake this
                 // task.
-                tokio::time::sleep(FIRST_PAUSE).await;
+                tokio::time::sleep_until(attempt + FIRST_PAUSE).await;
             }
         }
     }
