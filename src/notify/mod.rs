@@ -35,11 +35,12 @@ use os::lock::lock;
 pub use queue::Counts;
 use queue::Queue;
 
-/// `eventType` of a domain event. virt-handler also knows DELETED and ERROR, which are not used: a
-/// deleted domain is [`Self::Modified`] with a deletion timestamp.
+/// `eventType` of a domain event: `Reporter` (`src/launcher/report/mod.rs`) chooses "ADDED" or
+/// "MODIFIED". virt-handler also knows DELETED and ERROR, which are not used: a deleted domain is
+/// [`Self::Modified`] with a deletion timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
-    /// The domain has started, has arrived by migration, or was adopted.
+    /// The domain has started, has arrived by migration, or was adopted; or a backup has ended.
     Added,
     /// Everything else.
     Modified,

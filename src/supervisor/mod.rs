@@ -74,7 +74,7 @@ fn run_to_end(flags: LauncherFlags) -> u8 {
     let environment = Environment::of_process();
     let libvirt_log = libvirt::divert_log();
     libvirt::keep_small();
-    // Not earlier: it starts a thread.
+    // Not earlier: it starts a thread, and `divert_log` needs a process with one thread.
     logging::queue_lines();
     set_verbosity(&flags, &environment);
     tracing::info!("virt-launcher {}", os::version::get());

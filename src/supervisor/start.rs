@@ -43,7 +43,7 @@ const MAX_SIDECAR_FILES: usize = 256;
 /// Runs the pod's life, from here to a clean end.
 ///
 /// # Errors
-/// The launcher cannot go on. The daemons end with this process.
+/// The launcher cannot go on. Daemons that it has started end with this process.
 // D-start-3 (docs/differences.md).
 pub async fn run_pod(mut flags: LauncherFlags, environment: Environment) -> Result<(), StartError> {
     let timeline = Timeline::begin();
@@ -162,7 +162,8 @@ impl RunningParts {
         })
     }
 
-    /// Ends the parts that `start` has started, in reverse order.
+    /// Ends the parts: first the helpers, so that nothing connects to libvirt again, and the socket's
+    /// name last.
     async fn end(self) {
         for helper in &self.helpers {
             helper.abort();

@@ -160,7 +160,8 @@ fn supplemental_iothreads(
     (1..=count).map(pin).collect()
 }
 
-/// `<emulatorpin>`: the CPUs of an isolated emulator thread.
+/// `<emulatorpin>`: the CPUs of an isolated emulator thread; a second one by
+/// `EmulatorThreadCompleteToEvenParity`, if vCPUs and I/O threads are an even number.
 fn emulator(pool: &mut CpuPool, vmi: &Vmi, pinned: u64) -> Result<String, ConvertError> {
     let wanted = if vmi.metadata.annotations.contains_key(EVEN_PARITY) && pinned.is_multiple_of(2) {
         2

@@ -8,8 +8,9 @@
 //!   VMI, options ──► collect_context ──► Context ──► (convert) ──► prepare ──► disk_modes ──► (define, start)
 //! ```
 //!
-//! Everything here blocks, and is idempotent: a file is made beside its place and then renamed, so
-//! that readers never see a part of it.
+//! Everything here but [`network`] blocks, and is idempotent but for the device plugin's iommufd,
+//! which comes once. One caller at a time makes files. A file is made beside its place and then
+//! renamed, so that readers never see a part of it; only a claim's image grows in its place.
 #![forbid(unsafe_code)]
 
 mod access_credentials;

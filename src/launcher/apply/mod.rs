@@ -4,6 +4,7 @@
 //!  live XML, VMI ─► plan ─► DHCP servers, taps ─► its steps, one ─► sizes of ─► overlays of
 //!                    └────► dry run               after the other   new disks    unplugged disks
 //! ```
+//! A disk's own files are made in its step.
 
 pub(super) mod cpus;
 pub(super) mod detach;

@@ -1,5 +1,5 @@
-//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. The target
-//! attaches its own devices afterwards.
+//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. Its target attaches
+//! its own on virt-handler's `HotplugHostDevices` (`src/launcher/apply/host_devices.rs`).
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;

@@ -53,6 +53,7 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root)
         wait_for_job_end(&libvirt).await;
         phase = resume_until_it_runs(&libvirt, &job).await;
     }
+    // The job ends first: once virt-handler sees the end, its next calls are admitted.
     drop(job);
     if arrival(phase) == Arrival::Failed {
         tracing::error!(?phase, "The domain has not arrived");

@@ -45,13 +45,16 @@ impl Killer {
         let Some(permit) = self.libvirt.vm.permit(Request::Kill).await?.into_permit()? else {
             return Ok(());
         };
+        // First: libvirt has nothing to end of a start that it has not begun, so the start looks at
+        // this before and after.
         self.libvirt.vm.cancel(JobKind::Start);
         let has_not_run = !self.libvirt.vm.snapshot().phase.has_run();
         let (begins, has_begun) = oneshot::channel();
         let destroy = move |domain| destroy(domain, has_not_run, begins);
         let mut destroyed = pin!(self.libvirt.kill(&permit, destroy));
         let is_too_long = async {
-            // If libvirt hangs, it has not sent SIGTERM.
+            // `patience` begins with libvirt's SIGTERM. A QEMU is not killed while libvirt hangs
+            // before that; the call ends with `Slow`.
             if has_begun.await.is_err() {
                 pending::<()>().await;
             }
@@ -91,8 +94,9 @@ fn destroy(
 ) -> Result<(), LauncherError> {
     let Some(domain) = domain else { return Ok(()) };
     let result = domain.state().and_then(|state| match state {
-        // D-vm-7 (docs/differences.md).
+        // Before the first run libvirt calls a domain shut off while it starts its QEMU.
         DomainState::NoState | DomainState::Shutoff(_) if !has_not_run => Ok(()),
+        // D-vm-7 (docs/differences.md).
         _ => {
             // The caller may have given up.
             let _ = begins.send(());

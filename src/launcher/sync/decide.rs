@@ -1,14 +1,17 @@
 //! Decides what a sync has to do, as a function of the current state.
 //!
 //! ```text
-//!              ┌────────── Create ◄── no domain ◄── Wait ◄── left of a failed start
+//!  defined, never started ──► Recreate
+//!                                │                  it has run: Lost; the VMI is over: Nothing
+//!                                ▼                      │
+//!              ┌────────────── Create ◄────────── no domain ◄── Wait ◄── left of a failed start
 //!              ▼
 //!  (hidden until the start has returned) ──► running ──► Apply, repeatedly
 //!                                              │  ▲
 //!                    by the user: Apply ◄── paused ┘ otherwise: Resume
 //!                                              │
 //!                                              ▼
-//!                                          shut off: never started again
+//!                                      has ended: Ended, never started again
 //! ```
 
 use crate::launcher::vm::{is_leftover_of_failed_start, proves_it_has_run};

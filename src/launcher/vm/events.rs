@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// The events since the last report to virt-handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PendingEvents {
-    /// The domain is new, such as one that has arrived (`VIR_DOMAIN_EVENT_STARTED_MIGRATED`).
+    /// The domain has arrived (`VIR_DOMAIN_EVENT_STARTED_MIGRATED`), or a backup has ended.
     pub added: bool,
     /// The guest has panicked.
     pub panic: Option<Panic>,

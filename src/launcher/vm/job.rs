@@ -78,7 +78,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Permission for calls of the job that wait for no turn.
+    /// Permission for calls of the job that wait for no turn. It outlives the job.
     pub fn permit(&self) -> Permit {
         Permit(PermitKind::OfJob)
     }

@@ -142,7 +142,7 @@ impl Vm {
         self.published.subscribe()
     }
 
-    /// Waits for the first read from libvirt. Returns the state.
+    /// Waits for the first read from libvirt, or not if an arrival is expected. Returns the state.
     pub async fn wait_for_first_read(&self) -> Snapshot {
         let mut state = self.subscribe();
         // Cannot fail: the sender lives as long as the VM.
@@ -360,8 +360,8 @@ impl Vm {
                 inner.adopt(phase, &observed);
             }
             let phase = phase.migrating_out_if(inner.runs(JobKind::MigrationOut));
-            // D-mig-22 (docs/differences.md). libvirt gives no other reason for a guest that was
-            // paused on its source.
+            // D-mig-22 (docs/differences.md). libvirt shows any guest that was paused on its source
+            // as paused by its user.
             if inner.runs(JobKind::MigrationIn) && !inner.metadata.get().disk_failed {
                 inner.pause.arrive(phase);
             }

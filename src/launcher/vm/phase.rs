@@ -68,7 +68,7 @@ pub enum PhaseInput {
     StartBegan,
     /// The start has defined the domain.
     Defined,
-    /// The start failed; no domain is left.
+    /// The start failed. What libvirt still has of it does not count.
     StartFailed,
     /// The start succeeded.
     Started {

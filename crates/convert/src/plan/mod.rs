@@ -169,7 +169,8 @@ impl SyncPlan {
         self.steps().next().is_none()
     }
 
-    /// The changes in the order in which they are to be made.
+    /// The changes in the order in which they are to be made, which is KubeVirt's: disks leave before
+    /// others come, interfaces after.
     pub fn steps(&self) -> impl Iterator<Item = PlanStep<'_>> {
         let (disks, interfaces) = (&self.disks, &self.interfaces);
         let disk = |verb| move |change| PlanStep::Disk(verb, change);

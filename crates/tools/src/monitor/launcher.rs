@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   start ─► running ──exit──► its exit code
-//!     ▲         │ killed, or started again and not serving in 25 s
+//!     ▲         │ killed; or started again, and fails or does not serve in 25 s
 //!     └─────────┴── the third time in a minute, or asked to end ──► 255
 //! ```
 //! The next launcher takes over libvirt's daemons and the guest. Signals wait until it serves: an
@@ -203,7 +203,7 @@ enum End {
 }
 
 impl End {
-    /// From wait(2)'s exit status or signal; neither if the monitor has killed it.
+    /// From wait(2)'s exit status or signal. The signal is left out if the monitor has killed it.
     fn of(exit_status: Option<i32>, signal: Option<i32>, has_served: bool) -> Self {
         match exit_status.and_then(|code| u8::try_from(code).ok()) {
             Some(code) if has_served || code == 0 => Self::Exited(code),

@@ -9,7 +9,7 @@ use os::procfs::{children, command_line};
 use os::signals::SignalQueue;
 
 /// Asks QEMU to exit and waits while it writes out the guest's data. QEMU is a child of this
-/// process, now that libvirt's daemons are gone.
+/// process from its start, as it detaches itself from libvirt's daemon, which may still run.
 ///
 /// # Errors
 /// It has not exited afterwards.
