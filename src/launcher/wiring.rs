@@ -383,6 +383,7 @@ impl Handles {
             warnings: self.warnings.clone(),
             config: self.config.clone(),
             ignored: self.ignored.clone(),
+            files: Arc::default(),
         });
         let apply = Arc::new(Apply {
             vm: self.libvirt.vm.clone(),

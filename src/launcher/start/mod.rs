@@ -59,6 +59,8 @@ pub(super) struct Start {
     pub config: Arc<LauncherConfig>,
     /// The message on the parts that libvirt has ignored; empty without any.
     pub ignored: Arc<Mutex<String>>,
+    /// Held by the start that makes the domain's files.
+    pub files: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Start {
@@ -68,7 +70,7 @@ impl Start {
         request: &SyncRequest,
         leftover: Option<libvirt::DomainHandle>,
     ) -> Result<(), LauncherError> {
-        let job = Arc::new(self.libvirt.vm.begin(JobKind::Start)?);
+        let job = self.libvirt.vm.begin(JobKind::Start)?;
         self.timeline().begin_start();
         if let Some(domain) = leftover {
             tracing::warn!("Removing a definition that was never started");
@@ -77,7 +79,7 @@ impl Start {
             blocking("removing the old definition", undefine).await?;
         }
         let definition = tokio::select! {
-            definition = self.definition(request, &job) => definition?,
+            definition = self.definition(request) => definition?,
             () = job.cancelled() => return Err(DomainStartError::Killed.into()),
         };
         let (this, vmi) = (self.clone(), request.vmi.clone());
@@ -100,7 +102,6 @@ impl Start {
     async fn definition(
         self: &Arc<Self>,
         request: &SyncRequest,
-        job: &Arc<Job>,
     ) -> Result<Definition, LauncherError> {
         let (timeline, conversion) = (self.timeline(), &self.conversion);
         let converted = conversion.convert(request, ConvertFor::ThisPod);
@@ -119,12 +120,13 @@ impl Start {
             .cloud_init
             .clone()
             .filter(|_| has_tags(&request.vmi));
-        let pre_boot = PreBoot::new(conversion, request, &converted.domain);
-        let (this, vmi, job) = (self.clone(), request.vmi.clone(), job.clone());
+        // A kill does not stop what a thread does with files: the next start waits for it here.
+        let files = Arc::new(self.files.clone().lock_owned().await);
+        let pre_boot = PreBoot::new(conversion, request, &converted.domain, files.clone());
+        let (this, vmi) = (self.clone(), request.vmi.clone());
         let uuid = converted.domain.uuid.clone();
         let prepare = move || {
-            // A kill does not stop it. The next start waits: only one may make the files.
-            let _job = job;
+            let _files = files;
             let mut domain = this.make_files(&vmi, converted)?;
             lock(&this.ignored).clear();
             this.begin_metadata(&vmi, &mut domain);
@@ -183,7 +185,7 @@ impl Start {
         &self,
         vmi: &Vmi,
         definition: Definition,
-        job: &Arc<Job>,
+        job: &Job,
     ) -> Result<(), LauncherError> {
         let defining = self.timeline().step(StartStep::Define);
         let Definition { xml, ports, .. } = &definition;
@@ -204,7 +206,7 @@ impl Start {
         vmi: &Vmi,
         domain: &ChangeableDomain,
         mut definition: Definition,
-        job: &Arc<Job>,
+        job: &Job,
         defining: StepTimer<'_>,
     ) -> Result<(), LauncherError> {
         let modified_by = &mut definition.modified_by;
@@ -214,6 +216,7 @@ impl Start {
         tracing::info!("Domain defined.");
         // Ends `--qemu-timeout`: plugins and libvirt may take longer.
         self.libvirt.vm.defined();
+        // Before the plugins: it writes the whole image.
         if let Some(data) = definition.unfinished_cloud_init {
             let defined = read_spec(domain, XmlKind::Inactive)?;
             self.pod.write_device_metadata(vmi, data, &defined)?;
@@ -238,6 +241,7 @@ impl Start {
         drop(starting);
         self.timeline().mark(StartStep::Running);
         self.libvirt.vm.started(paused, by_user);
+        // Nothing may fail after libvirt's start: `undo` would remove a running guest's definition.
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::error::DomainStartError;
@@ -27,6 +28,8 @@ pub(super) struct PreBoot {
     cloud_init_image: Option<PathBuf>,
     /// The path of the NVRAM that the VMI asks for.
     nvram: Option<String>,
+    /// Held until the last of the files is dropped.
+    turn: Arc<OwnedMutexGuard<()>>,
 }
 
 impl PreBoot {
@@ -36,6 +39,7 @@ impl PreBoot {
         conversion: &ConversionWithHooks,
         request: &SyncRequest,
         wanted: &DomainSpec,
+        turn: Arc<OwnedMutexGuard<()>>,
     ) -> Option<Self> {
         if !request.plugins.has(LauncherHookPoint::PreBoot) {
             return None;
@@ -52,6 +56,7 @@ impl PreBoot {
             deadline: request.hooks_deadline,
             cloud_init_image: paths.find(is_image),
             nvram: wanted.os.nvram.as_ref().map(|nvram| nvram.nvram.clone()),
+            turn,
         })
     }
 
@@ -60,8 +65,8 @@ impl PreBoot {
     ///
     /// # Errors
     /// A plugin's: the domain must not start. [`DomainStartError::Killed`].
-    pub fn run(self, domain: &DomainHandle, job: &Arc<Job>) -> Result<Vec<String>, LauncherError> {
-        let files = self.files(&read_spec(domain, XmlKind::Inactive)?, job);
+    pub fn run(self, domain: &DomainHandle, job: &Job) -> Result<Vec<String>, LauncherError> {
+        let files = self.files(&read_spec(domain, XmlKind::Inactive)?);
         let xml = domain.xml(XmlKind::Inactive)?;
         let modified = Handle::current().block_on(async {
             let hooks = self
@@ -77,10 +82,8 @@ impl PreBoot {
         Ok(plugins)
     }
 
-    /// The files. The start, and with it the next one, waits until they are dropped: a kill does not
-    /// stop what a thread still does with them.
-    fn files(&self, defined: &DomainSpec, job: &Arc<Job>) -> Vec<BootFile> {
-        let claim = |kind, path, template| BootFile::claim(kind, path, template, job.clone());
+    fn files(&self, defined: &DomainSpec) -> Vec<BootFile> {
+        let claim = |kind, path, template| BootFile::claim(kind, path, template, self.turn.clone());
         let image = self.cloud_init_image.clone();
         let image = image.and_then(|path| claim(BootFileKind::CloudInitIso, path, None));
         let nvram = defined.os.nvram.as_ref();
