@@ -55,6 +55,8 @@ pub(crate) struct LibvirtDomain {
     agent_domain: Mutex<Option<DomainHandle>>,
     /// When a shutdown by the agent started.
     agent_shutdown: Arc<Mutex<Option<Instant>>>,
+    /// Held by whoever writes the metadata: the last copy has the newest.
+    pub(super) metadata_copies: tokio::sync::Mutex<()>,
 }
 
 impl LibvirtDomain {
@@ -69,6 +71,7 @@ impl LibvirtDomain {
             daemon_suspected: Notify::new(),
             agent_calls: Arc::new(Semaphore::new(1)),
             agent_domain: Mutex::default(),
+            metadata_copies: tokio::sync::Mutex::default(),
             agent_shutdown: Arc::default(),
         }
     }

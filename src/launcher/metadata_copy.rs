@@ -14,15 +14,17 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The element's prefix in libvirt.
 const PREFIX: &str = "kubevirt";
 
-/// Writes one copy (`virDomainSetMetadata`).
+/// Writes one copy (`virDomainSetMetadata`), and returns it. Whoever waits for another copy writes
+/// what is newest then.
 ///
 /// # Errors
 /// libvirt's.
 pub(super) async fn write(
     libvirt: &LibvirtDomain,
     permit: &Permit,
-    metadata: &KubeVirtMetadata,
-) -> Result<(), LauncherError> {
+) -> Result<KubeVirtMetadata, LauncherError> {
+    let _turn = libvirt.metadata_copies.lock().await;
+    let metadata = libvirt.vm.metadata().get().clone();
     let xml = metadata.to_xml();
     let write = move |domain: Option<ChangeableDomain>| {
         let Some(domain) = domain else { return Ok(()) };
@@ -30,10 +32,11 @@ pub(super) async fn write(
     };
     libvirt
         .change_in_any_time(permit, "writing the metadata", write)
-        .await
+        .await?;
+    Ok(metadata)
 }
 
-/// Writes for the launcher's life, one copy at a time, however many changes come meanwhile.
+/// Writes for the launcher's life, however many changes come meanwhile.
 // D-sup-16 (docs/differences.md).
 pub(super) async fn run(libvirt: Arc<LibvirtDomain>) {
     let vm = &libvirt.vm;
@@ -46,15 +49,14 @@ pub(super) async fn run(libvirt: Arc<LibvirtDomain>) {
             _ = changes.changed() => {}
             _ = state.changed() => {}
         }
-        let metadata = vm.metadata().get().clone();
-        if metadata == written {
+        if *vm.metadata().get() == written {
             continue;
         }
         let Ok(Permission::Granted(permit)) = vm.permit(Request::CopyMetadata).await else {
             continue;
         };
-        match write(&libvirt, &permit, &metadata).await {
-            Ok(()) => written = metadata,
+        match write(&libvirt, &permit).await {
+            Ok(copy) => written = copy,
             Err(error) => {
                 tracing::debug!(reason = %os::logging::chain(&error), "the domain's XML has not the newest metadata");
                 tokio::time::sleep(RETRY_DELAY).await;

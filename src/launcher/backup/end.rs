@@ -27,7 +27,7 @@ impl Backup {
     /// Follows backups for the launcher's life.
     pub(in crate::launcher) async fn run(self: Arc<Self>, events: Receiver<Event>) {
         tokio::spawn(self.clone().follow(events));
-        self.libvirt.vm.wait_for_first_read().await;
+        self.libvirt.vm.wait_until_shown().await;
         if self.libvirt.vm.snapshot().phase.is_visible() {
             // An earlier launcher may have started one.
             self.check().await;

@@ -159,7 +159,7 @@ impl Freezer {
                 () = sleep(remaining) => {}
             }
             // After an earlier launcher's freeze, the domain has to be found first.
-            let phase = self.known.vm.wait_for_first_read().await.phase;
+            let phase = self.known.vm.wait_until_shown().await.phase;
             // The reference's words, also after a failed freeze.
             tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
             let has_ended = !phase.is_visible() && !phase.is_starting() || phase == Phase::Ended;

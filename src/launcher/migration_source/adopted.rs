@@ -39,7 +39,7 @@ impl AdoptedMigration {
     /// Follows an earlier launcher's migration, if there is one, to its end.
     // D-sup-16 (docs/differences.md).
     pub async fn run(self) {
-        self.libvirt.vm.wait_for_first_read().await;
+        self.libvirt.vm.wait_until_shown().await;
         let Some(job) = self.libvirt.vm.take_adopted_job(JobKind::MigrationOut) else {
             return;
         };

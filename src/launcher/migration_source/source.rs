@@ -212,8 +212,7 @@ impl MigrationSource {
         let domain = found.await?;
         // Once the domain is leaving, libvirt accepts no metadata. A later launcher learns of the
         // migration from this copy.
-        let metadata = self.libvirt.vm.metadata();
-        if let Err(error) = metadata_copy::write(&self.libvirt, &turn, metadata.get()).await {
+        if let Err(error) = metadata_copy::write(&self.libvirt, &turn).await {
             tracing::debug!(reason = %os::logging::chain(&error), "The domain's XML does not have the migration's metadata");
         }
         self.libvirt.vm.show_migration();

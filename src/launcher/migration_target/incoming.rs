@@ -37,12 +37,13 @@ const RESUME_INTERVAL: Duration = Duration::from_secs(5);
 pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root) {
     let vm = &libvirt.vm;
     let mut state = vm.subscribe();
-    let comes = |vm: &Snapshot| vm.jobs.contains(&JobKind::MigrationIn);
+    let comes = |vm: &Snapshot| vm.jobs.contains(&JobKind::MigrationIn) || vm.phase.has_run();
     if state.wait_for(comes).await.is_err() {
         return;
     }
     let Some(job) = vm.take_adopted_job(JobKind::MigrationIn) else {
-        return;
+        // The guest was here before. What an earlier launcher has kept is over.
+        return pod::forget_arrival(&root);
     };
     tracing::info!("The domain arrives from another node");
     let is_decided = |vm: &Snapshot| arrival(vm.phase) != Arrival::InProgress;
@@ -62,10 +63,11 @@ pub(in crate::launcher) async fn follow(libvirt: Arc<LibvirtDomain>, root: Root)
     }
     vm.refresh();
     // Until libvirt has a copy of the end, a later launcher follows the arrival again, by the file.
-    if let Ok(Permission::Granted(permit)) = vm.permit(Request::CopyMetadata).await {
-        drop(metadata_copy::write(&libvirt, &permit, vm.metadata().get()).await);
+    if let Ok(Permission::Granted(permit)) = vm.permit(Request::CopyMetadata).await
+        && metadata_copy::write(&libvirt, &permit).await.is_ok()
+    {
+        pod::forget_arrival(&root);
     }
-    pod::forget_arrival(&root);
 }
 
 /// Resumes an arrived guest until no failed disk keeps it paused: virt-handler sends a sync, which

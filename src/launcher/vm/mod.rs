@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use events::{EventInbox, IoError};
 use metadata::Metadata;
 
-use domain::metadata::KubeVirtMetadata;
+use domain::metadata::{KubeVirtMetadata, MigrationMetadata};
 use domain::object::DomainStatus;
 use domain::{Domain, DomainSpec};
 use libvirt::{DomainState, Event, LifecycleEvent, PausedReason};
@@ -137,12 +137,22 @@ impl Vm {
         self.published.borrow().clone()
     }
 
-    /// The current state and each change.
+    /// The current state and each change. A closure for `wait_for` must not call the VM: it runs
+    /// under the channel's lock, which the VM takes under its own.
     pub fn subscribe(&self) -> watch::Receiver<Snapshot> {
         self.published.subscribe()
     }
 
-    /// Waits for the first read from libvirt, or not if an arrival is expected. Returns the state.
+    /// Waits until libvirt has shown the domain, also one that arrives, or that there is none.
+    pub async fn wait_until_shown(&self) -> Snapshot {
+        let is_shown = |vm: &Snapshot| !matches!(vm.phase, Phase::Unknown | Phase::Expected);
+        // Cannot fail: the sender lives as long as the VM.
+        let _ = self.subscribe().wait_for(is_shown).await;
+        self.snapshot()
+    }
+
+    /// Waits for the first read from libvirt; does not wait if an arrival is expected. Returns the
+    /// state.
     pub async fn wait_for_first_read(&self) -> Snapshot {
         let mut state = self.subscribe();
         // Cannot fail: the sender lives as long as the VM.
@@ -322,7 +332,10 @@ impl Vm {
     pub fn expect_arrival(&self, change: impl FnOnce(&mut Metadata)) {
         self.change_and_publish(|inner| {
             inner.phase = inner.phase.after(PhaseInput::ArrivalPrepared);
-            change(&mut inner.metadata);
+            // The guest may have come while the pod was prepared.
+            if inner.phase == Phase::Expected {
+                change(&mut inner.metadata);
+            }
         });
     }
 
@@ -355,6 +368,7 @@ impl Vm {
     /// ends the wait for pinning and shows the agent, and the document has all of it.
     pub fn observe(&self, observed: Observed) -> Option<Arc<Domain>> {
         self.change_and_publish(|inner| {
+            inner.give_up_arrival(&observed.spec.metadata.kube_virt);
             let phase = inner.phase_of(&observed);
             if !inner.phase.has_run() && phase.has_run() {
                 inner.adopt(phase, &observed);
@@ -436,7 +450,7 @@ impl Vm {
 
     /// Changes the metadata; if they differ, libvirt gets a copy (`metadata_copy`) and virt-handler
     /// a document. Others change them without this: [`Self::observe`], which is followed by a
-    /// document, and [`Self::expect_arrival`], when there is no domain yet.
+    /// document, and [`Self::expect_arrival`], which does nothing once there is a domain.
     pub fn change_metadata(&self, change: impl FnOnce(&mut Metadata)) -> bool {
         let changed = self.with_unpublished(|inner| {
             let before = inner.metadata.clone();
@@ -562,16 +576,20 @@ impl Inner {
         }
     }
 
+    /// The file of an arrival that is over may have stayed: libvirt's copy of the metadata has its
+    /// end, or a later migration.
+    fn give_up_arrival(&mut self, copy: &KubeVirtMetadata) {
+        let known = self.metadata.migration().map(|it| &it.uid);
+        let is_over = |it: &MigrationMetadata| it.end_timestamp.is_some() || known != Some(&it.uid);
+        if self.phase == Phase::Expected && copy.migration.as_ref().is_some_and(is_over) {
+            self.phase = Phase::Unknown;
+        }
+    }
+
     /// Takes over a domain that this launcher has not started: it has arrived, or runs since before
     /// this launcher's start.
     fn adopt(&mut self, phase: Phase, observed: &Observed) {
-        // The file of an arrival that is over may have stayed: libvirt's copy of the metadata has
-        // its end, or a later migration that goes on.
-        let known = self.metadata.migration().map(|it| it.uid.as_str());
-        let copied = observed.spec.metadata.kube_virt.migration.as_ref();
-        let is_over =
-            copied.is_some_and(|it| (known == Some(&it.uid)) == it.end_timestamp.is_some());
-        if self.phase == Phase::Expected && !is_over {
+        if self.phase == Phase::Expected {
             return self.adopt_job(JobKind::MigrationIn);
         }
         tracing::info!("Adopting the domain that is already there");

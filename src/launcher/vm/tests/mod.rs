@@ -320,7 +320,7 @@ fn an_arrival_that_libvirt_knows_to_be_over_is_not_followed_again() {
     let jobs = |copy: &Metadata| {
         let vm = vm();
         vm.expect_arrival(|metadata| metadata.adopt(arriving("m-1").get()));
-        let mut observed = seen(RUNNING);
+        let mut observed = seen(DomainState::Paused(PausedReason::Unknown));
         observed.spec.metadata.kube_virt = copy.get().clone();
         drop(vm.observe(observed));
         (
@@ -338,6 +338,8 @@ fn an_arrival_that_libvirt_knows_to_be_over_is_not_followed_again() {
     let mut left = Metadata::new("u-1");
     left.migration_out_began("m-2");
     assert_eq!(jobs(&left), (vec![JobKind::MigrationOut], "m-2".into()));
+    left.migration_out_ended("m-2", None);
+    assert_eq!(jobs(&left), (vec![], "m-2".into()));
 }
 
 #[test]
