@@ -252,8 +252,9 @@ impl LibvirtDomain {
         &self,
         work: impl FnOnce(&Connection, &str) -> Result<T, LauncherError> + Send + 'static,
     ) -> impl FnOnce() -> Result<T, LauncherError> + Send + 'static {
-        let (connection, name) = (self.connection(), self.name.clone());
-        move || work(&connection, &name)
+        // libvirt may be back on a new connection by the time of the call.
+        let (connections, name) = (self.connections(), self.name.clone());
+        move || work(&connections.borrow().clone(), &name)
     }
 }
 

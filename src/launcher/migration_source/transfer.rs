@@ -68,9 +68,10 @@ impl Transfer<'_> {
 
     async fn transfer(&mut self, migration: Migration) -> Result<(), LauncherError> {
         let mut metadata = self.libvirt.vm.metadata_changes();
-        let domain = self.domain.clone();
+        let (domain, job) = (self.domain.clone(), self.job.clone());
         self.record.step("transfer");
         let mut call = pin!(blocking("migrating the domain", move || {
+            let _job = job;
             Ok(domain.migrate(&migration)?)
         }));
         let mut sampling: Option<JoinHandle<Seen>> = None;
