@@ -40,7 +40,8 @@ struct Running {
 impl DhcpServers {
     /// Starts the servers of an interface, unless they run already. The file `marker`
     /// (`dhcp_started-eth0`) says that servers have been started: if it is there and this process
-    /// has none, another process serves the guest, and nothing is started.
+    /// has none, another process serves the guest, and nothing is started. With nothing to serve
+    /// there is no marker.
     ///
     /// # Errors
     /// The bridge is missing, a socket cannot be bound, an option cannot be sent, or the marker
@@ -54,7 +55,7 @@ impl DhcpServers {
         marker: &Path,
     ) -> Result<(), NetworkError> {
         if config.v4.is_none() && config.v6.is_none() {
-            return create_marker(marker);
+            return Ok(());
         }
         let (interface, pod_link) = (&planned.tap.name, planned.pod_link.as_str());
         let name = names::bridge(pod_link);
