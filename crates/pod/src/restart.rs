@@ -10,14 +10,24 @@
 use std::env;
 use std::io::{self, stdin};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::net::{listen, sockopt};
-use rustix::process::{Signal, getppid, kill_process};
+use rustix::process::{Signal, getpid, getppid, kill_process};
+
+use crate::flags::LauncherFlags;
+use api::pod_paths::COMMAND_SOCKET;
+use api::vmi::Vmi;
 
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
+
+/// How often the socket's owner is looked at, and when: for 2 s in all.
+const HAND_OVER_LOOKS: u32 = 200;
+const HAND_OVER_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Variable of the image's environment: `yes` starts a launcher that dies again.
 const IMAGES_SWITCH: &str = "RESTART_LAUNCHER";
@@ -104,16 +114,31 @@ pub fn report_ready() -> io::Result<()> {
     signal_monitor(Signal::USR1)
 }
 
-/// Asks the monitor, if it starts launchers again, to give the socket to an owner that outlives
-/// this launcher.
-///
-/// # Errors
-/// If there is no parent that may be signalled.
-pub fn hand_over_command_socket() -> io::Result<()> {
-    match Restarts::of_environment() {
-        Some(_) => signal_monitor(Signal::USR2),
-        None => Ok(()),
+/// Gives the command socket to an owner that outlives this launcher, if the monitor starts launchers
+/// again, before a migration to this pod. virt-handler reaches QEMU's sockets by the owner's
+/// `/proc/PID/root` to the end, and looks for virtqemud among the owner's children if it raises the
+/// limit of locked memory.
+// D-sup-16 (docs/differences.md).
+pub fn hand_over_command_socket(vmi: &Vmi, flags: &LauncherFlags) {
+    if Restarts::of_environment().is_some()
+        && !vmi.needs_locked_memory()
+        && let Err(error) = hand_over(&flags.shared(COMMAND_SOCKET))
+    {
+        tracing::warn!(reason = %error, "The migration needs this launcher to its end");
     }
+}
+
+/// Returns once another process owns the socket.
+fn hand_over(socket: &Path) -> io::Result<()> {
+    signal_monitor(Signal::USR2)?;
+    for _ in 0..HAND_OVER_LOOKS {
+        if sockopt::socket_peercred(UnixStream::connect(socket)?)?.pid != getpid() {
+            return Ok(());
+        }
+        #[expect(clippy::disallowed_methods, reason = "no event tells of listen(2)")]
+        sleep(HAND_OVER_INTERVAL);
+    }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 fn signal_monitor(signal: Signal) -> io::Result<()> {

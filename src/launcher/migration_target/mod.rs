@@ -119,13 +119,12 @@ impl MigrationTarget {
             tracing::info!("The domain is already here, or arriving; nothing is prepared again");
             return Ok(());
         };
-        // libvirt does not show a domain that arrives. An earlier launcher has prepared the pod.
+        // libvirt does not show a domain that arrives. The pod was prepared before QEMU came.
         if find_qemu(&self.config.qemu_pid_file, &self.libvirt.name).is_ok() {
             tracing::info!("The domain is already arriving; nothing is prepared again");
             return Ok(());
         }
         let vmi = &request.vmi;
-        hand_over_command_socket(vmi);
         self.guest.follow_vmi(vmi);
         let guest = ConvertFor::Arrival;
         let mut converted = self.conversion.convert(request, guest).await?;
@@ -169,6 +168,7 @@ impl MigrationTarget {
                 context,
                 cloud_init,
             } = converted;
+            pod::restart::hand_over_command_socket(&vmi, pod.flags());
             pod.prepare(&vmi, &context, cloud_init, ConvertFor::Arrival)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();
@@ -187,18 +187,6 @@ impl MigrationTarget {
             self.tcp_proxies.serve(&self.config.flags, vmi)?;
         }
         Ok(())
-    }
-}
-
-/// virt-handler reaches QEMU's sockets by `/proc/PID/root` of the command socket's owner, also after
-/// this launcher's death. It looks for virtqemud among the owner's children if it raises the limit
-/// of locked memory.
-// D-sup-16 (docs/differences.md).
-fn hand_over_command_socket(vmi: &Vmi) {
-    if !vmi.needs_locked_memory()
-        && let Err(error) = pod::restart::hand_over_command_socket()
-    {
-        tracing::warn!(reason = %error, "The migration needs this launcher to its end");
     }
 }
 

@@ -62,7 +62,7 @@ impl CommandSocketOwner {
         self.process = match start_process(&self.socket) {
             Ok(pid) => Some(pid),
             Err(error) => {
-                tracing::warn!(reason = %error, "virt-handler finds no QEMU: nothing but the monitor can own the command socket");
+                tracing::warn!(reason = %error, "The monitor owns the command socket, and virt-handler does not find QEMU");
                 // Better than a process that is gone.
                 drop(pod::restart::own_command_socket(&self.socket));
                 None
