@@ -53,7 +53,7 @@ pub(crate) struct LibvirtDomain {
     /// libvirt itself makes calls to the agent wait for each other.
     agent_calls: Arc<Semaphore>,
     agent_domain: Mutex<Option<DomainHandle>>,
-    /// When a shutdown by the agent started.
+    /// When a shutdown was requested of the agent.
     agent_shutdown: Arc<Mutex<Option<Instant>>>,
     /// Held by whoever writes the metadata: the last copy has the newest.
     pub(super) metadata_copies: tokio::sync::Mutex<()>,

@@ -101,7 +101,8 @@ fn run_to_end(flags: LauncherFlags) -> u8 {
     }
 }
 
-/// One thread for all that waits, and a few for blocking calls, to save memory in every pod. The
+/// One thread for all that waits, and a few for blocking calls, to save memory in every pod. Code
+/// relies on the one: look for "await" in comments, and at `Vm::subscribe`. The
 /// blocking threads stay: in a pod at its process limit no new thread could start, and calls, Kill
 /// among them, would wait for a thread forever.
 // D-sup-19 (docs/differences.md).

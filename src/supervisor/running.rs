@@ -144,7 +144,7 @@ async fn wait_for_qemu(launcher: &Launcher) -> Option<Process> {
 }
 
 /// Waits for `limit`, and on as long as the domain `may_come`: QEMU runs, and libvirt does not show
-/// the domain yet, as that of an earlier launcher that arrives.
+/// the domain yet, such as one that arrives, for which an earlier launcher has prepared the pod.
 async fn time_for_domain(limit: Duration, may_come: impl Fn() -> bool) {
     sleep_until(os::time::deadline(limit)).await;
     while may_come() {

@@ -101,7 +101,7 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
     Ok(())
 }
 
-/// Without a mode: `native`, which wants `O_DIRECT`, for devices and for images that need no
+/// The I/O mode (`SetDriverIOmode`). Without one: `native`, which wants `O_DIRECT`, for devices and for images that need no
 /// allocation while they are written.
 fn resolve_io(disk: &mut Disk, modes: &DiskModes) {
     let is_native = disk

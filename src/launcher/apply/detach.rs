@@ -146,7 +146,8 @@ pub(in crate::launcher) fn detach(
             lock(requests).removed(alias);
             Err(error)
         }
-        // QEMU refuses a second request while the guest has not answered the first: that one counts.
+        // QEMU refuses a second request while the guest has not answered the first. The guest is asked
+        // again as long after this one.
         done => done,
     }
 }

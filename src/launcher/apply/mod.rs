@@ -130,7 +130,9 @@ impl Apply {
     }
 
     /// Takes the plan's steps. A device that fails does not stop the others, but nothing is attached
-    /// at the target of a disk that could not be detached. Returns the failures.
+    /// at the target of a disk whose detach libvirt refuses. A detach only asks: until the guest
+    /// releases the disk, an attach at its target fails, and the next sync tries again. Returns the
+    /// failures.
     fn carry_out(
         &self,
         domain: &ChangeableDomain,

@@ -19,7 +19,7 @@ pub struct Knowledge {
     pub(super) vm: Arc<Vm>,
     pub(super) notifier: Notifier,
     pub(super) known: Mutex<Known>,
-    /// Number of freezes and thaws by the launcher.
+    /// Number of changes of the freeze status that were learned, by a poll too.
     pub(super) freezes: watch::Sender<u64>,
     pub(super) reads: Reads,
 }

@@ -1,4 +1,4 @@
-//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. Its target attaches
+//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. The target attaches
 //! its own on virt-handler's `HotplugHostDevices` (`src/launcher/apply/host_devices.rs`).
 
 use tokio::sync::broadcast::Receiver;

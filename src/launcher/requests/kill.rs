@@ -53,7 +53,7 @@ impl Killer {
         let destroy = move |domain| destroy(domain, has_not_run, begins);
         let mut destroyed = pin!(self.libvirt.kill(&permit, destroy));
         let is_too_long = async {
-            // `patience` begins with libvirt's SIGTERM. A QEMU is not killed while libvirt hangs
+            // `patience` begins with libvirt's `destroy`. A QEMU is not killed while libvirt hangs
             // before that; the call ends with `Slow`.
             if has_begun.await.is_err() {
                 pending::<()>().await;

@@ -175,7 +175,7 @@ fn read_when_filled(root: &Root) -> Result<Vec<u8>, PodError> {
         // that.
         #[expect(
             clippy::disallowed_methods,
-            reason = "for a second at most, before a start"
+            reason = "for a second at most, in a sync or a hotplug of host devices"
         )]
         sleep(Duration::from_millis(100));
     }

@@ -21,7 +21,7 @@ pub struct NetworkRequest<'v> {
 pub enum Scope<'a> {
     /// Those of all interfaces that are not absent: at a start, and on a migration target.
     All,
-    /// The network of an interface that is plugged into a running VM.
+    /// The network of an interface of a running VM: one that is plugged in, or that was taken over.
     Network(&'a str),
 }
 

@@ -9,7 +9,7 @@ use os::procfs::{children, command_line};
 use os::signals::SignalQueue;
 
 /// Asks QEMU to exit and waits while it writes out the guest's data. QEMU is a child of this
-/// process from its start, as it detaches itself from libvirt's daemon, which may still run.
+/// process from its start, as libvirt's daemon, which may still run, detaches it.
 ///
 /// # Errors
 /// It has not exited afterwards.
