@@ -151,10 +151,8 @@ impl LibvirtDomain {
         if let Some(domain) = &*lock(&self.agent_domain) {
             return Ok(domain.clone());
         }
-        let connection = self.connection();
-        let domain = connection
-            .lookup(&self.name)?
-            .ok_or(LauncherError::NoDomain)?;
+        let domain = self.connection().lookup(&self.name)?;
+        let domain = domain.ok_or(LauncherError::NoDomain)?;
         *lock(&self.agent_domain) = Some(domain.clone());
         Ok(domain)
     }
@@ -254,7 +252,12 @@ impl LibvirtDomain {
     ) -> impl FnOnce() -> Result<T, LauncherError> + Send + 'static {
         // libvirt may be back on a new connection by the time of the call.
         let (connections, name) = (self.connections(), self.name.clone());
-        move || work(&connections.borrow().clone(), &name)
+        move || {
+            // Not in one expression: the guard would live through the call, and `replace` waits for
+            // it.
+            let connection = connections.borrow().clone();
+            work(&connection, &name)
+        }
     }
 }
 

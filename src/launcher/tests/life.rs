@@ -616,6 +616,27 @@ fn host_devices_wait_for_the_job_before_them() {
 }
 
 #[test]
+fn a_new_connection_does_not_wait_for_a_call_on_the_old_one() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let (open, gate) = channel::<()>();
+        let (begins, has_begun) = tokio::sync::oneshot::channel();
+        let launcher = test.launcher.clone();
+        let hang = move |_: &Connection, _: &str| {
+            begins.send(()).unwrap();
+            let _ = gate.recv();
+            Ok(())
+        };
+        let call =
+            tokio::spawn(async move { launcher.libvirt.read_in_any_time("the test", hang).await });
+        has_begun.await.unwrap();
+        test.launcher.libvirt.replace(test.connection.clone());
+        open.send(()).unwrap();
+        call.await.unwrap().unwrap();
+    });
+}
+
+#[test]
 fn kills_that_hang_leave_threads_for_everything_else() {
     const THREADS: usize = 4;
     let runtime = tokio::runtime::Builder::new_current_thread()
