@@ -51,7 +51,8 @@ impl Syncs {
             let options = this.queue.last_options();
             this.apply.plan(&vmi, &options, &domain, resume)
         };
-        let planned = blocking("planning", plan).await?;
+        // One of the reads: plans that hang must leave threads for Kill.
+        let planned = self.libvirt.read("planning", move |_, _| plan()).await?;
         let (mut plan, context) = (planned.plan, planned.context);
         plan.interfaces = with_taps(&request.vmi, &context, plan.interfaces).await;
         let this = self.clone();
