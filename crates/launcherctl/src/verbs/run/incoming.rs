@@ -74,7 +74,8 @@ pub async fn receive(
     let started = prepare(incoming, &manifest, &dir);
     let (supervisor, mut control) = started.inspect_err(|_| dir.remove(&[]))?;
     let moved = async {
-        wait_for(RunPhase::TargetReady, &name, &mut control, &screen, stop).await?;
+        let phase = RunPhase::TargetReady;
+        wait_for(phase, &name, &mut control, &screen, stop, CANCELLED).await?;
         migrate(&dir, stop).await
     };
     match moved.await {
@@ -92,8 +93,11 @@ pub async fn receive(
             return Err(error);
         }
     }
-    wait_for(RunPhase::GuestArrived, &name, &mut control, &screen, stop).await?;
+    let (phase, left) = (RunPhase::GuestArrived, "the guest has left its source");
+    let arrived = wait_for(phase, &name, &mut control, &screen, stop, left).await;
+    // Else its supervisor would end the only guest.
     control.request(ControlRequest::Detach).await;
+    arrived?;
     screen.note(&format!("{name} runs on"));
     Ok(ExitCode::SUCCESS)
 }
@@ -127,11 +131,13 @@ async fn wait_for(
     control: &mut ControlClient,
     screen: &Screen,
     stop: &mut EndSignals,
+    cancelled: &str,
 ) -> Result<(), CtlError> {
     loop {
         let update = tokio::select! {
+            biased;
             update = control.next() => update?,
-            _ = stop.next() => fail!("{CANCELLED}"),
+            _ = stop.next() => fail!("{cancelled}"),
         };
         screen.show(&update);
         match update {
