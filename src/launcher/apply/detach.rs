@@ -86,7 +86,7 @@ impl DetachRequests {
         };
         let (asked, refused) = (now, false);
         self.0
-            .insert(alias.to_owned(), DetachRequest { asked, refused });
+            .insert(alias.into(), DetachRequest { asked, refused });
         ask
     }
 }
@@ -146,8 +146,8 @@ pub(in crate::launcher) fn detach(
             lock(requests).removed(alias);
             Err(error)
         }
-        // QEMU refuses a second request while the guest has not answered the first. The guest is asked
-        // again as long after this one.
+        // QEMU refuses a second request while the guest has not answered the first. The guest is
+        // asked again as long after this one.
         done => done,
     }
 }

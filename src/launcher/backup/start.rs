@@ -84,12 +84,10 @@ impl Backup {
     /// Records whether libvirt has started the backup.
     fn note_start(&self, id: &BackupId, started: &Result<(), LauncherError>) {
         // It may have ended before the guest was thawed, and another one may have begun.
-        if !matches!(
-            known(self.libvirt.vm.metadata().backup(), id),
-            Ok(Known::Running)
-        ) {
+        let metadata = self.libvirt.vm.metadata();
+        let Ok(Known::Running) = known(metadata.backup(), id) else {
             return;
-        }
+        };
         let Err(error) = started else {
             tracing::info!(backup = id.name, "VMI backup job initiated");
             return self.set_stage(Stage::Begun);

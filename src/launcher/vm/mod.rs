@@ -154,9 +154,9 @@ impl Vm {
     /// Waits for the first read from libvirt; does not wait if an arrival is expected. Returns the
     /// state.
     pub async fn wait_for_first_read(&self) -> Snapshot {
-        let mut state = self.subscribe();
+        let is_read = |vm: &Snapshot| vm.phase != Phase::Unknown;
         // Cannot fail: the sender lives as long as the VM.
-        let _ = state.wait_for(|vm| vm.phase != Phase::Unknown).await;
+        let _ = self.subscribe().wait_for(is_read).await;
         self.snapshot()
     }
 
@@ -315,6 +315,7 @@ impl Vm {
         {
             self.with_unpublished(|inner| inner.failed_disks.clear());
         }
+        // Last: it wakes the reporter, which needs the facts above.
         self.events.note(event);
     }
 
@@ -472,7 +473,8 @@ impl Vm {
         }
     }
 
-    /// Signals each change of the metadata.
+    /// Signals each change of the metadata. A closure for `wait_for` may call the VM only on the
+    /// runtime's thread, as [`Self::observe`] signals under the VM's lock.
     pub fn metadata_changes(&self) -> watch::Receiver<()> {
         self.metadata_changes.subscribe()
     }
