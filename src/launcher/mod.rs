@@ -11,11 +11,11 @@
 //!
 //! * [`vm::Vm`] owns the state. Which request runs in which phase and beside which job is a table
 //!   (`vm/admission.rs`).
-//! * Most changes of the domain take turns (`Wait` in `vm/admission.rs`, and a job's own steps); a
-//!   turn ends with the change, even if the caller has given up. Reads change nothing and wait for
-//!   no job. Kill is always admitted and waits for no other change but a kill.
-//! * libvirt's calls block, so each runs on a blocking thread, with a deadline below
-//!   virt-handler's.
+//! * Most changes of the domain take turns (`InTurn` in `vm/admission.rs`, and a job's own steps);
+//!   a turn ends with the change, even if the caller has given up. Reads change nothing and wait
+//!   for no job. Kill is always admitted and waits for no other change but a kill.
+//! * libvirt's calls block, so each runs on a blocking thread. Each for which virt-handler waits
+//!   has a deadline below its own.
 //! * virt-handler sees no domain until its start has returned.
 
 mod admit;

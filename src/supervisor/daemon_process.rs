@@ -101,7 +101,7 @@ pub enum SocketOwner {
     Foreign(PathBuf),
 }
 
-/// Determines which process listens on `socket`: a daemon to take over, or one to replace. A daemon
+/// Determines which process listens on `socket`: a daemon to take over, or another's. A daemon
 /// is a previous launcher's if its command line is exactly `command`: it names paths below the root
 /// that no other daemon has, or the socket is below the root, as virtlogd's is. (A daemon logs an
 /// error for a client that disconnects at once, so daemons that this launcher started are not

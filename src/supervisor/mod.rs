@@ -51,8 +51,9 @@ use pod::LauncherFlags;
 /// Exit status (exit code) of a launcher that cannot go on; the reference's panics use it too.
 pub const FAILED: u8 = 2;
 
-/// Limit of concurrent blocking calls, each on a thread: libvirt's reads, one change, one kill, and
-/// the pod's files.
+/// Limit of concurrent blocking calls, each on a thread. As many may hang: two reads, a change, an
+/// immediate request, a kill, two calls of the agent, a job's four, and a copy of the metadata.
+/// Others need a slot of `LibvirtDomain`, so that Kill finds a thread.
 const MAX_BLOCKING_THREADS: usize = 12;
 /// Size of a thread's stack, in bytes. The embedded driver runs on these threads, with all of
 /// libvirt below it.
@@ -102,7 +103,8 @@ fn run_to_end(flags: LauncherFlags) -> u8 {
 }
 
 /// One thread for all that waits, and a few for blocking calls, to save memory in every pod. Code
-/// relies on the one: look for "await" in comments, and at `Vm::subscribe`. The
+/// relies on the one: look for "await" in comments, and at `Vm::subscribe` and
+/// `Vm::metadata_changes`. The
 /// blocking threads stay: in a pod at its process limit no new thread could start, and calls, Kill
 /// among them, would wait for a thread forever.
 // D-sup-19 (docs/differences.md).

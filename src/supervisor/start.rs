@@ -162,8 +162,8 @@ impl RunningParts {
         })
     }
 
-    /// Ends the parts: first the helpers, so that nothing connects to libvirt again, and the socket's
-    /// name last.
+    /// Ends the parts: first the helpers, so that nothing connects to libvirt again, and the
+    /// socket's name last.
     async fn end(self) {
         for helper in &self.helpers {
             helper.abort();

@@ -101,8 +101,8 @@ fn resolve_cache(disk: &mut Disk, modes: &DiskModes) -> Result<(), String> {
     Ok(())
 }
 
-/// The I/O mode (`SetDriverIOmode`). Without one: `native`, which wants `O_DIRECT`, for devices and for images that need no
-/// allocation while they are written.
+/// The I/O mode (`SetDriverIOmode`). Without one: `native`, which wants `O_DIRECT`, for devices and
+/// for images that need no allocation while they are written.
 fn resolve_io(disk: &mut Disk, modes: &DiskModes) {
     let is_native = disk
         .source

@@ -3,9 +3,9 @@
 //!
 //! The monitor keeps the command socket open and gives it to each launcher as its standard input,
 //! and in the environment what has become of the earlier ones ([`Restarts`]). While there is no
-//! launcher, calls wait in the socket's queue. The first launcher owns the socket; once it has died,
-//! or asks for it by SIGUSR2, a process that outlives launchers does. A launcher that serves tells
-//! the monitor by SIGUSR1.
+//! launcher, calls wait in the socket's queue. The first launcher owns the socket; once it has
+//! died, or asks for it by SIGUSR2, a process that outlives launchers does. A launcher that serves
+//! tells the monitor by SIGUSR1.
 
 use std::env;
 use std::io::{self, stdin};
@@ -114,10 +114,10 @@ pub fn report_ready() -> io::Result<()> {
     signal_monitor(Signal::USR1)
 }
 
-/// Gives the command socket to an owner that outlives this launcher, if the monitor starts launchers
-/// again, before a migration to this pod. virt-handler reaches QEMU's sockets by the owner's
-/// `/proc/PID/root` to the end, and looks for virtqemud among the owner's children if it raises the
-/// limit of locked memory.
+/// Gives the command socket to an owner that outlives this launcher, if the monitor starts
+/// launchers again, before a migration to this pod. virt-handler reaches QEMU's sockets by the
+/// owner's `/proc/PID/root` to the end, and looks for virtqemud among the owner's children if it
+/// raises the limit of locked memory.
 // D-sup-16 (docs/differences.md).
 pub fn hand_over_command_socket(vmi: &Vmi, flags: &LauncherFlags) {
     if Restarts::of_environment().is_some()

@@ -12,8 +12,8 @@ use super::PodError;
 use super::ownership::give_to_qemu;
 use super::safe_path::Dir;
 
-/// A file on its way into a directory, of which there may be one for each name: a start keeps others
-/// off until it makes no more. Dropped without [`Staged::commit`], it is removed.
+/// A file on its way into a directory, of which there may be one for each name: a start keeps
+/// others off until it makes no more. Dropped without [`Staged::commit`], it is removed.
 #[derive(Debug)]
 pub(super) struct Staged<'d> {
     dir: &'d Dir,

@@ -129,10 +129,10 @@ impl Apply {
         Ok(failures)
     }
 
-    /// Takes the plan's steps. A device that fails does not stop the others, but nothing is attached
-    /// at the target of a disk whose detach libvirt refuses. A detach only asks: until the guest
-    /// releases the disk, an attach at its target fails, and the next sync tries again. Returns the
-    /// failures.
+    /// Takes the plan's steps. A device that fails does not stop the others, but nothing is
+    /// attached at the target of a disk whose detach libvirt refuses. A detach only asks: until the
+    /// guest releases the disk, an attach at its target fails, and the next sync tries again.
+    /// Returns the failures.
     fn carry_out(
         &self,
         domain: &ChangeableDomain,

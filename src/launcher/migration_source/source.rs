@@ -54,11 +54,11 @@ pub struct MigrationSource {
 }
 
 impl MigrationSource {
-    /// `MigrateVirtualMachine`: starts the migration (a node's evacuation comes as one, too),
-    /// unless it has started before. The metadata get its result.
+    /// `MigrateVirtualMachine`: starts the migration (a node's evacuation comes as one, too). A
+    /// second call for the same migration (same UID) does nothing. The metadata get its result.
     ///
     /// # Errors
-    /// The migration must not start now, or it has ended already.
+    /// The migration must not start now, or it has already ended.
     // D-mig-4 (docs/differences.md).
     pub async fn begin(self: &Arc<Self>, request: MigrateRequest) -> Result<(), LauncherError> {
         let uid = migration_uid(&request.vmi)?.to_owned();
@@ -237,6 +237,9 @@ fn began(uid: &str, options: &MigrationOptions) -> MigrationBegan {
 }
 
 /// The UID of the requested migration.
+///
+/// # Errors
+/// A backup is in progress, or there is no migration yet.
 fn migration_uid(vmi: &Vmi) -> Result<&str, MigrationError> {
     let tracking = vmi.status.changed_block_tracking.as_ref();
     if let Some(backup) = tracking.and_then(|tracking| tracking.backup_status.as_ref()) {

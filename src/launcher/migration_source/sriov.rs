@@ -1,5 +1,5 @@
-//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. The target attaches
-//! its own on virt-handler's `HotplugHostDevices` (`src/launcher/apply/host_devices.rs`).
+//! Detaches SR-IOV devices, which stay on their node, before the guest migrates. The target
+//! attaches its own on virt-handler's `HotplugHostDevices` (`src/launcher/apply/host_devices.rs`).
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -19,7 +19,8 @@ const SRIOV: &str = "sriov-";
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Detaches the SR-IOV devices from the guest. The calls to libvirt keep the turn to change the
-/// domain when this is dropped.
+/// domain when this is dropped. `events`: subscribed before, as the guest may answer before
+/// libvirt's call returns.
 pub(super) async fn detach(
     domain: &ChangeableDomain,
     turn: Permit,

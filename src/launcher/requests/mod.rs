@@ -65,6 +65,7 @@ impl Requests {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             if domain.state()?.is_running() {
                 domain.suspend()?;
+                // Here: the caller may have given up by now.
                 vm.set_pause_requested(true);
             }
             Ok(())
@@ -80,6 +81,7 @@ impl Requests {
             let paused = domain.state()?.is_paused();
             if paused {
                 domain.resume()?;
+                // Here: the caller may have given up by now.
                 vm.set_pause_requested(false);
             }
             Ok(paused)

@@ -8,9 +8,9 @@
 //!    └─► name, UUID ─► ignored parts ─► addresses of tagged devices ─► PreBoot ─► iommufd ─► freezer ─► start
 //!         as asked?                      for cloud-init                plugins                forgets
 //! ```
-//! The start is a job. A failure before QEMU runs leaves no definition, and the next sync starts
-//! over; if libvirt was lost, that sync removes the definition first (`Recreate`). A kill afterwards
-//! is a guest's end.
+//! A leftover definition is removed first. The start is a job. A failure before QEMU runs leaves no
+//! definition, and the next sync starts over; if libvirt was lost, that sync removes the definition
+//! first (`Recreate`). A kill afterwards is a guest's end.
 
 mod console;
 pub(super) mod error;
@@ -375,8 +375,8 @@ fn has_tags(vmi: &Vmi) -> bool {
         .any(|tag| !tag.is_empty())
 }
 
-/// Adds the sidecars and plugins that changed the domain to libvirt's refusal. The end of its daemon
-/// is none, and is not theirs.
+/// Adds the sidecars and plugins that changed the domain to libvirt's refusal. The end of its
+/// daemon is none, and is not theirs.
 fn attribute_to_hooks(error: LauncherError, modified_by: &[String]) -> LauncherError {
     match error {
         LauncherError::Libvirt(refusal)

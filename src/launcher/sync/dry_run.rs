@@ -38,8 +38,8 @@ impl Syncs {
         Ok(plan.to_json().to_string())
     }
 
-    /// Plans the running domain's changes, with the options of the last sync. Asks for no admission:
-    /// a sync may be refused now. The work grows with the VMI: it has a blocking thread.
+    /// Plans the running domain's changes, with the options of the last sync. Asks for no
+    /// admission: a sync may be refused now. The work grows with the VMI: it has a blocking thread.
     async fn plan_changes(
         self: &Arc<Self>,
         domain: libvirt::DomainHandle,

@@ -179,7 +179,7 @@ impl Syncs {
         request: &SyncRequest,
     ) -> Result<(), LauncherError> {
         failpoints::hit("sync.begun");
-        // `permission` has the turn until this returns, so also to the end of a start.
+        // A granted permission has the turn until this returns, so also to the end of a start.
         let Permission::Granted(permit) = &permission else {
             return self.check_unchanged(request).await;
         };

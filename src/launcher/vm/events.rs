@@ -64,7 +64,8 @@ impl IoError {
 }
 
 impl PendingEvents {
-    /// Notes what the state does not show later: I/O error (`VIR_DOMAIN_EVENT_ID_IO_ERROR`), panic.
+    /// Each event makes a report, also `MemoryDeviceSize` and `BalloonChange`. Noted besides is
+    /// what the state does not show later: I/O error (`VIR_DOMAIN_EVENT_ID_IO_ERROR`), panic.
     fn note(&mut self, event: &Event) {
         self.changed = true;
         match event {

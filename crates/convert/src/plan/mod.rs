@@ -19,7 +19,8 @@
 //! appears on another. Both orders are the reference's: an interface takes no other's place, so it
 //! need not wait for one that goes.
 //!
-//! A [`SyncPlan`] has all of it that a sync does; a sync carries it out, and a dry run shows it.
+//! A [`SyncPlan`] has all of it that is known beforehand; a sync carries it out, and a dry run
+//! shows it.
 
 mod cpu;
 mod disks;
@@ -109,8 +110,8 @@ pub struct DiskPlan {
 
 impl DiskPlan {
     /// Skips disks and media whose file or device is not ready: missing, or not readable yet. The
-    /// disk that has the same volume stays meanwhile: where the volume is may be a wrong guess, made
-    /// by a look that failed. The next sync plans them again.
+    /// disk that has the same volume stays meanwhile: where the volume is may be a wrong guess,
+    /// made by a look that failed. The next sync plans them again.
     // D-disk-2 (docs/differences.md).
     #[must_use]
     pub fn defer_unready(mut self, is_ready: impl Fn(&Disk) -> bool) -> Self {
@@ -169,8 +170,8 @@ impl SyncPlan {
         self.steps().next().is_none()
     }
 
-    /// The changes in the order in which they are to be made, which is KubeVirt's: disks leave before
-    /// others come, interfaces after.
+    /// The changes in the order in which they are to be made, which is KubeVirt's: disks leave
+    /// before others come, interfaces after. The grace period is taken once all is done.
     pub fn steps(&self) -> impl Iterator<Item = PlanStep<'_>> {
         let (disks, interfaces) = (&self.disks, &self.interfaces);
         let disk = |verb| move |change| PlanStep::Disk(verb, change);

@@ -33,7 +33,6 @@ impl Out {
         self.text.push('"');
     }
 
-    /// An attribute; `value` needs no escaping.
     /// `<name>value</name>`.
     pub fn leaf(&mut self, name: &str, value: &impl Value) {
         self.start(name);

@@ -22,8 +22,8 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`PluginError::Condition`]; [`PluginError::Hook`] unless the failure strategy is `Ignore`.
-    /// No file is changed then. [`PluginError::BootFiles`]. [`PluginError::Work`]: the last step may
-    /// still change files.
+    /// No file is changed then. [`PluginError::BootFiles`]. [`PluginError::Work`]: the last step
+    /// may still change files.
     pub async fn pre_boot(
         &self,
         mut files: Vec<BootFile>,

@@ -76,8 +76,8 @@ pub struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    /// The launcher hooks at a point whose conditions hold, in calling order. No launcher hook of the
-    /// point has run yet when the conditions are evaluated (KubeVirt's pull request 19160).
+    /// The launcher hooks at a point whose conditions hold, in calling order. No launcher hook of
+    /// the point has run yet when the conditions are evaluated (KubeVirt's pull request 19160).
     ///
     /// # Errors
     /// [`PluginError::Condition`].

@@ -37,12 +37,14 @@ pub fn forget(dir: &VmDir) {
     if dir.is_temporary() {
         dir.remove(&[]);
     } else {
+        // First: it reads the UID from files that go next.
         remove_of_uid(dir);
         dir.remove_secrets();
         dir.remove_overlays();
         dir.remove_plugged_links();
         failure::remove_reason(dir);
     }
+    // Last: `stop` takes the missing name for the end.
     registry::remove(dir);
 }
 
