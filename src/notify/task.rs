@@ -122,7 +122,7 @@ async fn connect(socket: &Path) -> Link {
     loop {
         // Set up before the attempt, so that a socket made meanwhile is noticed.
         let watch = watch(socket);
-        let attempt = tokio::time::Instant::now();
+        let next = os::time::deadline(FIRST_PAUSE);
         let error = match Link::open(socket).await {
             Ok(link) => return link,
             Err(error) => error,
@@ -143,7 +143,7 @@ async fn connect(socket: &Path) -> Link {
                 pause = FIRST_PAUSE;
                 // Other programs use the directory too: limits how often their changes wake this
                 // task.
-                tokio::time::sleep_until(attempt + FIRST_PAUSE).await;
+                tokio::time::sleep_until(next).await;
             }
         }
     }
