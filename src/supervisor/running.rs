@@ -84,8 +84,7 @@ impl RunningParts {
         }
         let may_come = || {
             let phase = self.launcher.vm.snapshot().phase;
-            let is_hidden = matches!(phase, Phase::Unknown | Phase::Expected);
-            is_hidden && self.launcher.killer.find_qemu().is_ok()
+            phase.is_hidden() && self.launcher.killer.find_qemu().is_ok()
         };
         let begin_timer = || time_for_domain(limit, may_come);
         wait_until_started(self.launcher.vm.subscribe(), begin_timer).await

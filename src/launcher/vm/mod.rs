@@ -145,9 +145,8 @@ impl Vm {
 
     /// Waits until libvirt has shown the domain, also one that arrives, or that there is none.
     pub async fn wait_until_shown(&self) -> Snapshot {
-        let is_shown = |vm: &Snapshot| !matches!(vm.phase, Phase::Unknown | Phase::Expected);
         // Cannot fail: the sender lives as long as the VM.
-        let _ = self.subscribe().wait_for(is_shown).await;
+        let _ = self.subscribe().wait_for(|vm| !vm.phase.is_hidden()).await;
         self.snapshot()
     }
 

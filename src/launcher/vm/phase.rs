@@ -194,6 +194,11 @@ impl Phase {
         ) && !self.is_starting()
     }
 
+    /// Whether libvirt has not shown yet what there is: it was not asked, or the domain is to arrive.
+    pub fn is_hidden(self) -> bool {
+        matches!(self, Self::Unknown | Self::Expected)
+    }
+
     /// Whether this launcher is starting the domain.
     pub fn is_starting(self) -> bool {
         matches!(self, Self::Preparing | Self::Starting)
