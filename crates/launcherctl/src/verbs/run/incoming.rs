@@ -44,6 +44,10 @@ pub struct NotArrived(pub PathBuf, pub u64);
 pub const CANCELLED: &str =
     "cancelled before the migration began, and the guest runs on where it was";
 
+/// A signal came while the arrival of a guest that has left was waited for.
+const LEFT: &str =
+    "no longer waiting; the guest has left its source, and its new launcher keeps it";
+
 /// The arriving VM, and how to start its launcher.
 #[derive(Debug)]
 pub struct Incoming<'a> {
@@ -93,7 +97,7 @@ pub async fn receive(
             return Err(error);
         }
     }
-    let (phase, left) = (RunPhase::GuestArrived, "the guest has left its source");
+    let (phase, left) = (RunPhase::GuestArrived, LEFT);
     let arrived = wait_for(phase, &name, &mut control, &screen, stop, left).await;
     // Else its supervisor would end the only guest.
     control.request(ControlRequest::Detach).await;
