@@ -48,8 +48,7 @@ pub enum LauncherError {
     /// libvirt's own XML is unreadable.
     #[error("libvirt's XML of the domain cannot be read")]
     Xml(#[source] ReadError),
-    /// The VMI's status or this launcher says that it has run, but libvirt does not know the
-    /// domain.
+    /// The VMI's status or this launcher says that it has run, but libvirt has no such domain.
     #[error(
         "libvirt no longer has the domain of this VMI, which has already run; it is not started again in the same pod"
     )]

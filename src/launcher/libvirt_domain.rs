@@ -1,6 +1,6 @@
 //! Calls to libvirt about the one domain. Each blocks and runs on a thread of the blocking pool.
-//! Each for which a caller waits has a time limit below virt-handler's; together they have a limit
-//! in number.
+//! A call for which virt-handler waits has a shorter time limit than virt-handler's, and the number
+//! of calls has a limit.
 //!
 //! libvirt's daemon handles a limited number of a client's calls at a time (`max_client_requests`,
 //! 5 if its configuration is not ours) and lets others wait. So that Kill always finds a free one,

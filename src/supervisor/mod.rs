@@ -104,9 +104,8 @@ fn run_to_end(flags: LauncherFlags) -> u8 {
 
 /// One thread for all that waits, and a few for blocking calls, to save memory in every pod. Code
 /// relies on the one: look for "await" in comments, and at `Vm::subscribe` and
-/// `Vm::metadata_changes`. The
-/// blocking threads stay: in a pod at its process limit no new thread could start, and calls, Kill
-/// among them, would wait for a thread forever.
+/// `Vm::metadata_changes`. The blocking threads stay: in a pod at its process limit no new thread
+/// could start, and calls, Kill among them, would wait for a thread forever.
 // D-sup-19 (docs/differences.md).
 fn runtime() -> io::Result<Runtime> {
     os::serving_thread::mark();

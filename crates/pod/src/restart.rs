@@ -25,7 +25,7 @@ use api::vmi::Vmi;
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
 
-/// How often the socket's owner is looked at, and when: for 2 s in all.
+/// Looks at the socket's owner until the launcher gives up, at [`HAND_OVER_INTERVAL`]: 2 s in all.
 const HAND_OVER_LOOKS: u32 = 200;
 const HAND_OVER_INTERVAL: Duration = Duration::from_millis(10);
 

@@ -129,8 +129,8 @@ const OVER: Answer = Err(Refusal::HasEnded);
 const BUSY: Answer = Err(Refusal::Job(JobKind::Start));
 
 /// The table: the answer in each phase. `undecided`: a migration from here has ended, and only
-/// libvirt knows whether the guest is still here. `torn`: a post-copy has failed; such a guest can
-/// be killed, shut down and deleted, and what is left of other work can end; nothing new begins.
+/// libvirt knows whether the guest is still here. `torn`: a post-copy has failed. Such a guest can
+/// be killed, shut down and deleted. Other work on it can end, and none can begin.
 // D-mig-30, D-mig-31 (docs/differences.md).
 #[rustfmt::skip]
 fn row(request: Request) -> [Answer; 11] {

@@ -47,9 +47,9 @@ impl JobKind {
     }
 
     /// Whether the two may run at the same time: a migration is refused during a backup, and a
-    /// backup during a migration. While a migration, backup or dump is in progress,
-    /// QEMU's driver begins none of the three; it allows attaching devices during a backup, but not
-    /// during a migration or dump (`qemuDomainObjSetAsyncJobMask`).
+    /// backup during a migration. While a migration, backup or dump is in progress, QEMU's driver
+    /// begins none of the three; it allows attaching devices during a backup, but not during a
+    /// migration or dump (`qemuDomainObjSetAsyncJobMask`).
     pub fn may_run_beside(self, other: Self) -> bool {
         matches!(
             (self, other),

@@ -272,8 +272,7 @@ fn grace_period(vmi: &Vmi) -> i64 {
         .unwrap_or(DEFAULT_GRACE_PERIOD)
 }
 
-/// `startStrategy: Paused` (`ShouldStartPaused`): its user resumes the guest. SEV's attestation
-/// needs it.
+/// `startStrategy: Paused` (`ShouldStartPaused`), which SEV's attestation needs.
 pub fn is_paused_by_user(vmi: &Vmi) -> bool {
     vmi.spec.start_strategy.as_deref() == Some("Paused")
 }

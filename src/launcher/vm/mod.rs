@@ -150,8 +150,7 @@ impl Vm {
         self.snapshot()
     }
 
-    /// Waits for the first read from libvirt; does not wait if an arrival is expected. Returns the
-    /// state.
+    /// Waits for the first read from libvirt, unless an arrival is expected. Returns the state.
     pub async fn wait_for_first_read(&self) -> Snapshot {
         let is_read = |vm: &Snapshot| vm.phase != Phase::Unknown;
         // Cannot fail: the sender lives as long as the VM.

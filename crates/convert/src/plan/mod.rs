@@ -19,8 +19,8 @@
 //! appears on another. Both orders are the reference's: an interface takes no other's place, so it
 //! need not wait for one that goes.
 //!
-//! A [`SyncPlan`] has all of it that is known beforehand; a sync carries it out, and a dry run
-//! shows it.
+//! A [`SyncPlan`] has each change that is known before the first one is made. A sync makes them, and
+//! a dry run shows them.
 
 mod cpu;
 mod disks;

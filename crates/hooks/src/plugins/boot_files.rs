@@ -137,8 +137,8 @@ pub struct BootFile {
 
 impl BootFile {
     /// The guest's file at `path`, without what an interrupted attempt has left beside it: there
-    /// may be one value for a path at a time. `owner` is held as long. `None` if it is missing and
-    /// has no template, or if this launcher cannot check it, such as an NVRAM in another format.
+    /// may be one value for a path at a time. The value keeps `owner`. `None` if the file is missing
+    /// and has no template, or if this launcher cannot check it, such as an NVRAM in another format.
     #[must_use]
     pub fn claim(
         kind: BootFileKind,

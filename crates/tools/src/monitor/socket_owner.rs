@@ -1,5 +1,4 @@
-//! The command socket's owner once a launcher has died or asks for it: a child of the monitor that
-//! outlives launchers.
+//! A child of the monitor that owns the command socket once a launcher has died or asks for it.
 //!
 //! virt-handler knows the pod by the process that has called listen(2) last. It looks for QEMU
 //! among the children of that process's parent, and reaches the pod's sockets by `/proc/PID/root`.
