@@ -5,6 +5,7 @@
 pub mod accept;
 mod arriving;
 pub mod command;
+pub mod descriptors;
 pub mod failpoints;
 pub mod file_error;
 pub mod grpc;

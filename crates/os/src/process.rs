@@ -1,6 +1,7 @@
 //! Processes that are not children, and orphans.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper,
@@ -39,11 +40,16 @@ impl Process {
     /// # Errors
     /// If there is none.
     pub fn open(pid: Pid) -> io::Result<Self> {
-        let fd = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(Self {
-            pid,
-            fd: pipe::Receiver::from_owned_fd_unchecked(fd)?,
-        })
+        Self::of(pid, pidfd_open(pid, PidfdFlags::empty())?)
+    }
+
+    /// The process of this descriptor, which has this number.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn of(pid: Pid, descriptor: OwnedFd) -> io::Result<Self> {
+        let fd = pipe::Receiver::from_owned_fd_unchecked(descriptor)?;
+        Ok(Self { pid, fd })
     }
 
     pub fn pid(&self) -> i32 {
