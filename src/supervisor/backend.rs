@@ -143,7 +143,7 @@ impl Backend {
             SocketOwner::Foreign(socket) => return Err(DaemonError::SocketInUse(socket).into()),
             SocketOwner::None => {
                 self.remove_sockets();
-                Daemon::start(program)?
+                Daemon::start(program).await?
             }
         });
         if Path::new(VIRTLOGD).exists() {
@@ -162,7 +162,7 @@ impl Backend {
             match find_running(dir, &["virtlogd-sock"], &program).await? {
                 SocketOwner::Previous(process) => Some(Daemon::adopt(program, process)),
                 SocketOwner::Foreign(_) => None,
-                SocketOwner::None => Some(Daemon::start(program)?),
+                SocketOwner::None => Some(Daemon::start(program).await?),
             },
         )
     }
@@ -414,7 +414,7 @@ mod tests {
         });
         let backend = Backend {
             layout,
-            daemon: Some(daemon.unwrap()),
+            daemon: Some(daemon.await.unwrap()),
             log_daemon: None,
         };
         let daemon = backend.daemon.as_ref().unwrap();

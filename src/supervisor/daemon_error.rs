@@ -20,13 +20,14 @@ pub enum DaemonError {
     File(#[from] FileError),
     /// The daemon exited too often before it served its socket.
     #[error(
-        "{name} exited {times} times before it was ready, the last time with {status}; the last line of its log: {last_line:?}"
+        "{name} exited {times} times before it was ready{}; the last line of its log: {last_line:?}",
+        .status.map(|status| format!(", the last time with {status}")).unwrap_or_default()
     )]
     KeepsExiting {
         name: &'static str,
         times: u32,
-        /// The status of the last exit.
-        status: ExitStatus,
+        /// The status of the last exit, if it was a child's.
+        status: Option<ExitStatus>,
         /// The last line of the daemon's stderr.
         last_line: String,
     },

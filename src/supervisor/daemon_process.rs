@@ -1,11 +1,11 @@
-//! The process of libvirtd, virtqemud or virtlogd: a child, or left behind by a killed launcher.
+//! The process of libvirtd, virtqemud or virtlogd: a child, or one that another process started.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr};
 use tokio::time::timeout;
@@ -21,42 +21,43 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A daemon's process, killed on drop.
 #[derive(Debug)]
-pub enum DaemonProcess {
-    /// Killed on drop.
-    Child(Child),
-    /// A previous launcher's process.
-    Adopted(AdoptedProcess),
+pub struct DaemonProcess {
+    process: Process,
+    /// A previous launcher's has none that this process can read.
+    pub stderr: Option<ChildStderr>,
+    /// None if another process is its parent: a previous launcher, or the command socket's owner.
+    child: Option<Child>,
 }
 
-/// A process that another one started, killed on drop like a child.
-#[derive(Debug)]
-pub struct AdoptedProcess(Process);
-
-impl Drop for AdoptedProcess {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // Ignores an error: the process is already gone.
-        drop(self.0.signal(Signal::KILL));
+        self.signal(Signal::KILL);
     }
 }
 
 impl DaemonProcess {
-    /// The daemon's stderr, if this process has the pipe.
-    pub fn stderr(&mut self) -> Option<ChildStderr> {
-        match self {
-            Self::Child(child) => child.stderr.take(),
-            Self::Adopted(_) => None,
+    pub fn of_child(mut child: Child) -> io::Result<Self> {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        let pid = id.and_then(Pid::from_raw).ok_or(ErrorKind::NotFound)?;
+        Ok(Self {
+            process: Process::open(pid)?,
+            stderr: child.stderr.take(),
+            child: Some(child),
+        })
+    }
+
+    pub fn of_other(process: Process, stderr: Option<ChildStderr>) -> Self {
+        Self {
+            process,
+            stderr,
+            child: None,
         }
     }
 
     /// Waits for the daemon's exit. The status is known only for a child.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
-        match self {
-            Self::Child(child) => child.wait().await.ok(),
-            Self::Adopted(AdoptedProcess(process)) => {
-                process.ended().await;
-                None
-            }
-        }
+        self.process.ended().await;
+        self.child.as_mut()?.wait().await.ok()
     }
 
     /// Sends SIGTERM, then SIGKILL.
@@ -76,18 +77,7 @@ impl DaemonProcess {
 
     /// Ignores an error: the process is already gone.
     fn signal(&self, signal: Signal) {
-        match self {
-            Self::Child(child) => {
-                if let Some(pid) = child
-                    .id()
-                    .and_then(|id| i32::try_from(id).ok())
-                    .and_then(Pid::from_raw)
-                {
-                    let _ = kill_process(pid, signal);
-                }
-            }
-            Self::Adopted(AdoptedProcess(process)) => drop(process.signal(signal)),
-        }
+        drop(self.process.signal(signal));
     }
 }
 
@@ -140,7 +130,7 @@ pub async fn socket_owner(socket: &Path, command: &[String]) -> io::Result<Socke
         return Ok(SocketOwner::None);
     }
     Ok(if arguments == command {
-        SocketOwner::Previous(DaemonProcess::Adopted(AdoptedProcess(process)))
+        SocketOwner::Previous(DaemonProcess::of_other(process, None))
     } else {
         SocketOwner::Foreign(socket.into())
     })
@@ -190,7 +180,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        let mut running = DaemonProcess::Adopted(AdoptedProcess(Process::open(pid).unwrap()));
+        let mut running = DaemonProcess::of_other(Process::open(pid).unwrap(), None);
         running.end().await;
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()),

@@ -1,4 +1,5 @@
-//! virtqemud (or libvirtd) and virtlogd as children of this process: started, logged, stopped. When
+//! virtqemud (or libvirtd) and virtlogd as children of this process, or of one that outlives it
+//! (`pod::daemons_parent`): started, logged, stopped. When
 //! virtqemud dies (exits, crashes), it is restarted after a second (`RESTART_DELAY` in `backend`).
 //!
 //! ```text
@@ -28,6 +29,8 @@ use os::inotify::DirWatch;
 use os::lines;
 use os::logging::foreign;
 use os::process::MALLOC_WITHOUT_CACHES;
+use pod::daemons_parent;
+use pod::restart::socket_to_owner;
 
 /// Limit of the time between a daemon's making a socket and listening on it.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +57,8 @@ pub struct DaemonProgram {
 }
 
 impl DaemonProgram {
-    /// A daemon is a direct child with its own process name: virt-handler looks for it there. To
+    /// A daemon is a child of the command socket's owner, with its own process name: virt-handler
+    /// looks for it there. To
     /// mount directories over the host's, a shell makes its own mount namespace and then becomes
     /// the daemon.
     // D-sup-6 (docs/differences.md).
@@ -96,10 +100,16 @@ impl DaemonProgram {
         command
     }
 
-    fn spawn(&self) -> Result<DaemonProcess, FileError> {
-        let child = self.command().spawn();
-        let child = child.map_err(FileError::on("start", &self.path))?;
-        Ok(DaemonProcess::Child(child))
+    /// As a child of the command socket's owner, if there is one besides this process.
+    async fn spawn(&self) -> Result<DaemonProcess, FileError> {
+        let mut command = self.command();
+        let started = match socket_to_owner() {
+            Some(owner) => daemons_parent::start(owner, command.as_std())
+                .await
+                .map(|(process, stderr)| DaemonProcess::of_other(process, Some(stderr))),
+            None => command.spawn().and_then(DaemonProcess::of_child),
+        };
+        started.map_err(FileError::on("start", &self.path))
     }
 
     /// The command line of the running daemon.
@@ -116,7 +126,8 @@ struct Exits {
     count: u32,
     /// How often the daemon was killed because it did not answer.
     replaced: u32,
-    last: Option<(ExitStatus, String)>,
+    /// The last line is the log's.
+    last: Option<(Option<ExitStatus>, String)>,
 }
 
 /// A daemon that is restarted until stopped.
@@ -134,9 +145,9 @@ impl Daemon {
     ///
     /// # Errors
     /// The first start fails. Later failures are only logged.
-    pub fn start(program: DaemonProgram) -> Result<Self, DaemonError> {
-        let child = program.spawn()?;
-        Ok(Self::new(program, child))
+    pub async fn start(program: DaemonProgram) -> Result<Self, DaemonError> {
+        let process = program.spawn().await?;
+        Ok(Self::new(program, process))
     }
 
     /// Takes over a running process.
@@ -257,31 +268,29 @@ impl DaemonKeeper {
         loop {
             if let Some(mut running) = process.take() {
                 let mut log = Log::of(&mut running);
-                let status = tokio::select! {
-                    status = running.ended() => status,
+                tokio::select! {
+                    status = running.ended() => {
+                        let last_line = log.last_line().await;
+                        self.report.send_modify(|exits| {
+                            exits.count = exits.count.saturating_add(1);
+                            exits.last = Some((status, last_line));
+                        });
+                    }
                     () = self.replace.notified() => {
                         running.kill().await;
                         self.report.send_modify(|exits| {
                             exits.replaced = exits.replaced.saturating_add(1);
                         });
-                        None
                     }
                     () = stop_requested(&mut self.stopping) => return running.end().await,
-                };
-                tracing::error!("{} exited, restarting", self.program.name);
-                if let Some(status) = status {
-                    let last_line = log.last_line().await;
-                    self.report.send_modify(|exits| {
-                        exits.count = exits.count.saturating_add(1);
-                        exits.last = Some((status, last_line));
-                    });
                 }
+                tracing::error!("{} exited, restarting", self.program.name);
             }
             tokio::select! {
                 () = sleep(self.program.restart_delay) => {}
                 () = stop_requested(&mut self.stopping) => return,
             }
-            match self.program.spawn() {
+            match self.program.spawn().await {
                 Ok(next) => process = Some(next),
                 Err(error) => {
                     tracing::error!(reason = %os::logging::chain(&error), "{} does not start", self.program.name)
@@ -312,7 +321,7 @@ impl Log {
             }))
         };
         Self {
-            task: process.stderr().map(copy),
+            task: process.stderr.take().map(copy),
             last_line,
         }
     }

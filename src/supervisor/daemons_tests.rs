@@ -39,7 +39,7 @@ async fn daemon_that_exits_is_restarted() {
     let dir = tempfile::tempdir().unwrap();
     // The first process exits at once, the second one stays.
     let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; touch $1/first";
-    let daemon = Daemon::start(script(work, dir.path())).unwrap();
+    let daemon = Daemon::start(script(work, dir.path())).await.unwrap();
     text_of(&dir.path().join("second")).await;
     assert_eq!(daemon.exits.borrow().count, 1);
     daemon.stop().await;
@@ -50,7 +50,7 @@ async fn daemon_that_exits_is_restarted() {
 async fn stop_is_sigterm_and_waits_for_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let work = "trap 'echo bye > $1/bye; exit 0' TERM; echo > $1/up; while :; do sleep 0.01; done";
-    let daemon = Daemon::start(script(work, dir.path())).unwrap();
+    let daemon = Daemon::start(script(work, dir.path())).await.unwrap();
     text_of(&dir.path().join("up")).await;
     daemon.stop().await;
     assert_eq!(
@@ -62,7 +62,9 @@ async fn stop_is_sigterm_and_waits_for_the_end() {
 #[tokio::test]
 async fn daemon_that_keeps_exiting_is_reported_with_the_last_line_of_its_log() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(script("echo 'no such option' >&2; exit 6", dir.path())).unwrap();
+    let daemon = Daemon::start(script("echo 'no such option' >&2; exit 6", dir.path()))
+        .await
+        .unwrap();
     let error = daemon
         .reach(dir.path(), &["virtqemud-sock"], connect)
         .await
@@ -79,7 +81,7 @@ async fn exits_of_a_daemon_that_has_served_do_not_count_later() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("sock");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let daemon = Daemon::start(script("exit 1", dir.path())).unwrap();
+    let daemon = Daemon::start(script("exit 1", dir.path())).await.unwrap();
     let mut exits = daemon.exits.clone();
     exits
         .wait_for(|exits| exits.count >= MAX_EXITS)
@@ -103,7 +105,9 @@ async fn exits_of_a_daemon_that_has_served_do_not_count_later() {
 #[tokio::test]
 async fn a_daemon_that_is_replaced_counts_as_restarted() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(script("exec sleep 600", dir.path())).unwrap();
+    let daemon = Daemon::start(script("exec sleep 600", dir.path()))
+        .await
+        .unwrap();
     assert_eq!(daemon.restarts(), 0);
     daemon.replace();
     let mut exits = daemon.exits.clone();
@@ -117,10 +121,13 @@ async fn process_that_keeps_the_daemons_stderr_does_not_delay_the_restart() {
     let dir = tempfile::tempdir().unwrap();
     let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; \
                 echo bye >&2; sleep 600 & echo $! > $1/first; exit 3";
-    let daemon = Daemon::start(script(work, dir.path())).unwrap();
+    let daemon = Daemon::start(script(work, dir.path())).await.unwrap();
     text_of(&dir.path().join("second")).await;
     let (status, last_line) = daemon.exits.borrow().last.clone().unwrap();
-    assert_eq!((status.code(), last_line.as_str()), (Some(3), "bye"));
+    assert_eq!(
+        (status.and_then(|status| status.code()), last_line.as_str()),
+        (Some(3), "bye")
+    );
     daemon.stop().await;
     let pid = text_of(&dir.path().join("first")).await;
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
@@ -131,7 +138,9 @@ async fn process_that_keeps_the_daemons_stderr_does_not_delay_the_restart() {
 // D-start-1 (docs/differences.md).
 async fn socket_is_reached_when_it_is_listened_on() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(script("exec sleep 600", dir.path())).unwrap();
+    let daemon = Daemon::start(script("exec sleep 600", dir.path()))
+        .await
+        .unwrap();
     let names = ["virtqemud-sock", "libvirt-sock"];
     // Bound, but not listening yet.
     let socket = rustix::net::socket(
@@ -165,7 +174,7 @@ async fn program_that_is_not_there_is_an_error() {
         path: "/nonexistent/virtqemud".into(),
         ..script("", Path::new("/"))
     };
-    let error = Daemon::start(program).unwrap_err();
+    let error = Daemon::start(program).await.unwrap_err();
     assert_eq!(
         os::logging::chain(&error),
         "cannot start /nonexistent/virtqemud: No such file or directory (os error 2)"
@@ -174,7 +183,9 @@ async fn program_that_is_not_there_is_an_error() {
 
 #[tokio::test]
 async fn directory_that_is_not_there_is_an_error() {
-    let daemon = Daemon::start(script("exec sleep 600", Path::new("/"))).unwrap();
+    let daemon = Daemon::start(script("exec sleep 600", Path::new("/")))
+        .await
+        .unwrap();
     let error = daemon
         .reach(Path::new("/nonexistent"), &["x"], connect)
         .await

@@ -36,11 +36,27 @@ fn kill(pid: u32) {
 }
 
 /// The process that virt-handler finds behind the command socket.
-pub fn owner_of_socket(pod: &Pod) -> u32 {
+fn owner_of_socket(pod: &Pod) -> u32 {
     let socket = pod.path("/var/run/kubevirt/sockets/launcher-sock");
     let call = std::os::unix::net::UnixStream::connect(socket).unwrap();
     let owner = rustix::net::sockopt::socket_peercred(&call).unwrap().pid;
     owner.as_raw_nonzero().get().unsigned_abs()
+}
+
+/// virt-handler looks for virtqemud there, and for the pod's network.
+fn assert_owner_has_daemons(pod: &Pod) {
+    let owner = owner_of_socket(pod);
+    let children = std::fs::read_to_string(format!("/proc/{owner}/task/{owner}/children")).unwrap();
+    let children: Vec<u32> = children
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    let daemons = pod.libvirt_daemons();
+    assert!(!daemons.is_empty() && owner != launcher(pod));
+    assert!(
+        daemons.iter().all(|daemon| children.contains(daemon)),
+        "{daemons:?} {children:?}"
+    );
 }
 
 #[test]
@@ -188,12 +204,20 @@ fn after_three_deaths_in_a_minute_the_pod_ends() {
 fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
     in_pod(async {
         let (mut pod, _, _) = booted("silent", &["--libvirt=auto"]).await;
-        let first = launcher(&pod);
-        assert_eq!(owner_of_socket(&pod), first, "virtqemud is its child");
+        assert_owner_has_daemons(&pod);
+        let before = (owner_of_socket(&pod), pod.libvirt_daemons());
+        kill_launcher(&pod);
+        pod.log_count("Marked as ready", 2).await;
+        assert_owner_has_daemons(&pod);
+        assert_eq!((owner_of_socket(&pod), pod.libvirt_daemons()), before);
+        pod.libvirt_daemons().into_iter().for_each(kill);
+        pod.log_has("exited, restarting").await;
+        until("the next daemon", || !pod.libvirt_daemons().is_empty()).await;
+        assert_owner_has_daemons(&pod);
         // The next launcher waits for it.
         let _daemon = Stopped::now(pod.libvirt_daemons());
         kill_launcher(&pod);
-        pod.log_count("Hypervisor set to", 2).await;
+        pod.log_count("Hypervisor set to", 3).await;
         let owner = owner_of_socket(&pod);
         let monitors = pod.processes("virt-launcher-monitor");
         assert!(monitors.len() == 2 && monitors.contains(&owner));

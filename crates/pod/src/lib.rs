@@ -21,6 +21,7 @@ mod collect;
 mod config;
 mod config_volumes;
 mod container_disk;
+pub mod daemons_parent;
 mod directories;
 mod disk_modes;
 mod disk_source;

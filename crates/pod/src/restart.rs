@@ -1,33 +1,25 @@
 //! How virt-launcher-monitor and a launcher that it may start again work together
 //! (`--restart-launcher`, or an image that is built with `RESTART_LAUNCHER=yes`).
 //!
-//! The monitor keeps the command socket open and gives it to each launcher as its standard input,
-//! and in the environment what has become of the earlier ones ([`Restarts`]). While there is no
-//! launcher, calls wait in the socket's queue. The first launcher owns the socket; once it has
-//! died, or asks for it by SIGUSR2, a process that outlives launchers does. A launcher that serves
-//! tells the monitor by SIGUSR1.
+//! The monitor keeps the command socket open. A process that outlives launchers owns it, and
+//! libvirt's daemons are its children (`daemons_parent`). Each launcher's standard input is a
+//! socket to that process, in which the monitor has put the command socket; its environment says
+//! what has become of the earlier launchers ([`Restarts`]). While there is none, calls wait in the
+//! command socket's queue. A launcher that serves tells the monitor by SIGUSR1.
 
 use std::env;
 use std::io::{self, stdin};
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::Duration;
 
-use rustix::net::{listen, sockopt};
-use rustix::process::{Signal, getpid, getppid, kill_process};
+use rustix::net::{RecvFlags, listen};
+use rustix::process::{Signal, getppid, kill_process};
 
-use crate::flags::LauncherFlags;
-use api::pod_paths::COMMAND_SOCKET;
-use api::vmi::Vmi;
+use os::descriptors::receive;
 
 /// Connections that may wait for a launcher: listen(2).
 const MAX_WAITING: i32 = 128;
-
-/// Looks at the socket's owner until the launcher gives up, at [`HAND_OVER_INTERVAL`]: 2 s in all.
-const HAND_OVER_LOOKS: u32 = 200;
-const HAND_OVER_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Variable of the image's environment: `yes` starts a launcher that dies again.
 const IMAGES_SWITCH: &str = "RESTART_LAUNCHER";
@@ -88,19 +80,19 @@ pub fn own_command_socket(socket: impl AsFd) -> io::Result<()> {
     Ok(listen(socket, MAX_WAITING)?)
 }
 
-/// The socket that the monitor has bound to `starting`, if that is standard input.
+/// This launcher's socket to the owner of the command socket, if the monitor starts it again.
+pub fn socket_to_owner() -> Option<OwnedFd> {
+    Restarts::of_environment()?;
+    stdin().as_fd().try_clone_to_owned().ok()
+}
+
+/// The socket that the monitor has bound to `starting`.
 pub fn inherited(starting: &Path) -> Option<UnixListener> {
-    let input = stdin().as_fd().try_clone_to_owned().ok()?;
-    if !sockopt::socket_acceptconn(&input).ok()? {
-        return None;
-    }
-    let listener = UnixListener::from(input);
+    let (_, descriptors) = receive(socket_to_owner()?, RecvFlags::DONTWAIT).ok()?;
+    let listener = UnixListener::from(descriptors.into_iter().next()?);
     let address = listener.local_addr().ok()?;
     if address.as_pathname() != Some(starting) {
         return None;
-    }
-    if Restarts::of_environment().is_none_or(|restarts| restarts.count == 0) {
-        own_command_socket(&listener).ok()?;
     }
     listener.set_nonblocking(true).ok()?;
     Some(listener)
@@ -111,39 +103,8 @@ pub fn inherited(starting: &Path) -> Option<UnixListener> {
 /// # Errors
 /// If there is no parent that may be signalled.
 pub fn report_ready() -> io::Result<()> {
-    signal_monitor(Signal::USR1)
-}
-
-/// Gives the command socket to an owner that outlives this launcher, if the monitor starts
-/// launchers again, before a migration to this pod. virt-handler reaches QEMU's sockets by the
-/// owner's `/proc/PID/root` to the end, and looks for virtqemud among the owner's children if it
-/// raises the limit of locked memory.
-// D-sup-16 (docs/differences.md).
-pub fn hand_over_command_socket(vmi: &Vmi, flags: &LauncherFlags) {
-    if Restarts::of_environment().is_some()
-        && !vmi.needs_locked_memory()
-        && let Err(error) = hand_over(&flags.shared(COMMAND_SOCKET))
-    {
-        tracing::warn!(reason = %error, "The migration needs this launcher to its end");
-    }
-}
-
-/// Returns once another process owns the socket.
-fn hand_over(socket: &Path) -> io::Result<()> {
-    signal_monitor(Signal::USR2)?;
-    for _ in 0..HAND_OVER_LOOKS {
-        if sockopt::socket_peercred(UnixStream::connect(socket)?)?.pid != getpid() {
-            return Ok(());
-        }
-        #[expect(clippy::disallowed_methods, reason = "no event tells of listen(2)")]
-        sleep(HAND_OVER_INTERVAL);
-    }
-    Err(io::ErrorKind::TimedOut.into())
-}
-
-fn signal_monitor(signal: Signal) -> io::Result<()> {
     let monitor = getppid().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    Ok(kill_process(monitor, signal)?)
+    Ok(kill_process(monitor, Signal::USR1)?)
 }
 
 #[cfg(test)]

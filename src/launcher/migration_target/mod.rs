@@ -168,7 +168,6 @@ impl MigrationTarget {
                 context,
                 cloud_init,
             } = converted;
-            pod::restart::hand_over_command_socket(&vmi, pod.flags());
             pod.prepare(&vmi, &context, cloud_init, ConvertFor::Arrival)?;
             pod.resolve_disk_modes(&mut domain)?;
             domain.metadata.kube_virt = vm.metadata().get().clone();

@@ -87,18 +87,6 @@ impl Vmi {
             || !devices.gpus.is_empty()
             || devices.interfaces.iter().any(|it| it.sriov.is_some())
     }
-
-    /// Whether virt-handler raises virtqemud's limit of locked memory before QEMU starts.
-    #[must_use]
-    pub fn needs_locked_memory(&self) -> bool {
-        let domain = &self.spec.domain;
-        let (cpu, memory) = (domain.cpu.as_ref(), domain.memory.as_ref());
-        let security = domain.launch_security.as_ref();
-        self.has_vfio()
-            || cpu.is_some_and(|cpu| cpu.realtime.is_some())
-            || security.is_some_and(|it| it.sev.is_some() || it.snp.is_some())
-            || memory.is_some_and(|it| it.reserved_overhead.mem_lock == "Required")
-    }
 }
 
 #[cfg(test)]
@@ -114,27 +102,5 @@ mod tests {
         assert_eq!(vmi.status.phase, "Running");
         let read = r#"{"status":{"phase":1}}"#;
         assert!(serde_json::from_str::<Vmi>(read).is_err());
-    }
-
-    #[test]
-    fn memory_is_locked_for_host_devices_realtime_sev_and_on_request() {
-        let needs = |domain: &str| {
-            let vmi = format!(r#"{{"spec":{{"domain":{domain}}}}}"#);
-            let vmi: Vmi = serde_json::from_str(&vmi).unwrap();
-            vmi.needs_locked_memory()
-        };
-        for locked in [
-            r#"{"devices":{"gpus":[{"name":"a"}]}}"#,
-            r#"{"devices":{"hostDevices":[{"name":"a"}]}}"#,
-            r#"{"devices":{"interfaces":[{"name":"a","sriov":{}}]}}"#,
-            r#"{"cpu":{"realtime":{}}}"#,
-            r#"{"launchSecurity":{"snp":{}}}"#,
-            r#"{"launchSecurity":{"sev":{}}}"#,
-            r#"{"memory":{"reservedOverhead":{"memLock":"Required"}}}"#,
-        ] {
-            assert!(needs(locked), "{locked}");
-        }
-        let other = r#"{"launchSecurity":{"tdx":{}},"memory":{"reservedOverhead":{"memLock":"NotRequired"}}}"#;
-        assert!(!needs(other));
     }
 }

@@ -66,15 +66,14 @@ impl<'a> LauncherProcess<'a> {
         let socket = options.restart_launcher.then(|| {
             let (starting, ready) = &options.sockets;
             pod::restart::bind_command_socket(starting, ready)
+                .and_then(|socket| CommandSocketOwner::start(socket.into()))
                 .map_err(FileError::on("listen on", starting))
         });
         Ok(Self {
             program: program(),
             arguments,
             signals,
-            socket: socket
-                .transpose()?
-                .map(|socket| CommandSocketOwner::new(socket.into())),
+            socket: socket.transpose()?,
             deaths: Deaths::default(),
             restarts: Restarts::default(),
             end_requested: false,
@@ -93,9 +92,9 @@ impl<'a> LauncherProcess<'a> {
                 End::Died(cause) => cause,
             };
             let gives_up = self.end_requested && !self.takes_signals;
-            let Some(socket) = self.socket.as_mut().filter(|_| !gives_up) else {
+            if gives_up || self.socket.is_none() {
                 return Ok(KILLED_BY_SIGNAL);
-            };
+            }
             if self.deaths.are_too_many(Instant::now()) {
                 tracing::error!(
                     "virt-launcher has died {MAX_DEATHS} times in {} s; giving up",
@@ -104,7 +103,6 @@ impl<'a> LauncherProcess<'a> {
                 return Ok(KILLED_BY_SIGNAL);
             }
             tracing::warn!(cause, "virt-launcher has died; starting it again");
-            socket.take_over();
             self.restarts.count = self.restarts.count.saturating_add(1);
             self.restarts.cause = cause;
             self.takes_signals = false;
@@ -132,11 +130,6 @@ impl<'a> LauncherProcess<'a> {
                     }
                 }
                 Some(Signal::SIGUSR1) => self.takes_signals = true,
-                Some(Signal::SIGUSR2) => {
-                    if let Some(socket) = &mut self.socket {
-                        socket.take_over();
-                    }
-                }
                 Some(_) => self.end_requested = true,
                 None if is_killed => return Ok(End::Died(NOT_UP.to_owned())),
                 None => {
@@ -160,7 +153,7 @@ impl<'a> LauncherProcess<'a> {
             source,
         };
         let input = match &self.socket {
-            Some(owner) => Stdio::from(owner.socket().map_err(start)?),
+            Some(owner) => Stdio::from(owner.for_launcher().map_err(start)?),
             None => Stdio::null(),
         };
         let mut command = Command::new(&self.program);

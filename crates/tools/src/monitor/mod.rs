@@ -43,7 +43,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let signals = SignalQueue::block(&[
         Signal::SIGCHLD,
         Signal::SIGUSR1,
-        Signal::SIGUSR2,
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGQUIT,
@@ -141,7 +140,7 @@ fn keep_container(signals: &SignalQueue) {
     tracing::info!(
         "keeping virt-launcher container alive since --keep-after-failure is set to true"
     );
-    while let Ok(Some(Signal::SIGCHLD | Signal::SIGUSR1 | Signal::SIGUSR2)) = signals.next(None) {
+    while let Ok(Some(Signal::SIGCHLD | Signal::SIGUSR1)) = signals.next(None) {
         reap();
     }
 }

@@ -1,0 +1,179 @@
+//! libvirt's daemons as children of the command socket's owner: the launcher asks the owner, by a
+//! socket that the monitor gives to both, to start them.
+//!
+//! virt-handler looks for virtqemud among the owner's children, and the owner outlives launchers
+//! (`restart`).
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+use tokio::net::unix::pipe;
+use tokio::process::ChildStderr;
+use tokio::time::timeout;
+
+use os::descriptors::{message_sockets, receive, send};
+use os::process::Process;
+
+/// Limit for the owner's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The launcher's request, with two descriptors: the program's standard error, and a socket for the
+/// [`Answer`].
+#[derive(Serialize, Deserialize)]
+struct Request {
+    program: OsString,
+    arguments: Vec<OsString>,
+    /// What differs from the owner's environment; `None` removes a variable.
+    environment: Vec<(OsString, Option<OsString>)>,
+}
+
+/// The program's number, with a descriptor of its process; or why it does not run.
+type Answer = Result<i32, String>;
+
+impl Request {
+    fn of(command: &Command) -> Self {
+        let text = OsStr::to_owned;
+        Self {
+            program: text(command.get_program()),
+            arguments: command.get_args().map(text).collect(),
+            environment: command
+                .get_envs()
+                .map(|(name, value)| (text(name), value.map(text)))
+                .collect(),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+}
+
+/// Has the owner behind `owner` start the program in a process group of its own. Only its
+/// arguments and its environment are taken from `command`.
+///
+/// # Errors
+/// The owner cannot start it, or does not answer.
+pub async fn start(owner: impl AsFd, command: &Command) -> io::Result<(Process, ChildStderr)> {
+    let (stderr, programs) = io::pipe()?;
+    let (answer, owners) = message_sockets()?;
+    let request = serde_json::to_vec(&Request::of(command))?;
+    send(owner, &request, &[programs.as_fd(), owners.as_fd()])?;
+    drop((programs, owners));
+    let answer = pipe::Receiver::from_owned_fd_unchecked(answer)?;
+    timeout(ANSWER_TIMEOUT, answer.readable()).await??;
+    let (message, descriptors) = receive(&answer, RecvFlags::DONTWAIT)?;
+    if message.is_empty() {
+        return Err(io::Error::other("the command socket's owner has ended"));
+    }
+    let pid = serde_json::from_slice::<Answer>(&message)?.map_err(io::Error::other)?;
+    let process = Pid::from_raw(pid).zip(descriptors.into_iter().next());
+    let (pid, descriptor) = process.ok_or(io::ErrorKind::InvalidData)?;
+    let stderr = ChildStderr::from_std(process::ChildStderr::from(OwnedFd::from(stderr)))?;
+    Ok((Process::of(pid, descriptor)?, stderr))
+}
+
+/// Starts programs for each launcher behind `launchers`, as long as the monitor runs.
+///
+/// # Errors
+/// Messages cannot be received.
+pub fn serve(launchers: impl AsFd) -> io::Result<()> {
+    loop {
+        let (message, descriptors) = receive(&launchers, RecvFlags::empty())?;
+        if message.is_empty() {
+            return Ok(());
+        }
+        let Ok([stderr, launcher]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            continue;
+        };
+        // A launcher that is gone has closed its end.
+        let _ = start_for(&launcher, &message, stderr);
+    }
+}
+
+/// A program that the launcher would not know of is killed.
+fn start_for(launcher: &OwnedFd, request: &[u8], stderr: OwnedFd) -> io::Result<()> {
+    let mut child = match spawn(request, stderr) {
+        Ok(child) => child,
+        Err(error) => {
+            let answer = Answer::Err(error.to_string());
+            return send(launcher, &serde_json::to_vec(&answer)?, &[]);
+        }
+    };
+    let pid = Pid::from_child(&child);
+    let tell = || {
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        let answer = serde_json::to_vec(&Answer::Ok(pid.as_raw_nonzero().get()))?;
+        send(launcher, &answer, &[process.as_fd()])
+    };
+    let told = tell().or_else(|_| child.kill());
+    thread::spawn(move || child.wait());
+    told
+}
+
+fn spawn(request: &[u8], stderr: OwnedFd) -> io::Result<process::Child> {
+    let mut command = serde_json::from_slice::<Request>(request)?.command();
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .process_group(0)
+        .spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    fn owner() -> OwnedFd {
+        let (launcher, owner) = message_sockets().unwrap();
+        thread::spawn(move || serve(owner));
+        launcher
+    }
+
+    #[tokio::test]
+    async fn a_program_gets_its_environment_and_is_followed_to_its_end() {
+        let owner = owner();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo $A ${HOME-none} $PPID >&2; sleep 600"]);
+        command.env("A", "a b").env_remove("HOME");
+        let (process, mut stderr) = start(&owner, &command).await.unwrap();
+        let mut said = [0; 100];
+        let length = stderr.read(&mut said).await.unwrap();
+        let own = format!("a b none {}\n", process::id());
+        assert_eq!(String::from_utf8_lossy(&said[..length]), own);
+        process.signal(rustix::process::Signal::KILL).unwrap();
+        process.ended().await;
+    }
+
+    #[tokio::test]
+    async fn why_a_program_does_not_run_reaches_the_launcher() {
+        let started = start(owner(), &Command::new("/nonexistent/virtqemud")).await;
+        let error = started.unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_ends_is_no_owner_that_is_waited_for() {
+        let (launcher, owner) = message_sockets().unwrap();
+        let ends = thread::spawn(move || receive(&owner, RecvFlags::empty()).map(drop));
+        assert!(start(&launcher, &Command::new("/bin/true")).await.is_err());
+        ends.join().unwrap().unwrap();
+    }
+}
