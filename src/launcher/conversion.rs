@@ -6,14 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::error::LauncherError;
-use super::known_plugins::KnownPlugins;
 use super::libvirt_domain::blocking;
 use super::pod_backend::{ConvertFor, PodBackend};
 use super::sync_request::SyncRequest;
 use convert::Context;
 use domain::DomainSpec;
 use hooks::Sidecars;
-use hooks::plugins::{InvocationContext, Pipeline};
+use hooks::plugins::{InvocationContext, KnownPlugins, Pipeline};
 
 /// A converted VMI.
 pub(super) struct Converted {

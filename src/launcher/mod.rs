@@ -27,7 +27,6 @@ mod conversion;
 mod error;
 mod guest_agent;
 mod inspect;
-mod known_plugins;
 mod libvirt_domain;
 mod memory_dump;
 mod metadata_copy;

@@ -17,7 +17,6 @@ use super::conversion::ConversionWithHooks;
 use super::guest_agent::GuestAgent;
 use super::guest_agent::clock::GuestClock;
 use super::inspect::Inspection;
-use super::known_plugins::KnownPlugins;
 use super::libvirt_domain::LibvirtDomain;
 use super::memory_dump::MemoryDump;
 use super::metadata_copy;
@@ -41,6 +40,7 @@ use super::warnings::Warnings;
 use crate::notify::Notifier;
 use api::pod_paths::PLUGINS_FILE;
 use hooks::Sidecars;
+use hooks::plugins::KnownPlugins;
 use libvirt::{Connection, Event};
 use pod::restart::Restarts;
 

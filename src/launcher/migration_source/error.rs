@@ -32,11 +32,6 @@ pub enum MigrationError {
     /// One of KubeVirt's functional tests requests the failure.
     #[error("Failed migration to satisfy functional test condition")]
     FunctionalTest,
-    /// The plugins that may refuse the migration are unknown.
-    #[error(
-        "the plugins of the last sync cannot be read, and one of them may refuse the migration; the next sync brings them again"
-    )]
-    Plugins(#[source] std::io::Error),
     /// The document for the target cannot be made.
     #[error("the domain cannot be described for the target")]
     Document(#[from] DocumentError),

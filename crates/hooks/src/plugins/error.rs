@@ -22,6 +22,11 @@ pub enum PluginError {
     /// virt-handler's list of plugins is malformed.
     #[error("the list of plugins cannot be read")]
     List(#[source] serde_json::Error),
+    /// The file of the last sync's plugins cannot be read.
+    #[error(
+        "the plugins of the last sync cannot be read, and one of them may refuse the migration; the next sync brings them again"
+    )]
+    Known(#[source] std::io::Error),
     /// The domain XML for the first plugin cannot be read. The cause is not a plugin.
     #[error("the domain XML for the plugins cannot be read")]
     Domain(#[source] ReadError),

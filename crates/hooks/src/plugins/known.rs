@@ -5,79 +5,80 @@
 //! virt-handler syncs again, and a migration must not begin without the plugin that would refuse
 //! it. Only a list with such a hook is written, so there is no file with a virt-handler of v1.9.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::sync::Mutex;
+use tokio::task::{spawn, spawn_blocking};
 
-use super::error::LauncherError;
-use super::libvirt_domain::blocking;
-use super::migration_source::error::MigrationError;
-use hooks::plugins::Pipeline;
+use super::{Pipeline, PluginError};
 use os::small_file;
 
 /// Limit of the file, in bytes: that of a request, in which the list came.
 const MAX_BYTES: u64 = 4 << 20;
 
-pub(super) struct KnownPlugins {
+pub struct KnownPlugins {
     file: PathBuf,
     /// `None` before the first sync.
-    last: Mutex<Option<Pipeline>>,
+    last: Arc<Mutex<Option<Pipeline>>>,
 }
 
 impl KnownPlugins {
+    #[must_use]
     pub fn new(file: PathBuf) -> Self {
-        Self {
-            file,
-            last: Mutex::default(),
-        }
+        let last = Arc::default();
+        Self { file, last }
     }
 
-    /// Takes the plugins of a sync.
+    /// Takes the plugins of a sync, in the order of the calls, also if the caller gives up.
     pub async fn remember(&self, plugins: &Pipeline) {
-        let mut last = self.last.lock().await;
-        let is_same = last.as_ref().is_some_and(|it| it.json() == plugins.json());
-        *last = Some(plugins.clone());
-        if is_same {
-            return;
-        }
-        let (file, json) = (self.file.clone(), plugins.json().clone());
-        let save = move || {
-            let saved = match json.is_empty() {
-                true => small_file::remove(&file),
-                false => small_file::replace(&file, &json),
-            };
-            if let Err(error) = saved {
-                tracing::warn!(file = %file.display(), reason = %error, "The plugins cannot be kept: a restarted launcher does not know them before the next sync");
+        let (file, last, plugins) = (self.file.clone(), self.last.clone(), plugins.clone());
+        let kept = spawn(async move {
+            let mut last = last.lock().await;
+            let is_same = last.as_ref().is_some_and(|it| it.json() == plugins.json());
+            let json = plugins.json().clone();
+            *last = Some(plugins);
+            if is_same {
+                return;
             }
-            Ok(())
-        };
+            let save = move || {
+                let saved = match json.is_empty() {
+                    true => small_file::remove(&file),
+                    false => small_file::replace(&file, &json),
+                };
+                if let Err(error) = saved {
+                    tracing::warn!(file = %file.display(), reason = %error, "The plugins cannot be kept: a restarted launcher does not know them before the next sync");
+                }
+            };
+            let _ = spawn_blocking(save).await;
+        });
         // A panic is logged.
-        let _ = blocking("keeping the plugins", save).await;
+        let _ = kept.await;
     }
 
     /// The plugins of the last sync, which an earlier launcher may have received.
     ///
     /// # Errors
-    /// [`MigrationError::Plugins`], or those of [`Pipeline::from_json`].
-    pub async fn last(&self) -> Result<Pipeline, LauncherError> {
+    /// [`PluginError::Known`], or those of [`Pipeline::from_json`].
+    pub async fn last(&self) -> Result<Pipeline, PluginError> {
         if let Some(last) = &*self.last.lock().await {
             return Ok(last.clone());
         }
         let file = self.file.clone();
-        let read = move || match small_file::read(&file, MAX_BYTES) {
-            Ok(json) => Ok(Pipeline::from_json(&json)?),
+        let read = spawn_blocking(move || small_file::read(&file, MAX_BYTES));
+        match read.await.map_err(io::Error::other).flatten() {
+            Ok(json) => Pipeline::from_json(&json),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Pipeline::default()),
-            Err(error) => Err(MigrationError::Plugins(error).into()),
-        };
-        blocking("reading the plugins of the last sync", read).await
+            Err(error) => Err(PluginError::Known(error)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hooks::plugins::LauncherHookPoint;
+    use crate::plugins::LauncherHookPoint;
 
     const LIST: &str = r#"[{"metadata": {"name": "p"}, "spec": {"launcherHooks": [
         {"sidecar": {"socketPath": "/s", "permittedHooks": ["PreMigrationSource"]}}]}}]"#;
