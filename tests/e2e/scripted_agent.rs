@@ -1,10 +1,12 @@
 //! Guest agents that are late, silent, wrong or endless: a script in the guest in place of QEMU's
 //! agent.
 
+use std::time::{Duration, Instant};
+
 use api::proto::cmd::v1::GuestPingRequest;
 use serde_json::Value;
 
-use crate::guest_agent::{guest_info, guest_info_until};
+use crate::guest_agent::{freeze, guest_info, guest_info_until};
 use crate::harness::{Event, Guest, Pod, Vmi};
 
 /// Answers libvirt's synchronisation; all else as the word in `/run/mode` says. One process reads
@@ -30,6 +32,11 @@ while :; do while read -r line <&3; do
         then printf '{"return": [{"name": "eth9", "hardware-address": "52:54:00:00:00:09"}]}\n' >&3
         else touch /run/failed; printf '{"error": {"class": "GenericError", "desc": "failed to get adapters addresses"}}\n' >&3
         fi ;;
+    thawed:*guest-fsfreeze-freeze*) echo frozen >/run/mode
+        printf '{"error": {"class": "GenericError", "desc": "slow"}}\n' >&3 ;;
+    thaws:*guest-fsfreeze-thaw*) echo thawed >/run/mode; printf '{"return": 1}\n' >&3 ;;
+    thawed:*guest-fsfreeze-status*) printf '{"return": "thawed"}\n' >&3 ;;
+    frozen:*guest-fsfreeze-status*|thaws:*guest-fsfreeze-status*) printf '{"return": "frozen"}\n' >&3 ;;
     good:*guest-ping*) printf '{"return": {}}\n' >&3 ;;
     *) printf '{"error": {"class": "CommandNotFound", "desc": "not here"}}\n' >&3 ;;
     esac
@@ -135,5 +142,22 @@ async fn what_an_agent_refuses_once_is_asked_for_again() {
         })
         .await;
     assert_eq!(guest.run("ls /run/failed").await, "/run/failed");
+    pod.end(&vmi).await;
+}
+
+/// A thaw is due from then on, and would end the next freeze.
+#[tokio::test]
+async fn a_freeze_after_one_that_has_failed_lasts_to_its_own_deadline() {
+    let (mut pod, vmi, mut guest) = Pod::booted("refreeze", &[]).await;
+    pod.handler.agent().await;
+    replace_agent(&mut pod, &mut guest, "thawed").await;
+    pod.handler.agent().await;
+    assert!(!freeze(&pod, &vmi, 0).await.success);
+    pod.log_has("could not be thawed; trying again").await;
+    let again = Instant::now();
+    assert!(freeze(&pod, &vmi, 10).await.success);
+    guest.run("echo thaws >/run/mode").await;
+    pod.log_has("Thawed the guest's file systems").await;
+    assert!(again.elapsed() >= Duration::from_secs(10), "{again:?}");
     pod.end(&vmi).await;
 }

@@ -69,6 +69,9 @@ pub enum AgentError {
         "the guest's file systems are not frozen while it migrates; try again when the migration has ended"
     )]
     Migrating,
+    /// The agent was busy with other calls.
+    #[error("the guest agent was busy for {} s; try again", .0.as_secs())]
+    Busy(Duration),
     /// The time of the thaw cannot be saved for the next launcher.
     #[error("the end of the freeze cannot be written to {}", path.display())]
     ThawDeadline {

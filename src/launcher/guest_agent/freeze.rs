@@ -6,10 +6,13 @@
 //!   unfreeze ─► status? ─thawed─► done ─► forget the deadline                   ▼
 //!               └─frozen, unknown─► guest-fsfreeze-thaw ◄───────────────────────┘
 //! ```
+//!
+//! There is one deadline: that of the freeze which has frozen the guest. A freeze that finds it
+//! frozen leaves the deadline to the one before, unless that has passed or that freeze has failed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
@@ -28,6 +31,9 @@ use libvirt::DomainHandle;
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Limit for the agent to thaw them; virt-handler waits 20 s.
 const THAW_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit for the wait for other calls to the agent: with [`FREEZE_TIMEOUT`] it ends before the
+/// caller has given up. Nobody would thaw what it does not know to be frozen.
+const FREEZE_BEGINS_WITHIN: Duration = Duration::from_secs(12);
 /// Limits of the answers, including the wait for other calls to the agent.
 const FREEZE_ANSWER_TIMEOUT: Duration = Duration::from_secs(58);
 const THAW_ANSWER_TIMEOUT: Duration = Duration::from_secs(18);
@@ -72,11 +78,11 @@ impl Freezer {
         if moves || vm.metadata().is_migrating() {
             return Err(AgentError::Migrating.into());
         }
-        let (this, vmi) = (self.clone(), vmi.clone());
+        let (this, vmi, asked) = (self.clone(), vmi.clone(), Instant::now());
         let what = "freezing the guest's file systems";
         self.libvirt
             .agent_call(what, FREEZE_ANSWER_TIMEOUT, move |domain| {
-                this.freeze_now(domain, &vmi, thaw_after)
+                this.freeze_now(domain, &vmi, thaw_after, asked)
             })
             .await
     }
@@ -87,17 +93,25 @@ impl Freezer {
         domain: &DomainHandle,
         vmi: &Vmi,
         thaw_after: Duration,
+        asked: Instant,
     ) -> Result<(), LauncherError> {
+        let deadline = (!thaw_after.is_zero()).then_some(thaw_after);
         if self.known.poll_freeze_status(domain)? == FreezeStatus::Frozen {
+            // A thaw that is due would end this caller's freeze.
+            if self.is_thaw_due() {
+                self.thaw_timer.set(deadline)?;
+            }
             return Ok(());
         }
         // The TPM's state is not in the guest's file systems.
         if vmi.has_persistent_tpm() {
             pod::sync_tpm_state(&self.tpm_dir)?;
         }
+        if asked.elapsed() > FREEZE_BEGINS_WITHIN {
+            return Err(AgentError::Busy(FREEZE_BEGINS_WITHIN).into());
+        }
         // The deadline is saved first. If the launcher is killed, the next one thaws the guest.
-        self.thaw_timer
-            .set((!thaw_after.is_zero()).then_some(thaw_after))?;
+        self.thaw_timer.set(deadline)?;
         let frozen = domain.agent_command(
             r#"{"execute":"guest-fsfreeze-freeze"}"#,
             FREEZE_TIMEOUT,
@@ -117,13 +131,25 @@ impl Freezer {
     /// # Errors
     /// The agent does not answer or refuses. A scheduled thaw still happens.
     pub async fn unfreeze(self: &Arc<Self>) -> Result<(), LauncherError> {
+        self.thaw_if(|_| true).await
+    }
+
+    /// Asks `is_wanted` once no other call to the agent runs.
+    async fn thaw_if(self: &Arc<Self>, is_wanted: fn(&Self) -> bool) -> Result<(), LauncherError> {
         let this = self.clone();
         let what = "thawing the guest's file systems";
         self.libvirt
             .agent_call(what, THAW_ANSWER_TIMEOUT, move |domain| {
-                this.unfreeze_now(domain)
+                match is_wanted(&this) {
+                    true => this.unfreeze_now(domain),
+                    false => Ok(()),
+                }
             })
             .await
+    }
+
+    fn is_thaw_due(&self) -> bool {
+        self.thaw_timer.remaining() == Some(Duration::ZERO)
     }
 
     /// Blocks.
@@ -139,6 +165,7 @@ impl Freezer {
                 limits::MAX_ANSWER_BYTES,
             )?;
             self.known.learn_freeze_status(FreezeStatus::Thawed);
+            tracing::info!("Thawed the guest's file systems");
         }
         Ok(self.thaw_timer.set(None)?)
     }
@@ -163,8 +190,8 @@ impl Freezer {
             // The reference's words, also after a failed freeze.
             tracing::warn!("Unfreeze was not called in time, initiating unfreeze");
             let has_ended = !phase.is_visible() && !phase.is_starting() || phase == Phase::Ended;
-            match self.unfreeze().await {
-                Ok(()) => tracing::info!("Thawed the guest's file systems"),
+            match self.thaw_if(Self::is_thaw_due).await {
+                Ok(()) => {}
                 Err(LauncherError::NoDomain) => self.forget_thaw(),
                 Err(_) if has_ended => self.forget_thaw(),
                 Err(error) => {
