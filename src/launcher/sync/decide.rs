@@ -8,7 +8,7 @@
 //!              ▼
 //!  (hidden until the start has returned) ──► running ──► Apply, repeatedly
 //!                                              │  ▲
-//!                    by the user: Apply ◄── paused ┘ otherwise: Resume
+//!          by the user or a dump: Apply ◄── paused ┘ otherwise: Resume
 //!                                              │
 //!                                              ▼
 //!                                      has ended: Ended, never started again
@@ -16,7 +16,7 @@
 
 use crate::launcher::vm::{is_leftover_of_failed_start, proves_it_has_run};
 use api::vmi::Vmi;
-use libvirt::DomainState;
+use libvirt::{DomainState, PausedReason};
 
 /// The state when a sync starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,8 @@ pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
         DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended => {
             NextStep::Apply(domain)
         }
+        // A memory dump resumes the guest itself, and libvirt would not before.
+        DomainState::Paused(PausedReason::Dump) => NextStep::Apply(domain),
         DomainState::Paused(_) if facts.paused_by_user => NextStep::Apply(domain),
         DomainState::Paused(_) => NextStep::Resume(domain),
         DomainState::Shutoff(reason) if may_start && !proves_it_has_run(reason) => {
@@ -106,7 +108,7 @@ pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libvirt::{PausedReason, RunningReason, ShutoffReason};
+    use libvirt::{RunningReason, ShutoffReason};
 
     const FRESH: Facts<()> = Facts {
         domain: None,
@@ -154,6 +156,16 @@ mod tests {
                 assert_eq!(decide(facts), NextStep::Apply(()), "{facts:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_guest_that_a_memory_dump_has_paused_is_not_resumed() {
+        let facts = Facts {
+            domain: Some(((), DomainState::Paused(PausedReason::Dump))),
+            has_run: true,
+            ..FRESH
+        };
+        assert_eq!(decide(facts), NextStep::Apply(()));
     }
 
     #[test]
