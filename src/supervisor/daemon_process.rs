@@ -16,7 +16,7 @@ use os::process::Process;
 /// QEMU can delay its exit.
 const STOP_GRACE: Duration = Duration::from_millis(300);
 
-/// Limit for the exit of a process that has already released its memory.
+/// Limit for the exit of a killed process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A daemon's process, killed on drop.
@@ -69,10 +69,10 @@ impl DaemonProcess {
         }
     }
 
-    /// Kills the daemon and waits for its exit.
+    /// Kills the daemon and waits for its exit, which a file system that hangs may hold up.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
-        self.ended().await;
+        let _ = timeout(EXIT_TIMEOUT, self.ended()).await;
     }
 
     /// Ignores an error: the process is already gone.

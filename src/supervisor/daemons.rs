@@ -290,6 +290,12 @@ impl DaemonKeeper {
                 () = sleep(self.program.restart_delay) => {}
                 () = stop_requested(&mut self.stopping) => return,
             }
+            // What was asked while no daemon ran is not about the next one.
+            tokio::select! {
+                biased;
+                () = self.replace.notified() => {}
+                () = std::future::ready(()) => {}
+            }
             match self.program.spawn().await {
                 Ok(next) => process = Some(next),
                 Err(error) => {

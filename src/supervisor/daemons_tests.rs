@@ -117,6 +117,22 @@ async fn a_daemon_that_is_replaced_counts_as_restarted() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_comes_after_the_request_to_replace_it_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = "if [ -e $1/first ]; then echo >> $1/second; exec sleep 600; fi; touch $1/first";
+    let mut program = script(work, dir.path());
+    program.restart_delay = Duration::from_millis(100);
+    let daemon = Daemon::start(program).await.unwrap();
+    let mut exits = daemon.exits.clone();
+    exits.wait_for(|exits| exits.count == 1).await.unwrap();
+    daemon.replace();
+    text_of(&dir.path().join("second")).await;
+    daemon.stop().await;
+    assert_eq!(text_of(&dir.path().join("second")).await, "\n");
+    assert_eq!(daemon.exits.borrow().replaced, 0);
+}
+
+#[tokio::test]
 async fn process_that_keeps_the_daemons_stderr_does_not_delay_the_restart() {
     let dir = tempfile::tempdir().unwrap();
     let work = "if [ -e $1/first ]; then touch $1/second; exec sleep 600; fi; \
