@@ -103,8 +103,9 @@ impl Apply {
         })
     }
 
-    /// Plans the running domain's changes, prepares the network for them, and makes them; resuming
-    /// the guest is the first one, if `resume`. Returns the devices that could not be changed.
+    /// Plans the running domain's changes, prepares the network for them (DHCP servers, taps), and
+    /// takes the plan's steps; if `resume`, the first one resumes the guest. Returns the devices that
+    /// could not be changed.
     ///
     /// # Errors
     /// There is no plan, the guest cannot be resumed, or a change panicked.

@@ -99,6 +99,7 @@ impl Backup {
         let Some(backup) = self.running() else {
             return self.abort_unknown().await;
         };
+        // How far a start has come says what follows it (`note_start`), and nobody before.
         if by_event.is_none() && stage == Some(Stage::Starting) {
             return self.recheck_later(None);
         }
@@ -129,7 +130,8 @@ impl Backup {
         }
     }
 
-    /// Adopts a running backup.
+    /// Adopts a running backup, also one that this launcher has begun: it is asked for only if its
+    /// events may have been missed, and is watched from then on.
     fn adopt_running(self: &Arc<Self>, stage: Option<Stage>) {
         if stage.is_some() {
             return self.set_stage(Stage::Adopted);
@@ -252,6 +254,7 @@ mod tests {
             backup.recheck.store(true, Ordering::Relaxed);
             backup.check().await;
             assert!(backup.must_be_watched());
+            assert_eq!(backup.stage(), Some(Stage::Starting));
         });
     }
 }

@@ -80,6 +80,7 @@ impl Transfer<'_> {
         let mut samples = 0;
         loop {
             tokio::select! {
+                // The migration's own end comes before all that is only told of it.
                 biased;
                 result = &mut call => {
                     self.record.step("returned");
@@ -90,6 +91,7 @@ impl Transfer<'_> {
                     self.take_sample(seen, samples).await;
                 },
                 Some(aborted) = aborting.join_next() => self.set_abort_status(matches!(aborted, Ok(true))),
+                // Someone may have asked to abort, which is looked for below.
                 _ = metadata.changed() => {}
                 event = self.events.recv(), if sampling.is_none() && self.monitor.wants_iterations() => {
                     if matches!(event, Ok(Event::MigrationIteration { .. })) {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  convert ─► PreCloudInitIso ─► network ─► files, disk modes ─► OnDefineDomain ─► define ────┐
-//!                sidecars       taps, DHCP   metadata, ports     sidecars, plugins  twice for │
-//!                                                                                 free ports  │
+//!                sidecars       taps, DHCP   tracked disks'      sidecars, plugins  twice for │
+//!                                            overlays, metadata,                  free ports  │
+//!                                            ports                                            │
 //!    ┌────────────────────────────────────────────────────────────────────────────────────────┘
 //!    └─► name, UUID ─► ignored parts ─► addresses of tagged devices ─► PreBoot ─► iommufd ─► freezer ─► start
 //!         as asked?                      for cloud-init                plugins                forgets
