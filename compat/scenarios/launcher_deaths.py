@@ -7,12 +7,14 @@ import time
 from kit import sidecar
 from kit.attachment_pod import AttachmentPod
 from kit.launcher_deaths import BEGINS, LOST_CALL, Deaths, counted, never_starts_again
+from kit.pod_network import PodNetwork, make_bridge
 from kit.registry import scenario
 from kit.steps import boot, end_after_final_phase, works
 from kit.volume_hotplug import detach
 from kit.wait import until
-from scenarios import backup, volumes
+from scenarios import backup, interfaces, volumes
 from scenarios.migration_devices import HOOK, PRODUCT
+from scenarios.network import interface
 from scenarios.virt_handler_restart import power_off_by_socket
 
 RUNS_ON = "the guest runs on; virt-handler sees Running, and no event but LauncherRestarted"
@@ -134,6 +136,31 @@ def has_content(file, expected):
     if found != expected:
         raise RuntimeError(f"{found} is not {expected}")
     return True
+
+
+@death("SIGABRT to the launcher before a network interface is attached by bridge, and detached")
+def launcher_dies_before_interface_hotplug(session, result):
+    with PodNetwork("dieswithnic", host=11) as network:
+        make_bridge("net-blue", ["10.20.0.1/24"])
+        vm, deaths, guest = running(
+            session,
+            result,
+            "dies-before-nic",
+            change=lambda vmi: interface(vmi, "default", "masquerade", {"pod": {}}),
+            network=network.name,
+        )
+        result.step("kill", deaths.kill, signal.SIGABRT, measured=True)
+        network.plug_network("blue", "net-blue", mac="02:00:00:00:03:01")
+        result.step("attach", interfaces.attach, vm, "bridge")
+        time.sleep(3)
+        result.step("guest pings a peer in the network", interfaces.guest_pings_blue, vm)
+        result.step("detach", interfaces.detach, vm)
+        time.sleep(2)
+        result.step("links in the pod afterwards", network.links_inside)
+        network.unplug_network("blue")
+        vm.edit(interfaces.forget)
+        goes_on(result, vm, deaths, guest)
+        return vm
 
 
 @death("SIGSEGV to the launcher while the guest's file systems are frozen; again, with a timeout")
