@@ -78,7 +78,10 @@ class Builder:
         )
         layers = [base, self.layer(name, tree)]
         return [
-            *(Image(kubevirt.image("virt-launcher", tag), layers, MONITOR) for tag in tags),
+            *(
+                Image(kubevirt.image("virt-launcher", tag), layers, MONITOR, environment=launcher.environment)
+                for tag in tags
+            ),
             Image(kubevirt.image("sidecar-shim"), layers, SIDECAR_SHIM),
         ]
 

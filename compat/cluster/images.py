@@ -44,14 +44,14 @@ def digest_of(file):
 class Image:
     """`user`: whom a pod gets that names none but must not be root. `digest`: migrations pull a container disk by it."""
 
-    def __init__(self, name, layers, entrypoint=None, user=""):
+    def __init__(self, name, layers, entrypoint=None, user="", environment=()):
         self.name, self.layers = name, layers
         config = blob(
             {
                 "architecture": "amd64",
                 "os": "linux",
                 "config": {
-                    "Env": [PATH],
+                    "Env": [PATH, *(f"{name}={value}" for name, value in dict(environment).items())],
                     "User": user,
                     **({"Entrypoint": [entrypoint]} if entrypoint else {}),
                 },
