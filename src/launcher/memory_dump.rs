@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::admit;
 use super::error::LauncherError;
 use super::libvirt_domain::LibvirtDomain;
+use super::requests::pause_as_requested;
 use super::vm::{Job, JobKind, PauseReason, Phase, Request, Snapshot};
 use libvirt::{ChangeableDomain, DomainState, PausedReason};
 
@@ -92,10 +93,13 @@ impl MemoryDump {
     async fn dump(self: Arc<Self>, path: PathBuf, job: Job) {
         tracing::info!("Starting memory dump");
         let what = "dumping the guest's memory";
+        let vm = self.libvirt.vm.clone();
         let dump = move |domain: Option<ChangeableDomain>| {
             remove_earlier_dumps(path.parent().unwrap_or(Path::new("/")));
             let domain = domain.ok_or(LauncherError::NoDomain)?;
-            Ok(domain.dump_memory(&path.to_string_lossy())?)
+            let dumped = domain.dump_memory(&path.to_string_lossy());
+            pause_as_requested(&vm, &domain)?;
+            Ok(dumped?)
         };
         let dumped = self
             .libvirt
@@ -112,7 +116,7 @@ impl MemoryDump {
     }
 }
 
-/// A volume for dumps has room for one. If one cannot be removed, the dump fails.
+/// A volume for dumps has room for one: beside one that cannot be removed the next does not fit.
 fn remove_earlier_dumps(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(DUMP_NAME)) {

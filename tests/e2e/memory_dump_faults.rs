@@ -119,8 +119,12 @@ fn a_memory_dump_that_cannot_be_written_has_failed() {
             assert!(reason.contains("No space left"), "{reason}");
         }
         let held = Held::during(&mut pod, &vmi, "cut").await;
+        // The guest stands still, and is to stay so.
+        pod.pause(&vmi).await;
         drop(held);
         failed(&pod, "cut").await;
+        assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
+        pod.unpause(&vmi).await;
         guest.run("echo alive").await;
         next_works(&pod, &vmi, "b").await;
 

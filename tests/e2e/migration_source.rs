@@ -115,9 +115,16 @@ fn a_cancelled_migration_leaves_the_guest_to_the_source_and_another_target() {
         let proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({"Bandwidth": SLOW})).await;
         proxies.until_copied(2 << 20).await;
+        // It is the user's, although libvirt resumes the guest.
+        source.pause(&vmi).await;
         cancel(&source, &vmi).await;
         cancel(&source, &vmi).await;
         aborted(&mut source, &vmi).await;
+        source
+            .domain_until("paused", |it| it["Status"]["Reason"] == "User")
+            .await;
+        assert_eq!(source.domain().await["Status"]["Status"], "Paused");
+        source.unpause(&vmi).await;
         drop((proxies, target));
         stays_and_moves_later(source, guest, vmi).await;
     });

@@ -18,6 +18,7 @@ use super::record::MigrationRecord;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::{LibvirtDomain, blocking};
 use crate::launcher::reads::observe;
+use crate::launcher::requests::pause_as_requested;
 use crate::launcher::vm::{Job, Observed};
 use libvirt::{
     ChangeableDomain, DomainState, Event, JobStats, Migration, PausedReason, ShutoffReason,
@@ -62,7 +63,21 @@ impl Transfer<'_> {
         }
         match self.transfer(migration).await {
             Err(error) if error.is_connection_lost() && self.has_left().await => Ok(()),
-            result => result,
+            Err(error) => {
+                self.pause_as_requested().await;
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// libvirt resumes a guest that has not left, also one that its user has paused meanwhile.
+    async fn pause_as_requested(&self) {
+        let (vm, what) = (self.libvirt.vm.clone(), "pausing the guest again");
+        let pause =
+            move |domain: Option<ChangeableDomain>| Ok(pause_as_requested(&vm, &found(domain)?)?);
+        if let Err(error) = self.libvirt.change(&self.job.permit(), what, pause).await {
+            tracing::warn!(reason = %os::logging::chain(&error), "The guest may run although it was paused");
         }
     }
 

@@ -13,12 +13,14 @@ use super::guest_agent::poll;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
-use super::vm::{Phase, Refusal, Request, Snapshot};
+use super::vm::{Phase, Refusal, Request, Snapshot, Vm};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
 use kill::{KILL_PATIENCE, Killer};
-use libvirt::{ChangeableDomain, DomainState, Reboot, Shutdown, Undefine, XmlKind, code};
+use libvirt::{
+    ChangeableDomain, DomainState, PausedReason, Reboot, Shutdown, Undefine, XmlKind, code,
+};
 
 /// `VIR_FROM_QEMU`: the domain of libvirt's error for an unknown VM.
 const FROM_QEMU: i32 = 10;
@@ -58,17 +60,23 @@ impl Requests {
     }
 
     /// `PauseVirtualMachine` (`virDomainSuspend`): stops the vCPUs, until [`Self::unpause`]:
-    /// no sync resumes them.
+    /// no sync resumes them, and what libvirt resumes after a job is paused again
+    /// ([`pause_as_requested`]). A guest that a disk's error has stopped stays to be resumed.
     async fn pause(&self) -> Result<(), LauncherError> {
         let vm = self.libvirt.vm.clone();
         let pause = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
-            if domain.state()?.is_running() {
-                domain.suspend()?;
-                // Here: the caller may have given up by now.
-                vm.set_pause_requested(true);
+            let before = vm.is_pause_requested();
+            // First: a memory dump that ends now looks at it. And here: the caller may give up.
+            vm.set_pause_requested(true);
+            let paused = domain.state().and_then(|state| match state {
+                DomainState::Running(_) => domain.suspend().map(|()| true),
+                state => Ok(state == DomainState::Paused(PausedReason::Dump)),
+            });
+            if !matches!(paused, Ok(true)) {
+                vm.set_pause_requested(before);
             }
-            Ok(())
+            Ok(paused.map(drop)?)
         };
         admit::change(&self.libvirt, Request::Pause, "pausing the domain", pause).await
     }
@@ -260,4 +268,13 @@ fn shut_down_by_agent(domain: &ChangeableDomain, button: Shutdown, call: AgentSh
 fn has_acpi(document: &Domain) -> bool {
     let features = document.spec.features.as_ref();
     features.is_some_and(|features| features.acpi.is_some())
+}
+
+/// Pauses a guest that libvirt has resumed after a job, although its user has asked meanwhile to
+/// pause it.
+pub(super) fn pause_as_requested(vm: &Vm, domain: &ChangeableDomain) -> Result<(), libvirt::Error> {
+    if vm.is_pause_requested() && domain.state()?.is_running() {
+        domain.suspend()?;
+    }
+    Ok(())
 }
