@@ -63,8 +63,7 @@ pub enum AgentError {
     /// A program in the guest failed.
     #[error("\"{command}\" has failed in the guest, with status {code}")]
     Failed { command: &'static str, code: i32 },
-    /// A freeze was requested during a migration. One that begins while a freeze waits for the
-    /// agent does not stop it.
+    /// A freeze was requested during a migration.
     #[error(
         "the guest's file systems are not frozen while it migrates; try again when the migration has ended"
     )]

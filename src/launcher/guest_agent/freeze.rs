@@ -70,14 +70,7 @@ impl Freezer {
         vmi: &Arc<Vmi>,
         thaw_after: Duration,
     ) -> Result<(), LauncherError> {
-        let vm = &self.known.vm;
-        let moves = matches!(
-            vm.snapshot().phase,
-            Phase::MigratingIn | Phase::MigratingOut
-        );
-        if moves || vm.metadata().is_migrating() {
-            return Err(AgentError::Migrating.into());
-        }
+        self.refuse_in_migration()?;
         let (this, vmi, asked) = (self.clone(), vmi.clone(), Instant::now());
         let what = "freezing the guest's file systems";
         self.libvirt
@@ -85,6 +78,16 @@ impl Freezer {
                 this.freeze_now(domain, &vmi, thaw_after, asked)
             })
             .await
+    }
+
+    fn refuse_in_migration(&self) -> Result<(), AgentError> {
+        let vm = &self.known.vm;
+        let moves = matches!(
+            vm.snapshot().phase,
+            Phase::MigratingIn | Phase::MigratingOut
+        );
+        let stays = !moves && !vm.metadata().is_migrating();
+        stays.then_some(()).ok_or(AgentError::Migrating)
     }
 
     /// Blocks.
@@ -110,6 +113,8 @@ impl Freezer {
         if asked.elapsed() > FREEZE_BEGINS_WITHIN {
             return Err(AgentError::Busy(FREEZE_BEGINS_WITHIN).into());
         }
+        // One may have begun meanwhile.
+        self.refuse_in_migration()?;
         // The deadline is saved first. If the launcher is killed, the next one thaws the guest.
         self.thaw_timer.set(deadline)?;
         let frozen = domain.agent_command(
