@@ -26,6 +26,7 @@ const THAW_AFTER: Duration = Duration::from_secs(60);
 
 /// Names the step in errors.
 const WHAT: &str = "starting the backup";
+const PANICKED: LauncherError = LauncherError::Worker { what: WHAT };
 
 /// Whether a requested backup is new.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,12 +74,14 @@ impl Backup {
         vm.change_metadata(|metadata| metadata.backup_began(&start));
         let this = self.clone();
         let started = tokio::spawn(async move {
-            let started = this.begin(&permit, &vmi, &start).await;
-            this.note_start(&start.id, &started);
+            let (begins, id) = (this.clone(), start.id.clone());
+            // A task of its own: the job must not outlive a panic.
+            let begun = tokio::spawn(async move { begins.begin(&permit, &vmi, &start).await });
+            let started = begun.await.unwrap_or(Err(PANICKED));
+            this.note_start(&id, &started);
             started
         });
-        let worker = LauncherError::Worker { what: WHAT };
-        started.await.unwrap_or(Err(worker))
+        started.await.unwrap_or(Err(PANICKED))
     }
 
     /// Records whether libvirt has started the backup.
