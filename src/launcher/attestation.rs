@@ -132,8 +132,8 @@ impl Attestation {
         Ok(json(&self.libvirt.read(what, measure).await??))
     }
 
-    /// `InjectLaunchSecret` (`virDomainSetLaunchSecurityState`): gives the guest its secret before
-    /// it first runs.
+    /// `InjectLaunchSecret` (`virDomainSetLaunchSecurityState`): gives the guest its launch secret
+    /// before it first runs. libvirt refuses it in any other state, so it is admitted always.
     ///
     /// # Errors
     /// libvirt's.

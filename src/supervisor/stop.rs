@@ -210,7 +210,8 @@ pub async fn finish(guest: &impl GuestAtPodEnd) {
         return;
     }
     tracing::info!("Timed out waiting for final delete notification. Attempting to kill domain");
-    // Whatever happened to QEMU, libvirt drops the domain.
+    // As KubeVirt: a QEMU that libvirt still has ends, and virt-handler gets more time. Without its
+    // word the definition stays: "gone" in place of "shut off" would make the VM Failed.
     let _ = timeout(LIBVIRT_TIMEOUT, guest.kill()).await;
     match timeout(NOTIFY_TIMEOUT_AFTER_KILL, guest.last_event_sent()).await {
         Ok(()) => tracing::info!("Final Delete notification sent after calling kill."),

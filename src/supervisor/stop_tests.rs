@@ -13,6 +13,8 @@ struct Fake {
     handler: bool,
     /// The handler removes its socket while the sidecars are called.
     leaves: bool,
+    /// The handler takes no event.
+    is_deaf: bool,
     /// The call that ends QEMU.
     ends_at: Option<&'static str>,
     pid: i32,
@@ -78,6 +80,9 @@ impl GuestAtPodEnd for Fake {
     }
     async fn last_event_sent(&self) {
         self.call("last event");
+        if self.is_deaf {
+            std::future::pending().await
+        }
     }
     async fn shut_down_sidecars(&self) {
         self.call("sidecars");
@@ -137,6 +142,7 @@ fn fake() -> Fake {
         calls: RefCell::default(),
         handler: true,
         leaves: false,
+        is_deaf: false,
         ends_at: None,
         pid: 0,
         libvirt_works: true,
@@ -157,6 +163,20 @@ async fn a_virt_handler_that_removes_its_socket_gets_the_final_event() {
         ..fake()
     };
     assert_eq!(run(fake, false).await, ["sidecars", "last event"]);
+}
+
+/// Nothing asks for the removal of the definition: the VM would be Failed.
+#[tokio::test(start_paused = true)]
+async fn a_virt_handler_that_takes_no_event_is_waited_for_twice() {
+    let deaf = Fake {
+        is_deaf: true,
+        ..fake()
+    };
+    finish(&deaf).await;
+    assert_eq!(
+        deaf.calls.into_inner(),
+        ["sidecars", "last event", "kill", "last event"]
+    );
 }
 
 #[tokio::test]

@@ -49,8 +49,9 @@ pub enum Reboot {
 /// What goes, and what stays, with a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undefine {
-    /// As KubeVirt: the NVRAM file stays, the checkpoints' metadata go. libvirt keeps a TPM's
-    /// state if the domain's `persistent_state` says so.
+    /// As KubeVirt: the NVRAM file stays, the checkpoints' metadata go. Without
+    /// `VIR_DOMAIN_UNDEFINE_KEEP_TPM`, libvirt keeps a TPM's state if the domain's
+    /// `persistent_state` says so.
     KeepNvram,
     /// The definition alone; refused if anything hangs on it.
     Plain,

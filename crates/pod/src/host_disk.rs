@@ -13,7 +13,7 @@ use api::vmi::volumes::HostDisk;
 
 const MIB: u64 = 1 << 20;
 /// How much smaller than asked for an image may be: KubeVirt's default of
-/// `pvcTolerateLessSpaceUpToPercent`.
+/// `pvcTolerateLessSpaceUpToPercent`, which virt-handler calls the less-pvc-space-toleration.
 const TOLERATED_PERCENT: u64 = 10;
 
 /// Checks that the image is there. Makes a missing one if the VMI says so.

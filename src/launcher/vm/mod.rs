@@ -65,7 +65,8 @@ pub struct Snapshot {
     pub agent: Agent,
     /// The running jobs, in the order they began.
     pub jobs: Vec<JobKind>,
-    /// The last document sent to virt-handler; `None` before the first and after the last.
+    /// The last document sent to virt-handler, with which a sync is compared while the guest
+    /// leaves; `None` before the first and after the last.
     pub document: Option<Arc<Domain>>,
 }
 

@@ -66,7 +66,7 @@ pub enum PauseReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhaseInput {
     StartBegan,
-    /// The start has defined the domain.
+    /// The start has defined the domain, and libvirt has it as it was asked for.
     Defined,
     /// The start failed. What libvirt still has of it does not count.
     StartFailed,
