@@ -16,7 +16,7 @@ fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
 }
 
 /// A line of /proc/PID/status.
-fn status(pid: u32, key: &str) -> String {
+pub fn status(pid: u32, key: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     line.unwrap().trim_start_matches(':').trim().to_owned()

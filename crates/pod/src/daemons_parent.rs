@@ -9,7 +9,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
@@ -19,6 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::process::ChildStderr;
 use tokio::time::timeout;
 
+use crate::restart::own_command_socket;
 use os::descriptors::{message_sockets, receive, send};
 use os::process::Process;
 
@@ -76,10 +76,12 @@ pub async fn start(owner: impl AsFd, command: &Command) -> io::Result<(Process, 
     send(owner, &request, &[programs.as_fd(), owners.as_fd()])?;
     drop((programs, owners));
     let answer = pipe::Receiver::from_owned_fd_unchecked(answer)?;
-    timeout(ANSWER_TIMEOUT, answer.readable()).await??;
+    // What comes at the last moment counts.
+    let _ = timeout(ANSWER_TIMEOUT, answer.readable()).await;
     let (message, descriptors) = receive(&answer, RecvFlags::DONTWAIT)?;
     if message.is_empty() {
-        return Err(io::Error::other("the command socket's owner has ended"));
+        let gone = "the command socket's owner has ended, or has no descriptors left";
+        return Err(io::Error::other(gone));
     }
     let pid = serde_json::from_slice::<Answer>(&message)?.map_err(io::Error::other)?;
     let process = Pid::from_raw(pid).zip(descriptors.into_iter().next());
@@ -88,50 +90,60 @@ pub async fn start(owner: impl AsFd, command: &Command) -> io::Result<(Process, 
     Ok((Process::of(pid, descriptor)?, stderr))
 }
 
-/// Starts programs for each launcher behind `launchers`, as long as the monitor runs.
+/// Serves the monitor and the launchers behind `launchers`, as long as the monitor runs: a message
+/// with one descriptor is the command socket, which this process is to own; then it `is_ready`. One
+/// with two is a [`Request`].
 ///
 /// # Errors
-/// Messages cannot be received.
-pub fn serve(launchers: impl AsFd) -> io::Result<()> {
+/// Messages cannot be received, the socket cannot be owned, or those of `is_ready`.
+pub fn serve(launchers: impl AsFd, mut is_ready: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let mut children: Vec<process::Child> = Vec::new();
     loop {
         let (message, descriptors) = receive(&launchers, RecvFlags::empty())?;
-        if message.is_empty() {
-            return Ok(());
+        // Reaped now: the next request follows an end within seconds.
+        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        match descriptors.as_slice() {
+            [socket] => {
+                own_command_socket(socket)?;
+                is_ready()?;
+            }
+            [stderr, launcher] => {
+                children.extend(start_for(launcher, &message, stderr));
+            }
+            _ if message.is_empty() => return Ok(()),
+            _ => {}
         }
-        let Ok([stderr, launcher]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            continue;
-        };
-        // A launcher that is gone has closed its end.
-        let _ = start_for(&launcher, &message, stderr);
     }
 }
 
-/// A program that the launcher would not know of is killed.
-fn start_for(launcher: &OwnedFd, request: &[u8], stderr: OwnedFd) -> io::Result<()> {
+/// Tells the launcher, if it is still there. A program of which it does not hear is killed.
+fn start_for(launcher: &OwnedFd, request: &[u8], stderr: &OwnedFd) -> Option<process::Child> {
     let mut child = match spawn(request, stderr) {
         Ok(child) => child,
         Err(error) => {
-            let answer = Answer::Err(error.to_string());
-            return send(launcher, &serde_json::to_vec(&answer)?, &[]);
+            let answer = serde_json::to_vec(&Answer::Err(error.to_string()));
+            let _ = send(launcher, &answer.unwrap_or_default(), &[]);
+            return None;
         }
     };
     let pid = Pid::from_child(&child);
-    let tell = || {
+    let tell = || -> io::Result<()> {
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         let answer = serde_json::to_vec(&Answer::Ok(pid.as_raw_nonzero().get()))?;
         send(launcher, &answer, &[process.as_fd()])
     };
-    let told = tell().or_else(|_| child.kill());
-    thread::spawn(move || child.wait());
-    told
+    if tell().is_err() {
+        let _ = child.kill();
+    }
+    Some(child)
 }
 
-fn spawn(request: &[u8], stderr: OwnedFd) -> io::Result<process::Child> {
+fn spawn(request: &[u8], stderr: &OwnedFd) -> io::Result<process::Child> {
     let mut command = serde_json::from_slice::<Request>(request)?.command();
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(stderr)
+        .stderr(stderr.try_clone()?)
         .process_group(0)
         .spawn()
 }
@@ -139,11 +151,12 @@ fn spawn(request: &[u8], stderr: OwnedFd) -> io::Result<process::Child> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
     use tokio::io::AsyncReadExt;
 
     fn owner() -> OwnedFd {
         let (launcher, owner) = message_sockets().unwrap();
-        thread::spawn(move || serve(owner));
+        thread::spawn(move || serve(owner, || Ok(())));
         launcher
     }
 

@@ -4,8 +4,8 @@
 //! The monitor keeps the command socket open. A process that outlives launchers owns it, and
 //! libvirt's daemons are its children (`daemons_parent`). Each launcher's standard input is a
 //! socket to that process, in which the monitor has put the command socket; its environment says
-//! what has become of the earlier launchers ([`Restarts`]). While there is none, calls wait in the
-//! command socket's queue. A launcher that serves tells the monitor by SIGUSR1.
+//! what has become of the earlier launchers ([`Restarts`]). While no launcher runs, calls wait in
+//! the command socket's queue. A launcher that serves tells the monitor by SIGUSR1.
 
 use std::env;
 use std::io::{self, stdin};
@@ -119,6 +119,9 @@ mod tests {
         drop(bind_command_socket(&starting, &ready).unwrap());
         let _listener = bind_command_socket(&starting, &ready).unwrap();
         assert!(starting.exists() && !ready.exists());
-        assert!(inherited(&starting).is_none(), "it is not standard input");
+        assert!(
+            inherited(&starting).is_none(),
+            "this process has no monitor"
+        );
     }
 }

@@ -10,6 +10,8 @@ pub enum MonitorError {
     Signals(#[source] io::Error),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error("the process that is to own the command socket does not start")]
+    Owner(#[source] io::Error),
     #[error("failed to run {}", program.display())]
     Start {
         program: PathBuf,

@@ -65,9 +65,9 @@ impl<'a> LauncherProcess<'a> {
     ) -> Result<Self, MonitorError> {
         let socket = options.restart_launcher.then(|| {
             let (starting, ready) = &options.sockets;
-            pod::restart::bind_command_socket(starting, ready)
-                .and_then(|socket| CommandSocketOwner::start(socket.into()))
-                .map_err(FileError::on("listen on", starting))
+            let socket = pod::restart::bind_command_socket(starting, ready);
+            let socket = socket.map_err(FileError::on("listen on", starting))?;
+            CommandSocketOwner::start(socket.into()).map_err(MonitorError::Owner)
         });
         Ok(Self {
             program: program(),

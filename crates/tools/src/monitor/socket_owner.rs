@@ -6,42 +6,53 @@
 //! its network by `/proc/PID`.
 
 use std::ffi::OsString;
-use std::io::{self, stdin, stdout};
+use std::io::{self, Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitStatus, set_parent_process_death_signal};
 
+use super::privileges::raise_ambient;
 use os::descriptors::{message_sockets, send};
+use os::poll::poll_for;
 
-/// The only argument of the monitor's executable that is to be the owner of its standard input, and
-/// to start daemons for whoever asks by its standard output.
+/// The only argument of the monitor's executable that is to be the owner, with the socket to
+/// launchers as its standard input. It writes a byte to its standard output once it is ready.
 const ARGUMENT: &str = "own-command-socket";
+/// Limit for the process to be ready.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// Least time between two starts: a process that cannot run must not be started without end.
+const START_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The command socket, the monitor's child that owns it, and the socket between launchers and it.
 pub struct CommandSocketOwner {
     socket: OwnedFd,
     launchers: OwnedFd,
     owners: OwnedFd,
-    /// `None` if it could not be started again.
+    /// `None` as long as it could not be started again.
     process: Option<Pid>,
+    started: Instant,
 }
 
 impl CommandSocketOwner {
-    /// Starts the process.
+    /// Starts the process, and waits until it owns the socket.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn start(socket: OwnedFd) -> io::Result<Self> {
         let (launchers, owners) = message_sockets()?;
-        let process = Some(start_process(&socket, &owners)?);
-        Ok(Self {
+        let mut owner = Self {
             socket,
             launchers,
             owners,
-            process,
-        })
+            process: None,
+            started: Instant::now(),
+        };
+        owner.process = Some(owner.start_process()?);
+        Ok(owner)
     }
 
     /// What a new launcher gets as its standard input: the way to the owner, and in it the socket.
@@ -53,29 +64,42 @@ impl CommandSocketOwner {
         self.launchers.try_clone()
     }
 
-    /// Starts the process again if it is one of those that have `ended`.
+    /// Starts the process again if it is one of those that have `ended`, or could not be started.
     pub fn replace(&mut self, ended: &[(Pid, WaitStatus)]) {
-        if ended.iter().any(|(pid, _)| Some(*pid) == self.process) {
-            tracing::warn!("The command socket's owner has died; starting it again");
-            let process = start_process(&self.socket, &self.owners);
-            self.process = process
-                .inspect_err(|error| {
-                    tracing::error!(reason = %error, "virt-handler does not find QEMU any more, and libvirt's daemons do not start again");
-                })
-                .ok();
+        let is_there = |process| !ended.iter().any(|(pid, _)| *pid == process);
+        if self.process.is_some_and(is_there) || self.started.elapsed() < START_INTERVAL {
+            return;
         }
+        tracing::warn!("The command socket's owner has died; starting it again");
+        self.started = Instant::now();
+        let process = self.start_process().inspect_err(|error| {
+            tracing::error!(reason = %error, "The monitor owns the command socket: virt-handler does not find QEMU, and libvirt's daemons do not start again");
+            // Better than a process that is gone.
+            drop(pod::restart::own_command_socket(&self.socket));
+        });
+        self.process = process.ok();
     }
-}
 
-fn start_process(socket: &OwnedFd, owners: &OwnedFd) -> io::Result<Pid> {
-    let child = Command::new(std::env::current_exe()?)
-        .arg(ARGUMENT)
-        .stdin(socket.try_clone()?)
-        .stdout(owners.try_clone()?)
-        // Ctrl-C in a terminal reaches only the monitor.
-        .process_group(0)
-        .spawn()?;
-    Ok(Pid::from_child(&child))
+    /// Returns once the process owns the socket.
+    fn start_process(&self) -> io::Result<Pid> {
+        let (mut says, ready) = io::pipe()?;
+        send(&self.launchers, b"own", &[self.socket.as_fd()])?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(ARGUMENT)
+            .stdin(self.owners.try_clone()?)
+            .stdout(ready)
+            // Ctrl-C in a terminal does not reach it.
+            .process_group(0)
+            .spawn()?;
+        let mut answers = [PollFd::new(&says, PollFlags::IN)];
+        if poll_for(&mut answers, Some(START_TIMEOUT))? && says.read(&mut [0])? == 1 {
+            return Ok(Pid::from_child(&child));
+        }
+        child.kill()?;
+        Err(io::Error::other(
+            "the process that is to own it does not answer",
+        ))
+    }
 }
 
 /// Whether this process is the owner, and not the monitor.
@@ -83,14 +107,16 @@ pub fn is_meant(arguments: &[OsString]) -> bool {
     matches!(arguments, [only] if only == ARGUMENT)
 }
 
-/// Owns the socket until the monitor ends.
+/// Owns the socket, and starts daemons, until the monitor ends.
 pub fn main() -> ExitCode {
-    // The daemons inherit which signals are blocked.
+    // The daemons inherit which signals are blocked, and need the launcher's capability: executing
+    // the monitor's file, which has it, has emptied the ambient set.
     os::signals::release_end_signals();
+    raise_ambient();
     let serve = || -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        pod::restart::own_command_socket(stdin())?;
-        pod::daemons_parent::serve(stdout())
+        // Fails if the monitor has ended before.
+        pod::daemons_parent::serve(stdin(), || stdout().write_all(b"\n"))
     };
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
