@@ -29,8 +29,9 @@ impl MemoryDump {
     /// between, it tries that once, in vain.
     // D-vm-17 (docs/differences.md).
     pub(super) async fn resume_after_lost_dumps(self: Arc<Self>) {
-        let stands_still =
-            |vm: &Snapshot| vm.phase == Phase::Paused(PauseReason::Other) && vm.jobs.is_empty();
+        let stands_still = |vm: &Snapshot| {
+            vm.phase == Phase::Paused(PauseReason::Other) && !vm.jobs.contains(&JobKind::MemoryDump)
+        };
         let mut state = self.libvirt.vm.subscribe();
         loop {
             // Cannot fail: the sender lives in the VM.
@@ -46,14 +47,16 @@ impl MemoryDump {
         }
     }
 
-    /// Resumes a guest that libvirt has paused for a dump. Returns whether it had.
+    /// Resumes a guest that libvirt has paused for a dump, unless it is to be paused. Returns
+    /// whether it has.
     async fn resume_dumped(&self) -> Result<bool, LauncherError> {
-        let what = "resuming the guest";
-        let resume = |domain: Option<ChangeableDomain>| {
+        let (what, vm) = ("resuming the guest", self.libvirt.vm.clone());
+        let resume = move |domain: Option<ChangeableDomain>| {
             let Some(domain) = domain else {
                 return Ok(false);
             };
-            let is_stopped = domain.state()? == DomainState::Paused(PausedReason::Dump);
+            let is_stopped = domain.state()? == DomainState::Paused(PausedReason::Dump)
+                && !vm.is_pause_requested();
             if is_stopped {
                 domain.resume()?;
             }
@@ -93,13 +96,10 @@ impl MemoryDump {
     async fn dump(self: Arc<Self>, path: PathBuf, job: Job) {
         tracing::info!("Starting memory dump");
         let what = "dumping the guest's memory";
-        let vm = self.libvirt.vm.clone();
         let dump = move |domain: Option<ChangeableDomain>| {
             remove_earlier_dumps(path.parent().unwrap_or(Path::new("/")));
             let domain = domain.ok_or(LauncherError::NoDomain)?;
-            let dumped = domain.dump_memory(&path.to_string_lossy());
-            pause_as_requested(&vm, &domain)?;
-            Ok(dumped?)
+            Ok(domain.dump_memory(&path.to_string_lossy())?)
         };
         let dumped = self
             .libvirt
@@ -110,13 +110,15 @@ impl MemoryDump {
             None => tracing::info!("Completed memory dump successfully"),
             Some(reason) => tracing::error!(reason, "Domain memory dump failed"),
         }
+        pause_as_requested(&self.libvirt, &job).await;
         let vm = &self.libvirt.vm;
         vm.change_metadata(|metadata| metadata.memory_dump_ended(failure));
         drop(job);
     }
 }
 
-/// A volume for dumps has room for one: beside one that cannot be removed the next does not fit.
+/// A volume for dumps has room for one. If an earlier one cannot be removed, libvirt's dump finds
+/// no space and fails.
 fn remove_earlier_dumps(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(DUMP_NAME)) {

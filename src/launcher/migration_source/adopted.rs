@@ -11,6 +11,7 @@ use super::error::{MigrationError, failure_reason};
 use super::monitor::MigrationMode;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
+use crate::launcher::requests::pause_as_requested;
 use crate::launcher::vm::{Job, JobKind};
 use libvirt::{
     ChangeableDomain, Connection, DomainState, JobOperation, PausedReason, ShutoffReason, WhichJob,
@@ -55,6 +56,9 @@ impl AdoptedMigration {
         );
         let job = Arc::new(job);
         let result = self.follow(&job).await;
+        if result.is_err() {
+            pause_as_requested(&self.libvirt, &job).await;
+        }
         abort::end(&self.libvirt.vm, job).await;
         let is_aborted = self.libvirt.vm.metadata().has_migration_abort();
         let failure = result.err().map(|error| failure_reason(&error, is_aborted));

@@ -64,20 +64,10 @@ impl Transfer<'_> {
         match self.transfer(migration).await {
             Err(error) if error.is_connection_lost() && self.has_left().await => Ok(()),
             Err(error) => {
-                self.pause_as_requested().await;
+                pause_as_requested(self.libvirt, self.job).await;
                 Err(error)
             }
             Ok(()) => Ok(()),
-        }
-    }
-
-    /// libvirt resumes a guest that has not left, also one that its user has paused meanwhile.
-    async fn pause_as_requested(&self) {
-        let (vm, what) = (self.libvirt.vm.clone(), "pausing the guest again");
-        let pause =
-            move |domain: Option<ChangeableDomain>| Ok(pause_as_requested(&vm, &found(domain)?)?);
-        if let Err(error) = self.libvirt.change(&self.job.permit(), what, pause).await {
-            tracing::warn!(reason = %os::logging::chain(&error), "The guest may run although it was paused");
         }
     }
 
@@ -95,7 +85,7 @@ impl Transfer<'_> {
         let mut samples = 0;
         loop {
             tokio::select! {
-                // The migration's own end comes before all that is only told of it.
+                // First, whether the migration has ended.
                 biased;
                 result = &mut call => {
                     self.record.step("returned");

@@ -36,12 +36,19 @@ pub struct Killer {
 impl Killer {
     /// `KillVirtualMachine` (`virDomainDestroyFlags`): forces the guest off. QEMU gets `patience`
     /// to write its caches, then SIGKILL. Waits for no other change: a start that hangs is killed
-    /// too. A missing domain is not an error.
+    /// too. A missing domain is not an error. It goes on if the caller gives up.
     ///
     /// # Errors
     /// libvirt's; [`LauncherError::Slow`] if it takes too long.
     // D-vm-6, D-vm-19 (docs/differences.md).
-    pub async fn kill(&self, patience: Duration) -> Result<(), LauncherError> {
+    pub async fn kill(self: &Arc<Self>, patience: Duration) -> Result<(), LauncherError> {
+        let this = self.clone();
+        let killed = tokio::spawn(async move { this.kill_to_end(patience).await });
+        let what = "killing the domain";
+        killed.await.unwrap_or(Err(LauncherError::Worker { what }))
+    }
+
+    async fn kill_to_end(&self, patience: Duration) -> Result<(), LauncherError> {
         let Some(permit) = self.libvirt.vm.permit(Request::Kill).await?.into_permit()? else {
             return Ok(());
         };

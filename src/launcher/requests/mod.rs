@@ -13,7 +13,7 @@ use super::guest_agent::poll;
 use super::libvirt_domain::{AgentShutdown, CHANGE_TIMEOUT, LibvirtDomain};
 use super::removals::Removals;
 use super::vm::metadata::Metadata;
-use super::vm::{Phase, Refusal, Request, Snapshot, Vm};
+use super::vm::{Job, Phase, Refusal, Request, Snapshot};
 use api::Action;
 use api::vmi::Vmi;
 use domain::{Domain, DomainSpec};
@@ -60,23 +60,20 @@ impl Requests {
     }
 
     /// `PauseVirtualMachine` (`virDomainSuspend`): stops the vCPUs, until [`Self::unpause`]:
-    /// no sync resumes them, and what libvirt resumes after a job is paused again
-    /// ([`pause_as_requested`]). A guest that a disk's error has stopped stays to be resumed.
+    /// no sync resumes them. A guest that a job of libvirt has paused stays paused when that ends
+    /// ([`pause_as_requested`]). One that a disk's error has paused is resumed by the next sync.
     async fn pause(&self) -> Result<(), LauncherError> {
         let vm = self.libvirt.vm.clone();
         let pause = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
-            let before = vm.is_pause_requested();
-            // First: a memory dump that ends now looks at it. And here: the caller may give up.
-            vm.set_pause_requested(true);
-            let paused = domain.state().and_then(|state| match state {
-                DomainState::Running(_) => domain.suspend().map(|()| true),
-                state => Ok(state == DomainState::Paused(PausedReason::Dump)),
-            });
-            if !matches!(paused, Ok(true)) {
-                vm.set_pause_requested(before);
+            match domain.state()? {
+                DomainState::Running(_) => domain.suspend()?,
+                DomainState::Paused(PausedReason::Dump | PausedReason::Migration) => {}
+                _ => return Ok(()),
             }
-            Ok(paused.map(drop)?)
+            // Here: the caller may have given up by now.
+            vm.set_pause_requested(true);
+            Ok(())
         };
         admit::change(&self.libvirt, Request::Pause, "pausing the domain", pause).await
     }
@@ -270,11 +267,22 @@ fn has_acpi(document: &Domain) -> bool {
     features.is_some_and(|features| features.acpi.is_some())
 }
 
-/// Pauses a guest that libvirt has resumed after a job, although its user has asked meanwhile to
-/// pause it.
-pub(super) fn pause_as_requested(vm: &Vm, domain: &ChangeableDomain) -> Result<(), libvirt::Error> {
-    if vm.is_pause_requested() && domain.state()?.is_running() {
-        domain.suspend()?;
+/// Pauses a guest again that libvirt has resumed at the end of `job`, if its user has asked
+/// meanwhile to pause it.
+pub(super) async fn pause_as_requested(libvirt: &LibvirtDomain, job: &Job) {
+    if !libvirt.vm.is_pause_requested() {
+        return;
     }
-    Ok(())
+    // In turn: an unpause may come.
+    let (permit, vm) = (job.turn().await, libvirt.vm.clone());
+    let pause = move |domain: Option<ChangeableDomain>| match domain {
+        Some(domain) if vm.is_pause_requested() && domain.state()?.is_running() => {
+            Ok(domain.suspend()?)
+        }
+        _ => Ok(()),
+    };
+    let what = "pausing the guest again";
+    if let Err(error) = libvirt.change(&permit, what, pause).await {
+        tracing::warn!(reason = %os::logging::chain(&error), "The guest may run although it was paused");
+    }
 }

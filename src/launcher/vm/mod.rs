@@ -292,7 +292,7 @@ impl Vm {
         self.change_and_publish(|inner| inner.phase = inner.phase.after(PhaseInput::Defined));
     }
 
-    /// libvirt has paused or resumed the guest on request.
+    /// The guest is paused, or was resumed, on request.
     pub fn set_pause_requested(&self, requested: bool) {
         self.change_and_publish(|inner| inner.pause.ask(requested));
     }

@@ -15,8 +15,8 @@ impl PauseRequest {
         self.0
     }
 
-    /// libvirt has done what the user asks: Pause, Unpause, or a start as the VMI's `startStrategy`
-    /// says. That ends what was asked before.
+    /// The user asks, and libvirt has done it or keeps the guest paused for a job: Pause, Unpause,
+    /// or a start as the VMI's `startStrategy` says. That ends what was asked before.
     pub fn ask(&mut self, pause: bool) {
         self.0 = pause;
     }
