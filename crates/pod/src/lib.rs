@@ -54,6 +54,7 @@ mod staged;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+mod thaw_timer;
 mod tpm;
 mod tracking;
 mod volumes;
@@ -82,6 +83,7 @@ pub use migration_target::{
 };
 pub use prepare::{prepare, prepare_migration_target};
 pub use root::Root;
+pub use thaw_timer::ThawTimer;
 pub use tpm::sync_tpm_state;
 pub use tracking::{track, untrack_unplugged};
 pub use volumes::ContainerDisks;

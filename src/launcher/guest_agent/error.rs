@@ -1,4 +1,3 @@
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a request to the guest's agent failed.
@@ -68,14 +67,7 @@ pub enum AgentError {
         "the guest's file systems are not frozen while it migrates; try again when the migration has ended"
     )]
     Migrating,
-    /// The agent was busy with other calls.
-    #[error("the guest agent was busy for {} s; try again", .0.as_secs())]
-    Busy(Duration),
-    /// The time of the thaw cannot be saved for the next launcher.
-    #[error("the end of the freeze cannot be written to {}", path.display())]
-    ThawDeadline {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    /// The agent was busy with other calls. The freeze was not begun.
+    #[error("the guest could not be frozen within {} s; try again", .0.as_secs())]
+    Late(Duration),
 }

@@ -7,32 +7,33 @@
 //!               └─frozen, unknown─► guest-fsfreeze-thaw ◄───────────────────────┘
 //! ```
 //!
-//! There is one deadline: that of the freeze which has frozen the guest. A freeze that finds it
-//! frozen leaves the deadline to the one before, unless that has passed or that freeze has failed.
+//! There is one deadline. A freeze that finds the guest frozen sets it anew only if it has passed:
+//! the freeze before is over, or has failed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::error::AgentError;
 use super::known::Knowledge;
-use super::thaw_timer::ThawTimer;
 use crate::launcher::error::LauncherError;
 use crate::launcher::libvirt_domain::LibvirtDomain;
 use crate::launcher::vm::Phase;
 use api::vmi::Vmi;
 use domain::guest_agent::{FreezeStatus, limits};
 use libvirt::DomainHandle;
+use pod::{PodError, ThawTimer};
 
 /// Limit for the agent to freeze all file systems; virt-handler waits 60 s. A guest that writes a
 /// lot takes some seconds.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Limit for the agent to thaw them; virt-handler waits 20 s.
 const THAW_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit for the wait for other calls to the agent: with [`FREEZE_TIMEOUT`] it ends before the
-/// caller has given up. Nobody would thaw what it does not know to be frozen.
+/// Limit for all that comes before the freeze, such as other calls to the agent: with
+/// [`FREEZE_TIMEOUT`] it is less than [`FREEZE_ANSWER_TIMEOUT`]. A caller that has given up would
+/// not thaw the guest.
 const FREEZE_BEGINS_WITHIN: Duration = Duration::from_secs(12);
 /// Limits of the answers, including the wait for other calls to the agent.
 const FREEZE_ANSWER_TIMEOUT: Duration = Duration::from_secs(58);
@@ -52,8 +53,8 @@ impl Freezer {
     /// Forgets the freeze of an earlier guest before a new guest starts.
     ///
     /// # Errors
-    /// [`AgentError::ThawDeadline`].
-    pub(in crate::launcher) fn forget(&self) -> Result<(), AgentError> {
+    /// The file of the deadline stays.
+    pub(in crate::launcher) fn forget(&self) -> Result<(), PodError> {
         self.thaw_timer.set(None)
     }
 
@@ -98,6 +99,10 @@ impl Freezer {
         thaw_after: Duration,
         asked: Instant,
     ) -> Result<(), LauncherError> {
+        let is_late = || asked.elapsed() > FREEZE_BEGINS_WITHIN;
+        if is_late() {
+            return Err(AgentError::Late(FREEZE_BEGINS_WITHIN).into());
+        }
         let deadline = (!thaw_after.is_zero()).then_some(thaw_after);
         if self.known.poll_freeze_status(domain)? == FreezeStatus::Frozen {
             // A thaw that is due would end this caller's freeze.
@@ -110,8 +115,8 @@ impl Freezer {
         if vmi.has_persistent_tpm() {
             pod::sync_tpm_state(&self.tpm_dir)?;
         }
-        if asked.elapsed() > FREEZE_BEGINS_WITHIN {
-            return Err(AgentError::Busy(FREEZE_BEGINS_WITHIN).into());
+        if is_late() {
+            return Err(AgentError::Late(FREEZE_BEGINS_WITHIN).into());
         }
         // One may have begun meanwhile.
         self.refuse_in_migration()?;
@@ -201,9 +206,10 @@ impl Freezer {
                 Err(_) if has_ended => self.forget_thaw(),
                 Err(error) => {
                     tracing::warn!(reason = %os::logging::chain(&error), "The guest's file systems could not be thawed; trying again");
-                    sleep(retry_delay).await;
-                    retry_delay = retry_delay.saturating_mul(2).min(RETRY_DELAYS.1);
-                    continue;
+                    if timeout(retry_delay, changes.changed()).await.is_err() {
+                        retry_delay = retry_delay.saturating_mul(2).min(RETRY_DELAYS.1);
+                        continue;
+                    }
                 }
             }
             retry_delay = RETRY_DELAYS.0;

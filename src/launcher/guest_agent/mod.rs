@@ -22,7 +22,6 @@ pub(super) mod poll;
 mod poller;
 mod reads;
 mod schedule;
-mod thaw_timer;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -41,9 +40,9 @@ use api::pod_paths::THAW_DEADLINE;
 use api::vmi::Vmi;
 use credentials::Credentials;
 use libvirt::{AgentState, Event};
+use pod::ThawTimer;
 use poller::Poller;
 use reads::Reads;
-use thaw_timer::ThawTimer;
 
 pub use exec::{AgentCommands, GuestCommand};
 pub use freeze::Freezer;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
-use super::error::AgentError;
+use super::PodError;
+use os::file_error::FileError;
 
 /// Start of the file's line; seconds since the machine's boot follow.
 const CLOCK: &str = "monotonic ";
@@ -19,7 +20,7 @@ const CLOCK: &str = "monotonic ";
 const MAX_FILE_BYTES: u64 = 64;
 
 /// When to thaw the guest's file systems, if they are frozen.
-pub(super) struct ThawTimer {
+pub struct ThawTimer {
     path: PathBuf,
     /// The time of the thaw, on the clock of [`now`].
     deadline: watch::Sender<Option<Duration>>,
@@ -27,6 +28,7 @@ pub(super) struct ThawTimer {
 
 impl ThawTimer {
     /// Loads an earlier launcher's deadline.
+    #[must_use]
     pub fn load(path: PathBuf) -> Self {
         let deadline = match os::small_file::read(&path, MAX_FILE_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -40,19 +42,21 @@ impl ThawTimer {
     }
 
     /// Schedules the thaw after this time, or cancels it.
-    pub fn set(&self, after: Option<Duration>) -> Result<(), AgentError> {
+    ///
+    /// # Errors
+    /// The next launcher would not know of it.
+    pub fn set(&self, after: Option<Duration>) -> Result<(), PodError> {
         let deadline = after.map(|after| now().saturating_add(after));
         let written = match deadline {
             Some(deadline) => self.write(deadline),
             None => os::small_file::remove(&self.path),
         };
         self.deadline.send_replace(deadline);
-        written.map_err(|source| AgentError::ThawDeadline {
-            path: self.path.clone(),
-            source,
-        })
+        let kept = written.map_err(FileError::on("keep the end of the freeze in", &self.path));
+        Ok(kept?)
     }
 
+    #[must_use]
     pub fn changes(&self) -> watch::Receiver<Option<Duration>> {
         self.deadline.subscribe()
     }
@@ -63,6 +67,7 @@ impl ThawTimer {
     }
 
     /// Time until the thaw; `None` if none is scheduled.
+    #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = (*self.deadline.borrow())?;
         Some(deadline.saturating_sub(now()))
