@@ -133,7 +133,7 @@ impl Attestation {
     }
 
     /// `InjectLaunchSecret` (`virDomainSetLaunchSecurityState`): gives the guest its launch secret
-    /// before it first runs. libvirt refuses it in any other state, so it is admitted always.
+    /// before it first runs. It is admitted always: libvirt refuses it unless the guest is paused.
     ///
     /// # Errors
     /// libvirt's.

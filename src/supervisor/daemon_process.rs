@@ -25,7 +25,7 @@ pub struct DaemonProcess {
     process: Process,
     /// A previous launcher's has none that this process can read.
     pub stderr: Option<ChildStderr>,
-    /// None if another process is its parent: a previous launcher, or the command socket's owner.
+    /// None if another process is its parent: the command socket's owner, or that of orphans.
     child: Option<Child>,
 }
 
@@ -69,7 +69,8 @@ impl DaemonProcess {
         }
     }
 
-    /// Kills the daemon and waits for its exit, which a file system that hangs may hold up.
+    /// Kills the daemon and waits for its exit, for a second: a file system that hangs may hold it
+    /// up.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         let _ = timeout(EXIT_TIMEOUT, self.ended()).await;

@@ -1,6 +1,6 @@
 //! virtqemud (or libvirtd) and virtlogd as children of this process, or of one that outlives it
-//! (`pod::daemons_parent`): started, logged, stopped. When
-//! virtqemud dies (exits, crashes), it is restarted after a second (`RESTART_DELAY` in `backend`).
+//! (`pod::daemons_parent`): started, logged, stopped. When virtqemud dies (exits, crashes), it is
+//! restarted after a second (`RESTART_DELAY` in `backend`).
 //!
 //! ```text
 //!            ┌──────── 1 s ◄─────────┐
@@ -58,9 +58,8 @@ pub struct DaemonProgram {
 
 impl DaemonProgram {
     /// A daemon is a child of the command socket's owner, with its own process name: virt-handler
-    /// looks for it there. To
-    /// mount directories over the host's, a shell makes its own mount namespace and then becomes
-    /// the daemon.
+    /// looks for it there. To mount directories over the host's, a shell makes its own mount
+    /// namespace and then becomes the daemon.
     // D-sup-6 (docs/differences.md).
     fn command(&self) -> Command {
         const MOUNT: &str = "while [ \"$1\" != -- ]; do mkdir -p \"$2\" && mount --bind \"$1\" \"$2\" || exit; shift 2; \
@@ -126,7 +125,7 @@ struct Exits {
     count: u32,
     /// How often the daemon was killed because it did not answer.
     replaced: u32,
-    /// The last line is the log's.
+    /// The last exit's status, and the last line of its log.
     last: Option<(Option<ExitStatus>, String)>,
 }
 
@@ -290,17 +289,17 @@ impl DaemonKeeper {
                 () = sleep(self.program.restart_delay) => {}
                 () = stop_requested(&mut self.stopping) => return,
             }
-            // What was asked while no daemon ran is not about the next one.
-            tokio::select! {
-                biased;
-                () = self.replace.notified() => {}
-                () = std::future::ready(()) => {}
-            }
             match self.program.spawn().await {
                 Ok(next) => process = Some(next),
                 Err(error) => {
                     tracing::error!(reason = %os::logging::chain(&error), "{} does not start", self.program.name)
                 }
+            }
+            // A request from the time without a daemon is not about this one.
+            tokio::select! {
+                biased;
+                () = self.replace.notified() => {}
+                () = std::future::ready(()) => {}
             }
         }
     }

@@ -102,7 +102,8 @@ async fn follow(guest: &LauncherGuest, signals: &mut EndSignals, received: Optio
         name = signals.next(), if received.is_none() => (find_qemu(), Some(name)),
         else => (find_qemu(), received),
     };
-    // With neither, the domain has ended already.
+    // With neither, the domain has ended already. A target that is given up has a QEMU that waits,
+    // so that request is looked for only now.
     if qemu.is_some() || received.is_some() {
         let signal = async || match received.take() {
             Some(name) => name,
@@ -126,7 +127,8 @@ async fn follow(guest: &LauncherGuest, signals: &mut EndSignals, received: Optio
 async fn wait_for_qemu(launcher: &Launcher) -> Option<Process> {
     let domain = &launcher.libvirt.name;
     let mut state = launcher.vm.subscribe();
-    while !matches!(state.borrow_and_update().phase, Phase::Ended | Phase::Gone) {
+    let has_ended = |vm: &Snapshot| matches!(vm.phase, Phase::Ended | Phase::Gone);
+    while !has_ended(&state.borrow()) {
         match launcher.killer.find_qemu() {
             Ok(qemu) => {
                 tracing::info!("Found PID for {domain}: {}", qemu.pid());
@@ -137,7 +139,7 @@ async fn wait_for_qemu(launcher: &Launcher) -> Option<Process> {
         // If QEMU exited while there was no launcher, libvirt is about to find out, and sends no
         // event.
         launcher.refresh();
-        drop(timeout(RETRY_DELAY, state.changed()).await);
+        let _ = timeout(RETRY_DELAY, state.wait_for(has_ended)).await;
     }
     None
 }

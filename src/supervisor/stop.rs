@@ -70,9 +70,10 @@ pub trait GuestAtPodEnd {
     fn shut_down_sidecars(&self) -> impl Future<Output = ()>;
 }
 
-/// Ends a start in progress, together with its QEMU, which nobody would own. Waits three times, each
-/// time for `limit` at most: for libvirt, for the end of a QEMU that was killed, and for what became
-/// of the domain. Returns whether the domain has run. If so, [`follow`] has to handle its end.
+/// Ends a start in progress, together with its QEMU, which nobody would own. Waits three times,
+/// each time for `limit` at most: for libvirt, for the end of a QEMU that was killed, and for what
+/// became of the domain. Returns whether the domain has run. If so, [`follow`] has to handle its
+/// end.
 // D-vm-14 (docs/differences.md).
 pub async fn end_start(
     guest: &impl GuestAtPodEnd,
@@ -210,8 +211,8 @@ pub async fn finish(guest: &impl GuestAtPodEnd) {
         return;
     }
     tracing::info!("Timed out waiting for final delete notification. Attempting to kill domain");
-    // As KubeVirt: a QEMU that libvirt still has ends, and virt-handler gets more time. Without its
-    // word the definition stays: "gone" in place of "shut off" would make the VM Failed.
+    // As KubeVirt: this ends a QEMU that libvirt still has, and gives virt-handler more time. The
+    // definition stays, as virt-handler would take a VM that is gone for one that has failed.
     let _ = timeout(LIBVIRT_TIMEOUT, guest.kill()).await;
     match timeout(NOTIFY_TIMEOUT_AFTER_KILL, guest.last_event_sent()).await {
         Ok(()) => tracing::info!("Final Delete notification sent after calling kill."),

@@ -2,6 +2,8 @@
 //! only the bitmaps that backups need. Its clusters all map to the raw volume below, which stays a
 //! valid image at every moment.
 //!
+//! Which volumes are tracked: `changed_block_tracking` in `volumes`.
+//!
 //! The overlays are on the VM's state volume and outlive the pod. An existing overlay is never made
 //! anew.
 

@@ -104,8 +104,8 @@ impl Apply {
     }
 
     /// Plans the running domain's changes, prepares the network for them (DHCP servers, taps), and
-    /// takes the plan's steps; if `resume`, the first one resumes the guest. Returns the devices that
-    /// could not be changed.
+    /// takes the plan's steps; if `resume`, the first one resumes the guest. Returns the devices
+    /// that could not be changed.
     ///
     /// # Errors
     /// There is no plan, the guest cannot be resumed, or a change panicked.

@@ -91,6 +91,7 @@ impl Backup {
 
     /// Compares the backup's metadata with libvirt's state, and records the end.
     async fn check(self: &Arc<Self>) {
+        // First of all: an end that comes after it wakes the next check.
         let by_event = self.take_end();
         if by_event.is_some() {
             failpoints::hit("backup.completing");
@@ -99,7 +100,7 @@ impl Backup {
         let Some(backup) = self.running() else {
             return self.abort_unknown().await;
         };
-        // How far a start has come says what follows it (`note_start`), and nobody before.
+        // `note_start` says how far a start has come, once libvirt has answered.
         if by_event.is_none() && stage == Some(Stage::Starting) {
             return self.recheck_later(None);
         }
@@ -130,8 +131,8 @@ impl Backup {
         }
     }
 
-    /// Adopts a running backup, also one that this launcher has begun: it is asked for only if its
-    /// events may have been missed, and is watched from then on.
+    /// Adopts a running backup, also one that this launcher has begun: libvirt is asked only if
+    /// events may have been missed, and the backup is watched from then on.
     fn adopt_running(self: &Arc<Self>, stage: Option<Stage>) {
         if stage.is_some() {
             return self.set_stage(Stage::Adopted);

@@ -96,7 +96,7 @@ impl Backup {
             return self.set_stage(Stage::Begun);
         };
         tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
-        if error.is_connection_lost() {
+        if error.is_connection_lost() || matches!(error, LauncherError::Worker { .. }) {
             // libvirt may have started the backup; this is checked when libvirt is back.
             self.set_stage(Stage::Uncertain);
             return self.changed.notify_one();

@@ -71,7 +71,9 @@ pub(super) async fn abort(domain: ChangeableDomain, job: Arc<Job>) -> bool {
     }
 }
 
-/// Ends the migration's job when no call to libvirt can abort another one any more.
+/// Ends the migration's job when no call to libvirt can abort another one any more: each has a
+/// clone of the job. If one lasts too long, the migration's end is told all the same, and other
+/// requests wait until the call returns.
 pub(super) async fn end(vm: &Vm, job: Arc<Job>) {
     drop(job);
     let mut state = vm.subscribe();

@@ -83,7 +83,13 @@ async fn released<F: Future<Output = Result<Vec<String>, LauncherError>>>(
             Ok(Err(RecvError::Lagged(_))) => waiting = attached(waiting).await?,
             // A guest may cause other events without end, such as by setting its clock.
             Ok(Ok(_)) => {}
-            Ok(Err(RecvError::Closed)) | Err(_) => return Err(not_released(waiting).into()),
+            // libvirt's daemon may have been away when the guest released them.
+            Ok(Err(RecvError::Closed)) | Err(_) => {
+                waiting = attached(waiting).await?;
+                if waiting.len() == before {
+                    return Err(not_released(waiting).into());
+                }
+            }
         }
         if waiting.len() < before {
             end = os::time::deadline(RELEASE_TIMEOUT);
@@ -131,7 +137,7 @@ mod tests {
         });
         let began = Instant::now();
         let waiting = vec!["sriov-one".to_owned(), "sriov-two".to_owned()];
-        let error = released(waiting, &mut events, async |_| Ok(Vec::new()))
+        let error = released(waiting, &mut events, async |left| Ok(left))
             .await
             .unwrap_err();
         causes.abort();
@@ -142,5 +148,13 @@ mod tests {
         );
         // When the first device is released, the limit starts again for the second.
         assert_eq!(began.elapsed().as_secs(), 11 + 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn devices_that_the_guest_released_without_an_event_are_released() {
+        let (_sender, mut events) = broadcast::channel(8);
+        let waiting = vec!["sriov-one".to_owned()];
+        let done = released(waiting, &mut events, async |_| Ok(Vec::new()));
+        done.await.unwrap();
     }
 }

@@ -196,7 +196,8 @@ impl Start {
             .map_err(|error| undo(&domain, error))?;
         // A kill between the last look and libvirt's start has found nothing to end.
         if job.is_cancelled() {
-            domain.destroy(true)?;
+            // The kill itself may have ended it by now.
+            drop(domain.destroy(true));
             return Err(DomainStartError::Killed.into());
         }
         Ok(())

@@ -91,7 +91,8 @@ pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
         DomainState::Running(_) | DomainState::Blocked | DomainState::PmSuspended => {
             NextStep::Apply(domain)
         }
-        // A memory dump resumes the guest itself, and libvirt would not before.
+        // libvirt resumes the guest when the dump has ended, and until then a request to resume
+        // waits.
         DomainState::Paused(PausedReason::Dump) => NextStep::Apply(domain),
         DomainState::Paused(_) if facts.paused_by_user => NextStep::Apply(domain),
         DomainState::Paused(_) => NextStep::Resume(domain),

@@ -114,5 +114,9 @@ impl Drop for Job {
                 inner.phase = inner.phase.after(PhaseInput::StartFailed);
             }
         });
+        if kind == JobKind::MigrationOut {
+            // Only libvirt knows whether the guest is still here.
+            self.vm.refresh();
+        }
     }
 }

@@ -66,7 +66,7 @@ pub enum PauseReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhaseInput {
     StartBegan,
-    /// The start has defined the domain, and libvirt has it as it was asked for.
+    /// The start has defined the domain, and libvirt has given it the name and UUID asked for.
     Defined,
     /// The start failed. What libvirt still has of it does not count.
     StartFailed,
@@ -194,7 +194,8 @@ impl Phase {
         ) && !self.is_starting()
     }
 
-    /// Whether libvirt has not shown yet what there is: it was not asked, or the domain is to arrive.
+    /// Whether libvirt has not shown yet what there is: it was not asked, or the domain is to
+    /// arrive.
     pub fn is_hidden(self) -> bool {
         matches!(self, Self::Unknown | Self::Expected)
     }

@@ -31,7 +31,8 @@ impl KnownPlugins {
         Self { file, last }
     }
 
-    /// Takes the plugins of a sync, in the order of the calls, also if the caller gives up.
+    /// Takes the plugins of a sync, also if the caller gives up. The calls keep their order on the
+    /// launcher's runtime, which has one thread.
     pub async fn remember(&self, plugins: &Pipeline) {
         let (file, last, plugins) = (self.file.clone(), self.last.clone(), plugins.clone());
         let kept = spawn(async move {
