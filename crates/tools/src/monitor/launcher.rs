@@ -115,13 +115,16 @@ impl<'a> LauncherProcess<'a> {
         let mut deadline = os::time::deadline(SERVE_TIMEOUT).into_std();
         let (mut is_asked, mut is_killed) = (false, false);
         loop {
+            let owner = self.socket.as_mut();
+            let owner_starts = owner.and_then(CommandSocketOwner::start_in_time);
             let must_serve = Some(deadline).filter(|_| !self.takes_signals);
-            let signal = self.signals.next(must_serve);
+            let next = owner_starts.into_iter().chain(must_serve).min();
+            let signal = self.signals.next(next);
             match signal.map_err(MonitorError::Signals)? {
                 Some(Signal::SIGCHLD) => {
                     let ended = reap();
                     if let Some(socket) = &mut self.socket {
-                        socket.replace(&ended);
+                        socket.note_ended(&ended);
                     }
                     if let Some((_, status)) = ended.iter().find(|(pid, _)| *pid == child) {
                         tracing::info!("Reaped Launcher main pid");
@@ -131,6 +134,8 @@ impl<'a> LauncherProcess<'a> {
                 }
                 Some(Signal::SIGUSR1) => self.takes_signals = true,
                 Some(_) => self.end_requested = true,
+                // It is the socket's owner that is due.
+                None if must_serve.is_none_or(|limit| Instant::now() < limit) => {}
                 None if is_killed => return Ok(End::Died(NOT_UP.to_owned())),
                 None => {
                     tracing::error!("virt-launcher does not come up; it is killed");

@@ -32,9 +32,9 @@ pub struct CommandSocketOwner {
     socket: OwnedFd,
     launchers: OwnedFd,
     owners: OwnedFd,
-    /// `None` as long as it could not be started again.
+    /// `None` as long as it is to be started again.
     process: Option<Pid>,
-    started: Instant,
+    next_start: Instant,
 }
 
 impl CommandSocketOwner {
@@ -49,7 +49,7 @@ impl CommandSocketOwner {
             launchers,
             owners,
             process: None,
-            started: Instant::now(),
+            next_start: os::time::deadline(START_INTERVAL).into_std(),
         };
         owner.process = Some(owner.start_process()?);
         Ok(owner)
@@ -64,20 +64,30 @@ impl CommandSocketOwner {
         self.launchers.try_clone()
     }
 
-    /// Starts the process again if it is one of those that have `ended`, or could not be started.
-    pub fn replace(&mut self, ended: &[(Pid, WaitStatus)]) {
-        let is_there = |process| !ended.iter().any(|(pid, _)| *pid == process);
-        if self.process.is_some_and(is_there) || self.started.elapsed() < START_INTERVAL {
-            return;
-        }
-        tracing::warn!("The command socket's owner has died; starting it again");
-        self.started = Instant::now();
-        let process = self.start_process().inspect_err(|error| {
-            tracing::error!(reason = %error, "The monitor owns the command socket: virt-handler does not find QEMU, and libvirt's daemons do not start again");
+    /// Takes note of the children that have `ended`.
+    pub fn note_ended(&mut self, ended: &[(Pid, WaitStatus)]) {
+        if ended.iter().any(|(pid, _)| Some(*pid) == self.process) {
+            tracing::warn!("The command socket's owner has died; starting it again");
+            self.process = None;
             // Better than a process that is gone.
             drop(pod::restart::own_command_socket(&self.socket));
+        }
+    }
+
+    /// Starts the process again if it is not there. If that has to wait, returns until when.
+    pub fn start_in_time(&mut self) -> Option<Instant> {
+        if self.process.is_some() {
+            return None;
+        }
+        if Instant::now() < self.next_start {
+            return Some(self.next_start);
+        }
+        self.next_start = os::time::deadline(START_INTERVAL).into_std();
+        let process = self.start_process().inspect_err(|error| {
+            tracing::error!(reason = %error, "The monitor owns the command socket: virt-handler does not find QEMU, and libvirt's daemons do not start again");
         });
         self.process = process.ok();
+        self.process.is_none().then_some(self.next_start)
     }
 
     /// Returns once the process owns the socket.
