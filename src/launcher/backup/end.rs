@@ -101,7 +101,7 @@ impl Backup {
             return self.abort_unknown().await;
         };
         // `note_start` says how far a start has come, once libvirt has answered.
-        if by_event.is_none() && stage == Some(Stage::Starting) {
+        if by_event.is_none() && matches!(stage, Some(Stage::Starting | Stage::Called)) {
             return self.recheck_later(None);
         }
         let seen = match self.libvirt.read("asking for the backup", seen).await {

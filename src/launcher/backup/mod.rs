@@ -68,8 +68,10 @@ struct Running {
 /// How far a backup has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// libvirt was not called or has not answered.
+    /// libvirt was not called yet.
     Starting,
+    /// libvirt was called and has not answered. An end that libvirt shows is this backup's.
+    Called,
     /// The connection to libvirt was lost before the answer.
     Uncertain,
     /// libvirt has started it.
@@ -159,7 +161,10 @@ impl Backup {
 
     /// Whether it is unknown if the backup has started.
     fn is_undecided(&self) -> bool {
-        matches!(self.stage(), Some(Stage::Starting | Stage::Uncertain))
+        matches!(
+            self.stage(),
+            Some(Stage::Starting | Stage::Called | Stage::Uncertain)
+        )
     }
 
     /// Waits until it is known whether the backup has started.

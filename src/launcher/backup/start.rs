@@ -96,7 +96,9 @@ impl Backup {
             return self.set_stage(Stage::Begun);
         };
         tracing::error!(backup = id.name, reason = %os::logging::chain(error), "Backup failed to start");
-        if error.is_connection_lost() || matches!(error, LauncherError::Worker { .. }) {
+        let has_no_answer =
+            error.is_connection_lost() || matches!(error, LauncherError::Worker { .. });
+        if has_no_answer && self.stage() == Some(Stage::Called) {
             // libvirt may have started the backup; this is checked when libvirt is back.
             self.set_stage(Stage::Uncertain);
             return self.changed.notify_one();
@@ -192,14 +194,16 @@ impl Backup {
 
     /// Calls `virDomainBackupBegin`, which also makes the checkpoint, without a time limit.
     async fn begin_by_libvirt(
-        &self,
+        self: &Arc<Self>,
         permit: &Permit,
         plan: BackupPlan,
     ) -> Result<(), LauncherError> {
+        let this = self.clone();
         let begin = move |domain: Option<ChangeableDomain>| {
             let domain = domain.ok_or(LauncherError::NoDomain)?;
             // The end of an earlier backup must not be taken for that of this one.
             domain.job_state(WhichJob::TakeCompleted)?;
+            this.set_stage(Stage::Called);
             let begun = domain.begin_backup(&plan.backup.to_xml(), &plan.checkpoint.to_xml());
             failpoints::hit("backup.begun");
             Ok(begun?)
