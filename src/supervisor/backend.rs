@@ -241,8 +241,8 @@ impl Backend {
         })
     }
 
-    /// Removes the sockets of a killed daemon. The next daemon reports those that cannot be
-    /// removed.
+    /// Removes stale sockets: of a killed daemon, or left over by an earlier launcher's. The next
+    /// daemon reports those that cannot be removed.
     fn remove_sockets(&self) {
         for socket in SOCKETS {
             drop(std::fs::remove_file(self.layout.socket_dir().join(socket)));

@@ -84,7 +84,8 @@ impl Job {
         Permit(PermitKind::OfJob)
     }
 
-    /// Waits for the turn to change the domain as a part of this job.
+    /// Waits for the turn to change the domain as a part of this job. Nobody who has the turn may
+    /// wait for the end of a job.
     pub async fn turn(&self) -> Permit {
         self.vm.turns.next().await
     }

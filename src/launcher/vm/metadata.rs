@@ -62,16 +62,10 @@ impl Metadata {
 
     /// Resets the metadata for a new domain of this VMI.
     pub fn begin(&mut self, vmi: &Vmi) {
-        // The pod may be ending before its domain has started.
-        let marked_for_graceful_shutdown = self
-            .0
-            .grace_period
-            .as_ref()
-            .and_then(|grace| grace.marked_for_graceful_shutdown);
+        // The pod may be ending, and the guest be asked to, before its domain has started.
         let grace_period = GracePeriodMetadata {
             deletion_grace_period_seconds: grace_period(vmi),
-            deletion_timestamp: None,
-            marked_for_graceful_shutdown,
+            ..self.0.grace_period.take().unwrap_or_default()
         };
         self.0 = KubeVirtMetadata {
             uid: vmi.metadata.uid.clone(),

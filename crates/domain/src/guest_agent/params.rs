@@ -70,7 +70,8 @@ impl GuestInfoParams {
         }
     }
 
-    /// The guest's interfaces, but for the loopback one.
+    /// The guest's interfaces, but for the loopback one. virt-handler merges them with the domain's
+    /// (`infoSource`).
     #[must_use]
     pub fn interfaces(&self) -> Vec<InterfaceStatus> {
         (0..self.count("if.count"))

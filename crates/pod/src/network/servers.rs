@@ -66,8 +66,8 @@ impl DhcpServers {
         match self.running.get(pod_link) {
             Some(running) if running.bridge == bridge.index => return Ok(()),
             // It was unplugged and plugged again: the old bridge is gone, and its servers hear
-            // nothing any more.
-            Some(_) => drop(self.running.remove(pod_link)),
+            // nothing any more. If the next ones do not start, they are tried again.
+            Some(_) => self.end(pod_link),
             None if marker.exists() => {
                 tracing::info!(marker = %marker.display(), "The DHCP server of this link has been started by another process");
                 return Ok(());
@@ -91,16 +91,23 @@ impl DhcpServers {
     /// Ends the servers of interfaces that do not stay, and removes their markers, so that servers
     /// start anew when such an interface is plugged in again.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
-        for (pod_link, running) in self.running.extract_if(|_, it| !stays(&it.interface)) {
-            tracing::info!(
-                interface = running.interface,
-                pod_link,
-                "DHCP servers ended: the guest does not have the interface any more"
-            );
-            if let Err(error) = std::fs::remove_file(&running.marker) {
-                let marker = running.marker.display();
-                tracing::warn!(%marker, reason = %error, "The marker of the DHCP servers stays");
-            }
+        let gone = self.running.iter().filter(|(_, it)| !stays(&it.interface));
+        let gone: Vec<String> = gone.map(|(pod_link, _)| pod_link.clone()).collect();
+        for pod_link in gone {
+            tracing::info!(pod_link, "The guest does not have the interface any more");
+            self.end(&pod_link);
+        }
+    }
+
+    fn end(&mut self, pod_link: &str) {
+        let Some(running) = self.running.remove(pod_link) else {
+            return;
+        };
+        let interface = running.interface;
+        tracing::info!(interface, pod_link, "DHCP servers ended");
+        if let Err(error) = std::fs::remove_file(&running.marker) {
+            let marker = running.marker.display();
+            tracing::warn!(%marker, reason = %error, "The marker of the DHCP servers stays");
         }
     }
 }
