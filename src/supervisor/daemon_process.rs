@@ -26,7 +26,7 @@ pub struct DaemonProcess {
     /// A previous launcher's has none that this process can read.
     pub stderr: Option<ChildStderr>,
     /// None if another process is its parent: the command socket's owner, or that of orphans.
-    child: Option<Child>,
+    child: Option<Box<Child>>,
 }
 
 impl Drop for DaemonProcess {
@@ -42,7 +42,7 @@ impl DaemonProcess {
         Ok(Self {
             process: Process::open(pid)?,
             stderr: child.stderr.take(),
-            child: Some(child),
+            child: Some(Box::new(child)),
         })
     }
 

@@ -269,6 +269,7 @@ fn has_acpi(document: &Domain) -> bool {
 
 /// Pauses a guest again that libvirt has resumed at the end of `job`, if its user has asked
 /// meanwhile to pause it.
+// D-vm-21 (docs/differences.md).
 pub(super) async fn pause_as_requested(libvirt: &LibvirtDomain, job: &Job) {
     if !libvirt.vm.is_pause_requested() {
         return;

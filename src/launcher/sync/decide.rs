@@ -93,6 +93,7 @@ pub(in crate::launcher) fn decide<D>(facts: Facts<D>) -> NextStep<D> {
         }
         // libvirt resumes the guest when the dump has ended, and until then a request to resume
         // waits.
+        // D-vm-21 (docs/differences.md).
         DomainState::Paused(PausedReason::Dump) => NextStep::Apply(domain),
         DomainState::Paused(_) if facts.paused_by_user => NextStep::Apply(domain),
         DomainState::Paused(_) => NextStep::Resume(domain),
