@@ -95,8 +95,8 @@ pub async fn start(owner: impl AsFd, command: &Command) -> io::Result<(Process, 
 /// with two is a [`Request`].
 ///
 /// # Errors
-/// Messages cannot be received, the socket cannot be owned, or those of `is_ready`.
-pub fn serve(launchers: impl AsFd, mut is_ready: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+/// Messages cannot be received, or the socket cannot be owned.
+pub fn serve(launchers: impl AsFd, is_ready: impl Fn()) -> io::Result<()> {
     let mut children: Vec<process::Child> = Vec::new();
     loop {
         let (message, descriptors) = receive(&launchers, RecvFlags::empty())?;
@@ -105,7 +105,7 @@ pub fn serve(launchers: impl AsFd, mut is_ready: impl FnMut() -> io::Result<()>)
         match descriptors.as_slice() {
             [socket] => {
                 own_command_socket(socket)?;
-                is_ready()?;
+                is_ready();
             }
             [stderr, launcher] => {
                 children.extend(start_for(launcher, &message, stderr));
@@ -156,7 +156,7 @@ mod tests {
 
     fn owner() -> OwnedFd {
         let (launcher, owner) = message_sockets().unwrap();
-        thread::spawn(move || serve(owner, || Ok(())));
+        thread::spawn(move || serve(owner, || ()));
         launcher
     }
 

@@ -6,7 +6,7 @@
 //! its network by `/proc/PID`.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write, stdin, stdout};
+use std::io::{self, PipeReader, Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -92,8 +92,7 @@ impl CommandSocketOwner {
 
     /// Returns once the process owns the socket.
     fn start_process(&self) -> io::Result<Pid> {
-        let (mut says, ready) = io::pipe()?;
-        send(&self.launchers, b"own", &[self.socket.as_fd()])?;
+        let (says, ready) = io::pipe()?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg(ARGUMENT)
             .stdin(self.owners.try_clone()?)
@@ -101,15 +100,24 @@ impl CommandSocketOwner {
             // Ctrl-C in a terminal does not reach it.
             .process_group(0)
             .spawn()?;
-        let mut answers = [PollFd::new(&says, PollFlags::IN)];
-        if poll_for(&mut answers, Some(START_TIMEOUT))? && says.read(&mut [0])? == 1 {
-            return Ok(Pid::from_child(&child));
+        let owns = send(&self.launchers, b"own", &[self.socket.as_fd()]).and_then(|()| owns(says));
+        if let Err(error) = owns {
+            let _ = child.kill();
+            return Err(error);
         }
-        child.kill()?;
-        Err(io::Error::other(
-            "the process that is to own it does not answer",
-        ))
+        Ok(Pid::from_child(&child))
     }
+}
+
+/// Waits for the process's byte.
+fn owns(mut says: PipeReader) -> io::Result<()> {
+    let mut answers = [PollFd::new(&says, PollFlags::IN)];
+    if poll_for(&mut answers, Some(START_TIMEOUT))? && says.read(&mut [0])? == 1 {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        "the process that is to own it does not answer",
+    ))
 }
 
 /// Whether this process is the owner, and not the monitor.
@@ -125,8 +133,8 @@ pub fn main() -> ExitCode {
     raise_ambient();
     let serve = || -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Fails if the monitor has ended before.
-        pod::daemons_parent::serve(stdin(), || stdout().write_all(b"\n"))
+        // Nobody reads it if an earlier process, which the monitor gave up, had the same message.
+        pod::daemons_parent::serve(stdin(), || drop(stdout().write_all(b"\n")))
     };
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
