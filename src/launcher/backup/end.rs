@@ -7,7 +7,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 
 use super::error::BackupError;
-use super::outcome::{JobEnd, Seen, Verdict, verdict};
+use super::outcome::{JobEnd, Seen, Verdict, id_of, verdict};
 use super::{Backup, Stage};
 use crate::launcher::admit;
 use crate::launcher::error::LauncherError;
@@ -117,6 +117,13 @@ impl Backup {
                 ..Seen::default()
             },
         };
+        let is_same = self
+            .running()
+            .is_some_and(|now| id_of(&now) == id_of(&backup));
+        if !is_same {
+            // It was aborted meanwhile, or its start has failed: another one may have begun.
+            return;
+        }
         match verdict(&backup, stage, by_event, seen) {
             Verdict::Runs => self.adopt_running(stage),
             Verdict::RunsWithoutJobs => {

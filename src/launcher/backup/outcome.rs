@@ -120,7 +120,7 @@ pub(super) fn verdict(
     })
 }
 
-fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
+pub(super) fn id_of(backup: &BackupMetadata) -> Option<BackupId> {
     Some(BackupId {
         name: backup.name.clone(),
         started: backup.start_timestamp?,
