@@ -60,6 +60,7 @@ pub use hotplug_ports::{HotplugPorts, HotplugPortsError};
 pub use ignored::{IgnoredParts, ignored_parts};
 pub use input::{CpuTopology, Input};
 pub use iothreads::count::IoThreads;
+pub use pci::{NODE_DIRS_WITHOUT_LINKS, NODE_LINK_DEPTH};
 
 use api::vmi::Vmi;
 use domain::DomainSpec;

@@ -6,6 +6,7 @@ use std::fs;
 use super::machine::Machine;
 use api::vmi::Vmi;
 use convert::context::Context;
+use convert::{NODE_DIRS_WITHOUT_LINKS, NODE_LINK_DEPTH};
 use domain::PciAddress;
 
 const NODES: &str = "/sys/devices/system/node";
@@ -17,7 +18,8 @@ pub(super) fn collect(machine: &Machine, vmi: &Vmi, ctx: &mut Context) {
     collect_pci(machine, ctx);
 }
 
-/// Copies the files and links that PCI placement reads, if it is on.
+/// Copies the files and links that PCI placement reads, if it is on: what `grace_host`, `guest_cell`
+/// and `numa` of `convert`'s `pci` name. A missing one has a meaning there.
 fn collect_pci(machine: &Machine, ctx: &mut Context) {
     if !ctx.pci_numa_aware_topology_enabled && !ctx.grace_io_virtualization_enabled {
         return;
@@ -56,21 +58,31 @@ fn collect_pci(machine: &Machine, ctx: &mut Context) {
             ctx,
             &format!("/sys/bus/node/devices/{node}/cpulist"),
         );
-        // Thousands of links to CPUs and memory blocks say nothing about PCI devices.
-        let is_bulk = |name: &str| {
-            ["cpu", "memory"]
-                .iter()
-                .any(|prefix| name.strip_prefix(prefix).is_some_and(is_number))
-        };
-        for name in names(machine, &format!("{NODES}/{node}"))
-            .into_iter()
-            .filter(|name| !is_bulk(name))
-        {
-            link_of(machine, ctx, &format!("{NODES}/{node}/{name}"));
-        }
+        links_below(machine, ctx, &format!("{NODES}/{node}"), NODE_LINK_DEPTH);
     }
     for name in names(machine, "/sys/class/iommu") {
         link_of(machine, ctx, &format!("/sys/class/iommu/{name}"));
+    }
+}
+
+/// Copies the links of a NUMA node's directory, and of those below it down to `depth`.
+fn links_below(machine: &Machine, ctx: &mut Context, dir: &str, depth: u32) {
+    // Thousands of links to CPUs and memory blocks say nothing about PCI devices.
+    let is_bulk = |name: &str| {
+        ["cpu", "memory"]
+            .iter()
+            .any(|prefix| name.strip_prefix(prefix).is_some_and(is_number))
+    };
+    for name in names(machine, dir) {
+        let path = format!("{dir}/{name}");
+        if is_bulk(&name) || NODE_DIRS_WITHOUT_LINKS.contains(&name.as_str()) {
+            continue;
+        }
+        if fs::symlink_metadata(machine.path(&path)).is_ok_and(|it| it.is_symlink()) {
+            link_of(machine, ctx, &path);
+        } else if depth > 0 {
+            links_below(machine, ctx, &path, depth - 1);
+        }
     }
 }
 
@@ -124,6 +136,11 @@ mod tests {
             )
             .unwrap();
         }
+        let initiators = dir
+            .path()
+            .join("sys/devices/system/node/node1/access0/initiators");
+        fs::create_dir_all(&initiators).unwrap();
+        std::os::unix::fs::symlink("../../../node0", initiators.join("node0")).unwrap();
         let machine = Machine {
             root: dir.path().into(),
             environment: Default::default(),
@@ -158,7 +175,10 @@ mod tests {
         );
         assert_eq!(
             ctx.host_links.keys().collect::<Vec<_>>(),
-            ["/sys/devices/system/node/node1/initiator0"]
+            [
+                "/sys/devices/system/node/node1/access0/initiators/node0",
+                "/sys/devices/system/node/node1/initiator0"
+            ]
         );
     }
 }

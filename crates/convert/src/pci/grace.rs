@@ -121,6 +121,7 @@ pub(crate) fn grace(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), Co
     for (gpu, partitions) in gpus.iter().zip(partitions) {
         add_partition_cells(domain, gpu, &partitions, &mut nodes)?;
     }
+    // Made before the GPUs' own buses, so that it stays the first of the new controllers.
     root_controller(domain)?;
     place(domain, host, &gpus, &cells)?;
     set_hole(root_controller(domain)?, hole)?;

@@ -20,9 +20,9 @@ const BAR_TYPE: u64 = 0xf;
 const BAR_64_PREFETCH: u64 = 0xc;
 
 /// How deep below a NUMA node the links to its devices are (`accessN/initiators/…`).
-const LINK_DEPTH: u32 = 2;
+pub const NODE_LINK_DEPTH: u32 = 2;
 /// Directories of a NUMA node without such links.
-const NO_LINKS: [&str; 4] = ["hugepages", "memory_failure", "power", "x86"];
+pub const NODE_DIRS_WITHOUT_LINKS: [&str; 4] = ["hugepages", "memory_failure", "power", "x86"];
 
 /// Whether the node has an Arm SMMUv3.
 pub fn has_smmu_v3(host: Host<'_>) -> Result<bool, HostError> {
@@ -142,7 +142,7 @@ pub fn initiators_of(
             &format!("{NODES}/node{node}"),
             &resolved,
             &device,
-            LINK_DEPTH,
+            NODE_LINK_DEPTH,
         )? {
             linked.push(node);
         }
@@ -166,7 +166,7 @@ fn links_to(
                 Kind::File => false,
                 Kind::Directory => {
                     depth > 0
-                        && !NO_LINKS.contains(&name)
+                        && !NODE_DIRS_WITHOUT_LINKS.contains(&name)
                         && links_to(host, &path, resolved, device, depth - 1)?
                 }
                 Kind::Link => {

@@ -20,6 +20,7 @@ mod root_complex;
 mod slots;
 
 pub(super) use grace::{grace, requirements as grace_requirements};
+pub use grace_host::{NODE_DIRS_WITHOUT_LINKS, NODE_LINK_DEPTH};
 pub(super) use numa::numa;
 pub(super) use root_complex::{ANNOTATION as ROOT_COMPLEX_ANNOTATION, root_complex};
 pub(super) use slots::pci_addresses;
