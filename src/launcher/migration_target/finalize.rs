@@ -101,13 +101,14 @@ fn refresh(
         let Some(before) = refreshed.with_link_up(&name, interface) else {
             continue;
         };
+        // First: libvirt's answer may be lost.
+        refreshed.set(&name, Some(before.clone()));
         set_link(
             domain,
             &name,
             "set the link down",
             &with_link_down(interface),
         )?;
-        refreshed.set(&name, Some(before.clone()));
         std::thread::sleep(LINK_DOWN_TIME);
         set_link(domain, &name, "set the link up", &before)?;
         refreshed.set(&name, None);

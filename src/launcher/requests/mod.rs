@@ -86,9 +86,9 @@ impl Requests {
             let paused = domain.state()?.is_paused();
             if paused {
                 domain.resume()?;
-                // Here: the caller may have given up by now.
-                vm.set_pause_requested(false);
             }
+            // Here: the caller may have given up by now. Also if libvirt has resumed it after a job.
+            vm.set_pause_requested(false);
             Ok(paused)
         };
         let what = "resuming the domain";

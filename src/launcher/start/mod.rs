@@ -236,6 +236,9 @@ impl Start {
         // `VIR_DOMAIN_START_PAUSED`.
         let by_user = is_paused_by_user(vmi);
         let paused = by_user || self.libvirt.vm.metadata().get().paused_until_pinned;
+        // First: if libvirt's daemon dies before the start returns, a sync resumes a guest that
+        // nobody wants paused.
+        self.libvirt.vm.set_pause_requested(by_user);
         let starting = self.timeline().step(StartStep::Start);
         domain
             .start(paused)
