@@ -1,7 +1,7 @@
 //! Kubernetes events (K8s events) of the VMI, sent through virt-handler: `IOerror` and
 //! `GuestPanicked` by the reporter (`report`), `IgnoredByLibvirt` by `start`,
 //! `GuestAgentPingFailed` by `guest_agent/ping.rs`, `AccessCredentialsSyncSuccess` by
-//! `guest_agent/credentials`, `LauncherRestarted` by `wiring`.
+//! `guest_agent/credentials`, `LauncherRestarted` by `wiring`. Kubernetes counts equal ones.
 
 use std::sync::Arc;
 

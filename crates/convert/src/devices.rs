@@ -84,7 +84,7 @@ pub(super) fn rng(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), Conv
 
 /// The memory balloon, which also reports how much the guest uses (`<stats period>`,
 /// `MemBalloonStatsPeriod`). Without an element libvirt would add its default, so `none` is written
-/// too.
+/// too. Whether it reports free pages is in the context: `reports_free_pages` of `pod`'s `collect`.
 pub(super) fn balloon(input: &Input<'_>, domain: &mut DomainSpec) -> Result<(), ConvertError> {
     let period = input.ctx.mem_balloon_stats_period;
     domain.devices.ballooning = Some(if input.devices.autoattach_mem_balloon.unwrap_or(true) {

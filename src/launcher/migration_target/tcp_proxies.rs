@@ -1,5 +1,6 @@
-//! Forwards unix sockets to the TCP ports of this pod's QEMU. A source of an older KubeVirt reaches
-//! its target by TCP, but virt-handler always connects to these unix sockets.
+//! Forwards unix sockets to the TCP ports of this pod's QEMU, 49152 for the memory and 49153 for the
+//! disks. A source of an older KubeVirt reaches its target by TCP, but virt-handler always connects
+//! to these unix sockets.
 
 use std::collections::BTreeSet;
 use std::io;

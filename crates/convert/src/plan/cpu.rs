@@ -20,7 +20,8 @@ pub struct Cpus {
     pub emulator_pin: Option<Vec<u32>>,
 }
 
-/// The VMI's wish. `wanted` is its domain as the conversion makes it in `context`.
+/// The VMI's wish. `wanted` is its domain as the conversion makes it in `context`: which host CPU a
+/// vCPU is pinned to is `crate::pinning`'s.
 ///
 /// # Errors
 /// When the VMI has no CPUs.
