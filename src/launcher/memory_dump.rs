@@ -117,8 +117,7 @@ impl MemoryDump {
     }
 }
 
-/// A volume for dumps has room for one. If an earlier one cannot be removed, libvirt's dump finds
-/// no space and fails.
+/// Removes them before the next one: a volume for dumps has room for one.
 fn remove_earlier_dumps(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(DUMP_NAME)) {

@@ -23,9 +23,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct DaemonProcess {
     process: Process,
-    /// A previous launcher's has none that this process can read.
+    /// `None` of a daemon that a previous launcher has left behind.
     pub stderr: Option<ChildStderr>,
-    /// None if another process is its parent: the command socket's owner, or that of orphans.
+    /// `None` if this process is not its parent.
     child: Option<Box<Child>>,
 }
 
@@ -69,8 +69,8 @@ impl DaemonProcess {
         }
     }
 
-    /// Kills the daemon and waits for its exit, for a second: a file system that hangs may hold it
-    /// up.
+    /// Kills the daemon and waits a second at most for its exit: a file system that hangs may keep
+    /// a killed process.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         let _ = timeout(EXIT_TIMEOUT, self.ended()).await;

@@ -72,7 +72,7 @@ enum Stage {
     Starting,
     /// libvirt was called and has not answered. An end that libvirt shows is this backup's.
     Called,
-    /// The connection to libvirt was lost before the answer.
+    /// The connection to libvirt was lost before the answer, or the call has panicked.
     Uncertain,
     /// libvirt has started it.
     Begun,

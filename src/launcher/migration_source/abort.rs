@@ -71,9 +71,9 @@ pub(super) async fn abort(domain: ChangeableDomain, job: Arc<Job>) -> bool {
     }
 }
 
-/// Ends the migration's job when no call to libvirt can abort another one any more: each has a
-/// clone of the job. If one lasts too long, the migration's end is told all the same, and other
-/// requests wait until the call returns.
+/// Ends the migration's job, and waits until no call to libvirt can abort another migration: each
+/// holds the job. After [`ABORT_TIMEOUT`] virt-handler hears of the migration's end all the
+/// same, and what needs the job to be over waits until that call has returned.
 pub(super) async fn end(vm: &Vm, job: Arc<Job>) {
     drop(job);
     let mut state = vm.subscribe();

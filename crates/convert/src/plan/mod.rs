@@ -170,9 +170,9 @@ impl SyncPlan {
         self.steps().next().is_none()
     }
 
-    /// The changes in the order in which they are to be made, which is KubeVirt's: first the disks,
-    /// of which those that go leave before others come; then the interfaces, of which those that go
-    /// leave after others have come. The grace period is taken once all is done.
+    /// The changes in KubeVirt's order: disks are detached, then attached, then updated; after them
+    /// interfaces are attached, then detached, then updated. The grace period comes first here, and
+    /// is taken once all is done.
     pub fn steps(&self) -> impl Iterator<Item = PlanStep<'_>> {
         let (disks, interfaces) = (&self.disks, &self.interfaces);
         let disk = |verb| move |change| PlanStep::Disk(verb, change);

@@ -94,7 +94,6 @@ impl DhcpServers {
         let gone = self.running.iter().filter(|(_, it)| !stays(&it.interface));
         let gone: Vec<String> = gone.map(|(pod_link, _)| pod_link.clone()).collect();
         for pod_link in gone {
-            tracing::info!(pod_link, "The guest does not have the interface any more");
             self.end(&pod_link);
         }
     }
@@ -104,7 +103,11 @@ impl DhcpServers {
             return;
         };
         let interface = running.interface;
-        tracing::info!(interface, pod_link, "DHCP servers ended");
+        tracing::info!(
+            interface,
+            pod_link,
+            "DHCP servers ended: the bridge is gone"
+        );
         if let Err(error) = std::fs::remove_file(&running.marker) {
             let marker = running.marker.display();
             tracing::warn!(%marker, reason = %error, "The marker of the DHCP servers stays");

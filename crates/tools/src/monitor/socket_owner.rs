@@ -69,7 +69,7 @@ impl CommandSocketOwner {
         if ended.iter().any(|(pid, _)| Some(*pid) == self.process) {
             tracing::warn!("The command socket's owner has died; starting it again");
             self.process = None;
-            // Better than a process that is gone.
+            // Until the next one does: virt-handler cannot reach the pod by a process that is gone.
             drop(pod::restart::own_command_socket(&self.socket));
         }
     }
@@ -100,8 +100,8 @@ impl CommandSocketOwner {
             // Ctrl-C in a terminal does not reach it.
             .process_group(0)
             .spawn()?;
-        let owns = send(&self.launchers, b"own", &[self.socket.as_fd()]).and_then(|()| owns(says));
-        if let Err(error) = owns {
+        let asked = send(&self.launchers, b"own", &[self.socket.as_fd()]);
+        if let Err(error) = asked.and_then(|()| wait_until_ready(says)) {
             let _ = child.kill();
             return Err(error);
         }
@@ -109,15 +109,13 @@ impl CommandSocketOwner {
     }
 }
 
-/// Waits for the process's byte.
-fn owns(mut says: PipeReader) -> io::Result<()> {
+/// Waits for the byte of the new process.
+fn wait_until_ready(mut says: PipeReader) -> io::Result<()> {
     let mut answers = [PollFd::new(&says, PollFlags::IN)];
     if poll_for(&mut answers, Some(START_TIMEOUT))? && says.read(&mut [0])? == 1 {
         return Ok(());
     }
-    Err(io::Error::other(
-        "the process that is to own it does not answer",
-    ))
+    Err(io::Error::other("it does not say that it is ready"))
 }
 
 /// Whether this process is the owner, and not the monitor.
