@@ -97,18 +97,24 @@ pub async fn start(owner: impl AsFd, command: &Command) -> io::Result<(Process, 
 /// # Errors
 /// Messages cannot be received, or the socket cannot be owned.
 pub fn serve(launchers: impl AsFd, is_ready: impl Fn()) -> io::Result<()> {
-    let mut children: Vec<process::Child> = Vec::new();
+    let mut children: Vec<(Vec<u8>, process::Child)> = Vec::new();
     loop {
         let (message, descriptors) = receive(&launchers, RecvFlags::empty())?;
         // Reaped now: the next request follows an end within seconds.
-        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        children.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
         match descriptors.as_slice() {
             [socket] => {
                 own_command_socket(socket)?;
                 is_ready();
             }
             [stderr, launcher] => {
-                children.extend(start_for(launcher, &message, stderr));
+                // Launchers take over a daemon that serves. One that does not yet, because its
+                // launcher died first, would keep the next from starting.
+                for (_, child) in children.iter_mut().filter(|(same, _)| *same == message) {
+                    let _ = child.kill();
+                }
+                let child = start_for(launcher, &message, stderr);
+                children.extend(child.map(|child| (message, child)));
             }
             _ if message.is_empty() => return Ok(()),
             _ => {}
@@ -173,6 +179,23 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&said[..length]), own);
         process.signal(rustix::process::Signal::KILL).unwrap();
         process.ended().await;
+    }
+
+    #[tokio::test]
+    async fn a_program_that_no_launcher_has_taken_over_does_not_run_twice() {
+        let owner = owner();
+        let sleep = |seconds| {
+            let mut command = Command::new("/bin/sleep");
+            command.arg(seconds);
+            command
+        };
+        let (another, _) = start(&owner, &sleep("601")).await.unwrap();
+        let (first, _) = start(&owner, &sleep("600")).await.unwrap();
+        let (next, _) = start(&owner, &sleep("600")).await.unwrap();
+        first.ended().await;
+        for process in [another, next] {
+            process.signal(rustix::process::Signal::KILL).unwrap();
+        }
     }
 
     #[tokio::test]
