@@ -92,7 +92,7 @@ fn library_launcherctl_and_launcher_make_the_same_domain() {
         let mut pod = Pod::new();
         let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}});
         let vmi = Vmi::new("agree")
-            .with_image(&pod)
+            .with_counter(&pod)
             .volume(
                 json!({"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}),
                 json!({"name": "scratch", "serial": "S", "disk": {"bus": "scsi"}}),

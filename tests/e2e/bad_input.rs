@@ -11,7 +11,7 @@ use crate::harness::{Pod, Vmi, in_pod};
 fn what_cannot_be_run_is_refused_and_the_next_sync_works() {
     in_pod(async {
         let mut pod = Pod::new();
-        let good = Vmi::new("bad").with_image(&pod);
+        let good = Vmi::new("bad").with_counter(&pod);
         pod.start(&good, &[]).await;
 
         let no_json = VmiRequest {

@@ -7,14 +7,6 @@ use serde_json::{Value, json};
 
 use crate::harness::{Event, Pod, User, Vmi, in_container, in_kubevirts_layout};
 
-/// A pod of this user, with a guest that is up.
-fn booted(user: User, test: impl AsyncFnOnce(Pod, Vmi)) {
-    in_container(user, async {
-        let (pod, vmi, _guest) = Pod::booted("contained", &[]).await;
-        test(pod, vmi).await;
-    });
-}
-
 /// A line of /proc/PID/status.
 pub fn status(pid: u32, key: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -68,7 +60,8 @@ fn libvirts_daemon_gives_freed_memory_back() {
 
 #[test]
 fn processes_have_their_names_rights_and_no_zombies() {
-    booted(User::Qemu, async |pod: Pod, vmi: Vmi| {
+    in_container(User::Qemu, async {
+        let (pod, vmi, _guest) = Pod::counting("contained", &[]).await;
         let states = pod.exec(&["ps", "--no-header", "axo", "pid,stat,command"]);
         assert!(
             !states
@@ -204,7 +197,8 @@ fn entries(pod: &Pod) -> Vec<Value> {
 
 #[test]
 fn a_guest_boots_pauses_and_ends_in_a_pod_of_roots() {
-    booted(User::Root, async |mut pod: Pod, vmi: Vmi| {
+    in_container(User::Root, async {
+        let (mut pod, vmi, _guest) = Pod::booted("contained", &[]).await;
         let daemon = pod.processes("virtqemud");
         assert_eq!(status(daemon[0], "Uid"), "0\t0\t0\t0");
         let qemu = pod.guests();

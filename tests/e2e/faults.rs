@@ -206,7 +206,7 @@ fn the_daemon_is_killed_at_each_step() {
 fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
     in_pod(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("cutqemu").with_image(&pod);
+        let vmi = Vmi::new("cutqemu").with_counter(&pod);
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
         pod.hotplug_image("data", 1 << 20);
         pod.handler.serve();
@@ -245,7 +245,7 @@ fn qemu_is_killed_at_each_step_and_the_next_start_has_what_is_wanted() {
 fn a_panic_ends_one_sync_one_call_and_one_report() {
     in_pod(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("panic").with_image(&pod);
+        let vmi = Vmi::new("panic").with_counter(&pod);
         pod.handler.serve();
         launch(&mut pod, &vmi, "--libvirt=embed").await;
 

@@ -33,7 +33,7 @@ fn serve(listener: UnixListener) -> std::thread::JoinHandle<Vec<u8>> {
 fn the_iommus_descriptor_is_received_and_given_to_libvirt() {
     in_pod(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("iommufd").with_image(&pod);
+        let vmi = Vmi::new("iommufd").with_counter(&pod);
         let socket = pod.path(&format!("{SHARE_DIR}/{IOMMUFD_SOCKET}"));
         std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let plugin = serve(UnixListener::bind(&socket).unwrap());

@@ -146,7 +146,7 @@ fn nothing_is_left(pod: &Pod) {
 fn a_post_start_handler_may_run_before_the_entry_point() {
     in_container(User::Qemu, async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("before").with_image(&pod);
+        let vmi = Vmi::new("before").with_counter(&pod);
         pod.handler.serve();
         launch_held(&mut pod, &vmi).await;
         let marker = "/var/run/kubevirt/post-start";
@@ -157,7 +157,7 @@ fn a_post_start_handler_may_run_before_the_entry_point() {
         assert_eq!(handle(&pod, touch, limit).await, Outcome::Succeeded);
         signal(&pod, "CONT");
         pod.wait_until_ready().await;
-        pod.boot(&vmi).await;
+        pod.count(&vmi).await;
         assert!(pod.path(marker).exists());
         assert_eq!(handle(&pod, ping, limit).await, Outcome::Succeeded);
         pod.end(&vmi).await;
@@ -204,7 +204,7 @@ fn a_container_can_be_stopped_at_any_time_before_it_has_a_guest() {
 #[test]
 fn a_pre_stop_handler_shuts_the_guest_down() {
     in_container(User::Qemu, async {
-        let (mut pod, vmi, _guest) = Pod::booted("prestop", &[]).await;
+        let (mut pod, vmi, _guest) = Pod::counting("prestop", &[]).await;
         let stopped =
             stop_with_virt_handler(&mut pod, &vmi, Some(SHUTDOWN), Duration::from_secs(90)).await;
         assert!(!stopped.killed, "{stopped:?}\n{}", pod.log_tail());
@@ -221,7 +221,7 @@ fn a_pre_stop_handler_shuts_the_guest_down() {
 #[test]
 fn handlers_that_wait_for_the_same_guest_end_with_it() {
     in_container(User::Qemu, async {
-        let (mut pod, _, _guest) = Pod::booted("twice", &[]).await;
+        let (mut pod, _, _guest) = Pod::counting("twice", &[]).await;
         let limit = Duration::from_secs(90);
         let both = tokio::join!(handle(&pod, SHUTDOWN, limit), handle(&pod, SHUTDOWN, limit));
         assert_eq!(both, (Outcome::Succeeded, Outcome::Succeeded));
@@ -241,11 +241,10 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
     const HANGS: Hook = Hook::Exec(&["sleep", "600"]);
     in_container(User::Qemu, async {
         for (hook, outcome) in [(IMPATIENT, Outcome::Failed), (HANGS, Outcome::TimedOut)] {
-            let (mut pod, vmi, mut guest) = Pod::booted("stubborn", &[]).await;
-            pod.handler.agent().await;
-            guest
-                .run("touch /run/ignore-power; killall -STOP qemu-ga")
-                .await;
+            let mut pod = Pod::new();
+            let vmi = Vmi::new("stubborn").with_stubborn_counter(&pod);
+            pod.start(&vmi, &[]).await;
+            pod.count(&vmi).await;
             let grace = Duration::from_secs(4);
             let stopped = stop_with_virt_handler(&mut pod, &vmi, Some(hook), grace).await;
             assert!(stopped.killed, "{}", pod.log_tail());

@@ -217,7 +217,7 @@ fn at(points: &[&str], more: Value) -> Value {
 /// A paused guest with cloud-init and UEFI.
 fn vmi(name: &str, pod: &Pod) -> Vmi {
     Vmi::new(name)
-        .with_image(pod)
+        .with_counter(pod)
         .volume(
             json!({"name": "seed", "cloudInitNoCloud": {"userData": GIVEN}}),
             json!({"name": "seed", "disk": {"bus": "virtio"}}),
@@ -426,19 +426,18 @@ fn the_plugin_or_the_daemon_is_killed_during_a_boot_hook() {
 /// A source whose guest's shell has a mark, and whose plugin is there.
 async fn migratable(name: &str, act: Act, more: &[&str]) -> (Pod, Guest, Vmi, Plugin) {
     let mut source = migratable_pod("source");
-    let vmi = Vmi::new(name).with_image(&source);
+    let vmi = Vmi::new(name).with_counter(&source);
     let plugin = Plugin::serve(&source, act);
     source.launch(&vmi, more);
     source.wait_until_ready().await;
-    let mut guest = source.boot(&vmi).await;
-    guest.run("mark=kept").await;
+    let guest = source.count(&vmi).await;
     (source, guest, vmi, plugin)
 }
 
 #[test]
 fn a_plugin_changes_or_refuses_a_migration() {
     migrate(async {
-        let (mut source, mut guest, vmi, mut plugin) = migratable("tuned", Act::Refuse, &[]).await;
+        let (mut source, guest, vmi, mut plugin) = migratable("tuned", Act::Refuse, &[]).await;
         let hooks = at(&["PreMigrationSource"], json!({}));
         let answer = sync(&source, &vmi, &hooks).await;
         assert!(answer.success, "{}", answer.message);
@@ -520,13 +519,13 @@ fn a_plugin_changes_or_refuses_a_migration() {
         println!("without the hook");
         let answer = sync(&source, &vmi, &json!([])).await;
         assert!(answer.success, "{}", answer.message);
-        assert_eq!(guest.run("echo $mark").await, "kept");
+        guest.ticks_on().await;
         let vmi = vmi.migrating_to("last");
         let mut target = target_pod(&source, &vmi, "last", &[]).await;
         target.sync_target_ok(&vmi).await;
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
-        has_moved(&mut source, &mut target, &vmi).await;
+        has_moved(&mut source, &guest, &mut target, &vmi).await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
         command.args(["launcherctl", "launcher", "metrics", "--root"]);
         command.arg(source.root());
@@ -544,7 +543,7 @@ fn a_plugin_changes_or_refuses_a_migration() {
 fn the_launcher_is_killed_while_a_plugin_decides_on_a_migration() {
     migrate(async {
         let more = &["--restart-launcher"];
-        let (mut source, mut guest, vmi, plugin) = migratable("decides", Act::Hang, more).await;
+        let (mut source, guest, vmi, plugin) = migratable("decides", Act::Hang, more).await;
         let hooks = at(&["PreMigrationSource"], json!({}));
         let answer = sync(&source, &vmi, &hooks).await;
         assert!(answer.success, "{}", answer.message);
@@ -574,7 +573,7 @@ fn the_launcher_is_killed_while_a_plugin_decides_on_a_migration() {
         let reason = end["FailureReason"].as_str().unwrap();
         assert!(reason.contains("not today"), "{reason}");
         assert_eq!(proxies.copied(), 0, "it began after a refusal");
-        assert_eq!(guest.run("echo $mark").await, "kept");
+        guest.ticks_on().await;
     });
 }
 
@@ -639,7 +638,7 @@ async fn the_python_example_adds_a_network_configuration() {
 fn the_rust_example_migrates_over_several_connections() {
     migrate(async {
         let mut source = migratable_pod("source");
-        let vmi = Vmi::new("multifd").with_image(&source);
+        let vmi = Vmi::new("multifd").with_counter(&source);
         let vmi = vmi.set("/metadata/labels", json!({"storage": "remote"}));
         let mut program = Command::new(example("plugin_multifd"));
         let _plugin = Example::start(&source, "multifd", &mut program);
@@ -652,9 +651,8 @@ fn the_rust_example_migrates_over_several_connections() {
         let answer = sync(&source, &vmi, &list).await;
         assert!(answer.success, "{}\n{}", answer.message, source.log_tail());
         assert!(source.live_xml(&vmi).contains("<watchdog model='i6300esb'"));
-        let mut guest = source.guest(&vmi).await;
-        guest.until("guest# ").await;
-        guest.run("mark=kept").await;
+        let guest = source.guest(&vmi).await;
+        guest.ticks_on().await;
 
         let frozen = vmi.clone().migrating_to("frozen");
         let frozen = frozen.set("/metadata/labels", json!({"storage": "frozen"}));
@@ -672,7 +670,7 @@ fn the_rust_example_migrates_over_several_connections() {
         target.sync_target_ok(&vmi).await;
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
-        has_moved(&mut source, &mut target, &vmi).await;
+        has_moved(&mut source, &guest, &mut target, &vmi).await;
         source.log_has("parallelConnections: 0 → 4").await;
     });
 }

@@ -36,10 +36,12 @@ async fn refused(pod: &Pod, arguments: &[&str]) -> String {
 #[test]
 fn the_vmi_comes_from_the_launcher() {
     in_pod(async {
-        let (mut pod, vmi) = Pod::with_image("inpod", &[]).await;
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("inpod").with_counter(&pod);
+        pod.start(&vmi, &[]).await;
         let none = refused(&pod, &["plan"]).await;
         assert!(none.contains("was sent no VMI"), "{none}");
-        pod.boot(&vmi).await;
+        pod.count(&vmi).await;
 
         let status = done(&pod, &["status"]).await;
         assert!(status.contains("inpod: Running"), "{status}");

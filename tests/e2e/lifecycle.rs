@@ -8,7 +8,7 @@ use crate::harness::{Event, Pod, UP, in_pod};
 // D-vm-5 (docs/differences.md).
 fn pause_unpause_shutdown_delete() {
     in_pod(async {
-        let (mut pod, vmi, mut guest) = Pod::booted("life", &[]).await;
+        let (mut pod, vmi, guest) = Pod::counting("life", &[]).await;
         let mut cmd = pod.cmd();
 
         pod.pause(&vmi).await;
@@ -20,7 +20,7 @@ fn pause_unpause_shutdown_delete() {
         pod.pause(&vmi).await;
         pod.unpause(&vmi).await;
         pod.handler.status("Running").await;
-        assert_eq!(guest.run("echo alive").await, "alive");
+        guest.ticks_on().await;
 
         let version = cmd.get_qemu_version(EmptyRequest {}).await.unwrap();
         let version = version.into_inner();

@@ -95,8 +95,8 @@ impl Held {
     }
 }
 
-async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
-    let (pod, vmi, guest) = Pod::booted(name, more).await;
+async fn counting(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
+    let (pod, vmi, guest) = Pod::counting(name, more).await;
     give_to_qemu(pod.path(&format!("{DIR}/x")).parent().unwrap());
     (pod, vmi, guest)
 }
@@ -105,14 +105,14 @@ async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) 
 fn a_memory_dump_that_cannot_be_written_has_failed() {
     in_pod(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("dump").with_image(&pod);
+        let vmi = Vmi::new("dump").with_counter(&pod);
         give_to_qemu(pod.path(&format!("{DIR}/x")).parent().unwrap());
         // Before the pod starts, which would not see it later.
         let path = pod.path(&format!("{DIR}/small/x"));
         let small = SmallFs::at(path.parent().unwrap().into(), 2);
         give_to_qemu(path.parent().unwrap());
         pod.start(&vmi, &[]).await;
-        let mut guest = pod.boot(&vmi).await;
+        let guest = pod.count(&vmi).await;
         if small.is_some() {
             ask(&pod, &vmi, "small/a.memory.dump").await;
             let reason = failed(&pod, "a.memory.dump").await;
@@ -125,7 +125,7 @@ fn a_memory_dump_that_cannot_be_written_has_failed() {
         failed(&pod, "cut").await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Paused");
         pod.unpause(&vmi).await;
-        guest.run("echo alive").await;
+        guest.ticks_on().await;
         next_works(&pod, &vmi, "b").await;
 
         let held = Held::during(&mut pod, &vmi, "dying").await;
@@ -146,7 +146,7 @@ fn a_memory_dump_that_cannot_be_written_has_failed() {
 // D-vm-17 (docs/differences.md).
 fn a_memory_dump_during_which_libvirts_daemon_is_killed_has_failed() {
     in_pod(async {
-        let (mut pod, vmi, mut guest) = booted("dump", &["--libvirt=auto"]).await;
+        let (mut pod, vmi, guest) = counting("dump", &["--libvirt=auto"]).await;
         let held = Held::during(&mut pod, &vmi, "held").await;
         kill(&pod.libvirt_daemons());
         failed(&pod, "held").await;
@@ -154,7 +154,7 @@ fn a_memory_dump_during_which_libvirts_daemon_is_killed_has_failed() {
         drop(held);
         runs_again(&pod).await;
         next_works(&pod, &vmi, "b").await;
-        guest.run("echo alive").await;
+        guest.ticks_on().await;
     });
 }
 
@@ -162,7 +162,7 @@ fn a_memory_dump_during_which_libvirts_daemon_is_killed_has_failed() {
 // D-vm-17 (docs/differences.md).
 async fn a_memory_dump_during_which_the_launcher_is_killed_has_failed() {
     for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-        let (mut pod, vmi, mut guest) = booted("dump", &[libvirt]).await;
+        let (mut pod, vmi, guest) = counting("dump", &[libvirt]).await;
         let held = Held::during(&mut pod, &vmi, "held").await;
         pod.kill_launcher().await;
         pod.handler.forget();
@@ -179,6 +179,6 @@ async fn a_memory_dump_during_which_the_launcher_is_killed_has_failed() {
         drop(held);
         runs_again(&pod).await;
         next_works(&pod, &vmi, "b").await;
-        guest.run("echo alive").await;
+        guest.ticks_on().await;
     }
 }

@@ -24,7 +24,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 #[test]
 fn metrics_count_what_has_happened() {
     in_pod(async {
-        let (mut pod, vmi, _guest) = Pod::booted("metrics", &["--metrics-socket", SOCKET]).await;
+        let (mut pod, vmi, _guest) = Pod::counting("metrics", &["--metrics-socket", SOCKET]).await;
         pod.sync_ok(&vmi).await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_pod-tools"));
         command

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use crate::harness::{
-    ClusterNetwork, Event, Guest, MigrationProxies, Pod, User, Vmi, in_container,
+    ClusterNetwork, Event, Guest, MigrationProxies, Pod, User, Vmi, counts_on, in_container,
     in_container_with_network, made_by_v1_10, migratable_pod, migration, share_image, source_pod,
     target_pod, write_name_resolution,
 };
@@ -32,10 +32,10 @@ async fn move_to(source: &mut Pod, target: &mut Pod, vmi: &Vmi) -> Event {
     arrived
 }
 
-/// The guest's shell, which has gone on.
-async fn shell_goes_on(target: &Pod, vmi: &Vmi) -> Guest {
-    let mut guest = target.guest(vmi).await;
-    assert_eq!(guest.run("echo $mark").await, "kept");
+/// The guest, which has gone on counting.
+async fn goes_on(before: &Guest, target: &Pod, vmi: &Vmi) -> Guest {
+    let guest = target.guest(vmi).await;
+    counts_on(before, &guest).await;
     guest
 }
 
@@ -43,8 +43,7 @@ async fn shell_goes_on(target: &Pod, vmi: &Vmi) -> Guest {
 fn a_guest_moves_to_another_launcher_and_back() {
     migrate(async {
         let vmi = Vmi::new("moves");
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
-        guest.run("mark=kept").await;
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
         let there = vmi.clone().migrating_to("there");
         let mut second = target_pod(&source, &vmi, "there", &[]).await;
         let arrived = move_to(&mut source, &mut second, &there).await;
@@ -52,8 +51,7 @@ fn a_guest_moves_to_another_launcher_and_back() {
         assert_eq!(metadata["UID"], there.migration_uid());
         assert!(!metadata["StartTimestamp"].is_null());
         assert_eq!(arrived.domain["ObjectMeta"]["uid"], vmi.uid());
-        let mut guest = shell_goes_on(&second, &vmi).await;
-        guest.run("sync").await;
+        let guest = goes_on(&guest, &second, &vmi).await;
         second.sync_ok(&there).await;
         second.finalize(&there, &[]).await;
         second.finalize(&there, &[]).await;
@@ -67,7 +65,7 @@ fn a_guest_moves_to_another_launcher_and_back() {
         let back = vmi.clone().migrating_to("back");
         let mut third = target_pod(&second, &vmi, "back", &[]).await;
         move_to(&mut second, &mut third, &back).await;
-        shell_goes_on(&third, &vmi).await;
+        goes_on(&guest, &third, &vmi).await;
         assert_eq!(third.domain().await["Status"]["Status"], "Running");
         third.end(&back).await;
         assert_eq!(third.exit_code().await, 0);
@@ -109,7 +107,7 @@ fn hook_asks_the_target_and_marks_the_source() {
 fn a_target_that_libvirts_hook_cannot_ask_gets_no_guest() {
     migrate(async {
         let vmi = Vmi::new("unasked");
-        let (source, mut guest) = source_pod(&vmi, &[]).await;
+        let (source, guest) = source_pod(&vmi, &[]).await;
         let vmi = vmi.migrating_to("target");
         let target = target_pod(&source, &vmi, "target", &[]).await;
         // Nothing is prepared, but QEMU's directory is there.
@@ -120,7 +118,7 @@ fn a_target_that_libvirts_hook_cannot_ask_gets_no_guest() {
         let message = String::from_utf8_lossy(&migrated.stderr).into_owned();
         assert!(!migrated.status.success());
         assert!(message.contains("migration-hook-socket"), "{message}");
-        assert_eq!(guest.run("echo alive").await, "alive");
+        guest.ticks_on().await;
         assert!(target.domain().await.is_null());
     });
 }
@@ -129,8 +127,7 @@ fn a_target_that_libvirts_hook_cannot_ask_gets_no_guest() {
 fn a_target_is_prepared_as_often_as_asked_until_its_guest_is_there() {
     migrate(async {
         let vmi = Vmi::new("twice");
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
-        guest.run("mark=kept").await;
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
         let vmi = vmi.migrating_to("target");
         let mut target = target_pod(&source, &vmi, "target", &[]).await;
         target.sync_target_ok(&vmi).await;
@@ -144,7 +141,7 @@ fn a_target_is_prepared_as_often_as_asked_until_its_guest_is_there() {
         assert_eq!((answer.success, answer.message.as_str()), (false, text));
         move_to(&mut source, &mut target, &vmi).await;
         target.sync_target_ok(&vmi).await;
-        shell_goes_on(&target, &vmi).await;
+        goes_on(&guest, &target, &vmi).await;
         let sync = target.sync_target(&vmi).await;
         assert!(sync.success, "{}", sync.message);
     });
@@ -154,7 +151,7 @@ fn a_target_is_prepared_as_often_as_asked_until_its_guest_is_there() {
 fn while_a_guest_arrives_reads_are_answered_and_changes_refused() {
     migrate(async {
         let vmi = Vmi::new("arrives");
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
         let vmi = vmi.migrating_to("target");
         let mut target = target_pod(&source, &vmi, "target", &[]).await;
         target.sync_target_ok(&vmi).await;
@@ -174,7 +171,7 @@ fn while_a_guest_arrives_reads_are_answered_and_changes_refused() {
         };
         let (migrated, ()) = tokio::join!(slow, during);
         assert!(!migrated.status.success());
-        assert_eq!(guest.run("echo alive").await, "alive");
+        guest.ticks_on().await;
         drop(proxies);
         assert_eq!(source.domain().await["Status"]["Status"], "Running");
         source.end(&vmi).await;
@@ -187,7 +184,7 @@ fn a_target_that_waits_ends_when_virt_handler_means_it() {
     migrate(async {
         let vmi = Vmi::new("given-up").migrating_to("another");
         let mut target = migratable_pod("target");
-        drop(vmi.clone().with_image(&target));
+        drop(vmi.clone().with_counter(&target));
         target.launch(&vmi, &[]);
         target.wait_until_ready().await;
         target.sync_target_ok(&vmi).await;
@@ -218,7 +215,7 @@ fn a_guest_that_libvirt_or_qemu_cannot_run_is_refused_by_name_and_the_target_end
             ),
         ] {
             let mut target = migratable_pod("target");
-            drop(vmi.clone().with_image(&target));
+            drop(vmi.clone().with_counter(&target));
             target.launch(&vmi, &[]);
             target.wait_until_ready().await;
             let answer = target.sync_target(&vmi).await;
@@ -253,7 +250,7 @@ fn a_guest_on_the_network_sees_its_link_go_down_and_up_once() {
         cluster.attach(&source, addresses[0]).masquerade();
         source.wait_until_ready().await;
         let mut guest = source.boot(&vmi).await;
-        guest.run("mark=kept").await;
+        guest.start_ticks().await;
 
         let vmi = vmi.migrating_to("target");
         let mut target = migratable_pod("target");
@@ -263,7 +260,7 @@ fn a_guest_on_the_network_sees_its_link_go_down_and_up_once() {
         cluster.attach(&target, addresses[1]).masquerade();
         target.wait_until_ready().await;
         move_to(&mut source, &mut target, &vmi).await;
-        let mut guest = shell_goes_on(&target, &vmi).await;
+        let mut guest = goes_on(&guest, &target, &vmi).await;
         let changes = "cat /sys/class/net/eth0/carrier_changes";
         let before: u32 = guest.run(changes).await.parse().unwrap();
         target.finalize(&vmi, &["default"]).await;

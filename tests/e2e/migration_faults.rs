@@ -20,7 +20,7 @@ use crate::monitor::launcher;
 #[test]
 fn a_network_that_is_lost_in_any_phase_leaves_the_guest_where_it_was() {
     migrate(async {
-        let mut vm = MigratingVm::booted("lost").await;
+        let mut vm = MigratingVm::counting("lost").await;
         for when in [
             Moment::Prepare,
             Moment::Prepared,
@@ -36,7 +36,7 @@ fn a_network_that_is_lost_in_any_phase_leaves_the_guest_where_it_was() {
 #[test]
 fn a_network_that_hangs_in_any_phase_leaves_the_guest_where_it_was() {
     migrate(async {
-        let mut vm = MigratingVm::booted("hangs").await;
+        let mut vm = MigratingVm::counting("hangs").await;
         for when in [Moment::Prepared, Moment::Copied(2 << 20), Moment::Finish] {
             vm.stays_when(when, Network::Hangs).await;
         }
@@ -75,7 +75,7 @@ async fn runs_on_the_target_alone(vm: &mut MigratingVm, how: Network, then: impl
 #[test]
 fn an_answer_that_is_lost_leaves_the_guest_to_the_target_alone() {
     migrate(async {
-        let mut vm = MigratingVm::booted("unheard").await;
+        let mut vm = MigratingVm::counting("unheard").await;
         runs_on_the_target_alone(&mut vm, Network::Lost, |_| {}).await;
         let kill_daemon = |source: &Pod| kill(&source.libvirt_daemons());
         runs_on_the_target_alone(&mut vm, Network::Hangs, kill_daemon).await;
@@ -86,7 +86,7 @@ fn an_answer_that_is_lost_leaves_the_guest_to_the_target_alone() {
 #[test]
 fn a_daemon_that_is_killed_on_either_side_leaves_the_guest_where_it_was() {
     migrate(async {
-        let mut vm = MigratingVm::booted("daemons").await;
+        let mut vm = MigratingVm::counting("daemons").await;
         for is_source in [true, false] {
             println!("of the source: {is_source}");
             let (target, vmi) = vm.target().await;
@@ -107,7 +107,7 @@ fn a_daemon_that_is_killed_on_either_side_leaves_the_guest_where_it_was() {
 // D-sup-15 (docs/differences.md).
 fn a_target_whose_source_has_been_killed_ends_its_qemu() {
     migrate(async {
-        let mut vm = MigratingVm::booted("orphan").await;
+        let mut vm = MigratingVm::counting("orphan").await;
         let (mut target, vmi) = vm.target().await;
         let proxies = MigrationProxies::new(&vm.pod, &target, &vmi);
         begin(&vm.pod, &vmi, json!({"Bandwidth": SLOW})).await;
@@ -125,7 +125,7 @@ fn a_target_whose_source_has_been_killed_ends_its_qemu() {
 #[test]
 fn a_target_that_cannot_take_the_guest_leaves_it_where_it_was() {
     migrate(async {
-        let mut vm = MigratingVm::booted("rejected").await;
+        let mut vm = MigratingVm::counting("rejected").await;
         for missing in [
             "/var/run/kubevirt/migration-hook-socket",
             "/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img",
@@ -193,7 +193,7 @@ impl Stranger {
 #[test]
 fn strangers_at_the_targets_sockets_do_not_keep_the_guest_away() {
     migrate(async {
-        let mut vm = MigratingVm::booted("strangers").await;
+        let mut vm = MigratingVm::counting("strangers").await;
         let (mut target, vmi) = vm.target().await;
         let before = most_memory(&target);
         let mut strangers = JoinSet::new();
@@ -225,7 +225,7 @@ fn strangers_at_the_targets_sockets_do_not_keep_the_guest_away() {
 #[test]
 fn a_stranger_at_the_targets_qemu_leaves_the_guest_where_it_was() {
     migrate(async {
-        let mut vm = MigratingVm::booted("intruder").await;
+        let mut vm = MigratingVm::counting("intruder").await;
         for stranger in Stranger::ALL {
             println!("{stranger:?}");
             let (target, vmi) = vm.target().await;

@@ -19,7 +19,7 @@ const PLUGGED: &str = "/var/run/kubevirt/hotplug-disks/data.img";
 #[test]
 fn a_guest_moves_on_as_soon_as_it_has_arrived() {
     migrate(async {
-        let mut vm = MigratingVm::booted("moves-on").await;
+        let mut vm = MigratingVm::counting("moves-on").await;
         for _ in 0..3 {
             vm.moves().await;
         }
@@ -31,7 +31,7 @@ fn a_guest_moves_on_as_soon_as_it_has_arrived() {
 #[test]
 fn a_paused_guest_stays_paused_wherever_it_is() {
     migrate(async {
-        let mut vm = MigratingVm::booted("still").await;
+        let mut vm = MigratingVm::counting("still").await;
         vm.pod.pause(&vm.vmi).await;
         let paused = json!([{"type": "Paused", "status": "True"}]);
         vm.vmi = vm.vmi.set("/status/conditions", paused);
@@ -72,13 +72,13 @@ fn a_paused_guest_stays_paused_wherever_it_is() {
 #[test]
 fn a_guest_that_shuts_down_on_the_way_has_ended_on_both_sides() {
     migrate(async {
-        let mut vm = MigratingVm::booted("off").await;
+        let mut vm = MigratingVm::counting("off").await;
         let (target, vmi) = vm.target().await;
         let proxies = MigrationProxies::new(&vm.pod, &target, &vmi);
         let sides = RunningSides::of(&vm.pod, &target, &vmi);
         begin(&vm.pod, &vmi, json!({"Bandwidth": SLOW})).await;
         proxies.until_copied(2 << 20).await;
-        vm.guest.send("poweroff").await;
+        vm.guest.send("off").await;
         failed(&mut vm.pod, &vmi).await;
         let is_off = |domain: &serde_json::Value| domain["Status"]["Reason"] == "Shutdown";
         vm.pod.domain_until("shut down by its guest", is_off).await;

@@ -18,10 +18,9 @@ fn a_source_that_dies_with_its_pod_leaves_no_guest_that_is_not_all_there() {
     migrate(async {
         let vmi = Vmi::new("source-dies");
         let mut source = migratable_pod("source");
-        drop(vmi.clone().with_image(&source));
+        drop(vmi.clone().with_counter(&source));
         launch(&mut source, &vmi, "").await;
-        let mut guest = source.boot(&vmi).await;
-        guest.start_ticks().await;
+        let guest = source.count(&vmi).await;
 
         println!("when the guest has left");
         let first = vmi.clone().migrating_to("first");
@@ -65,8 +64,7 @@ fn a_launcher_that_is_started_again_on_either_side_sees_the_migration_end() {
     migrate(async {
         let vmi = Vmi::new("again");
         let restart = &["--restart-launcher"];
-        let (mut source, mut guest) = source_pod(&vmi, restart).await;
-        guest.start_ticks().await;
+        let (mut source, guest) = source_pod(&vmi, restart).await;
         let first = vmi.clone().migrating_to("first");
         let mut target = target_pod(&source, &first, "first", &[]).await;
         target.sync_target_ok(&first).await;
@@ -109,8 +107,7 @@ fn a_launcher_that_is_started_again_on_either_side_sees_the_migration_end() {
 fn a_launcher_that_is_started_again_cancels_the_migration_and_reports_its_failure() {
     migrate(async {
         let vmi = Vmi::new("reported");
-        let (mut source, mut guest) = source_pod(&vmi, &["--restart-launcher"]).await;
-        guest.run("mark=kept").await;
+        let (mut source, guest) = source_pod(&vmi, &["--restart-launcher"]).await;
         // The third death in a minute would be the pod's end.
         for end in ["cancelled-while-paused", "target-killed"] {
             println!("{end}");
@@ -149,13 +146,13 @@ fn a_launcher_that_is_started_again_cancels_the_migration_and_reports_its_failur
                 failed(&mut source, &vmi).await;
             }
             drop((proxies, target));
-            assert_eq!(guest.run("echo $mark").await, "kept");
+            guest.ticks_on().await;
         }
         let vmi = vmi.migrating_to("last");
         let mut target = target_pod(&source, &vmi, "last", &[]).await;
         target.sync_target_ok(&vmi).await;
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
-        has_moved(&mut source, &mut target, &vmi).await;
+        has_moved(&mut source, &guest, &mut target, &vmi).await;
     });
 }

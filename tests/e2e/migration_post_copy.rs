@@ -51,8 +51,7 @@ async fn post_copy_target(source: &Pod, vmi: &Vmi) -> Option<Pod> {
 fn a_guest_moves_in_post_copy() {
     migrate(async {
         let vmi = Vmi::new("post-copy");
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
-        guest.start_ticks().await;
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
         let vmi = vmi.migrating_to("target");
         let Some(mut target) = post_copy_target(&source, &vmi).await else {
             return;
@@ -76,8 +75,7 @@ fn a_guest_moves_in_post_copy() {
 fn a_network_that_is_lost_in_post_copy_leaves_no_guest_that_goes_on_with_old_memory() {
     migrate(async {
         let vmi = Vmi::new("torn");
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
-        guest.start_ticks().await;
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
         let vmi = vmi.migrating_to("target");
         let Some(target) = post_copy_target(&source, &vmi).await else {
             return;

@@ -11,12 +11,12 @@ use crate::faults::{self, Held};
 use crate::harness::{
     Event, Guest, MigrationProxies, Pod, SLOW, Stopped, Vmi, aborted, begin, cancel, failed,
     has_moved, migratable_pod, migrate, migrate_call, migration, migration_request, pair,
-    source_pod, target_pod,
+    source_pod, source_pod_with_linux, target_pod,
 };
 
 /// A failed migration leaves the guest here, and another one takes it away.
-async fn stays_and_moves_later(mut source: Pod, mut guest: Guest, vmi: Vmi) {
-    assert_eq!(guest.run("echo $mark").await, "kept");
+async fn stays_and_moves_later(mut source: Pod, guest: Guest, vmi: Vmi) {
+    guest.ticks_on().await;
     let state = source
         .domain_until("runs", |it| it["Status"]["Status"] == "Running")
         .await;
@@ -26,17 +26,17 @@ async fn stays_and_moves_later(mut source: Pod, mut guest: Guest, vmi: Vmi) {
     second.sync_target_ok(&vmi).await;
     let _proxies = MigrationProxies::new(&source, &second, &vmi);
     begin(&source, &vmi, json!({})).await;
-    has_moved(&mut source, &mut second, &vmi).await;
+    has_moved(&mut source, &guest, &mut second, &vmi).await;
 }
 
 #[test]
 fn a_guest_is_migrated_once_however_often_virt_handler_asks() {
     migrate(async {
-        let (mut source, _guest, mut target, vmi) = pair(Vmi::new("once")).await;
+        let (mut source, guest, mut target, vmi) = pair(Vmi::new("once")).await;
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
         begin(&source, &vmi, json!({})).await;
-        let end = has_moved(&mut source, &mut target, &vmi).await;
+        let end = has_moved(&mut source, &guest, &mut target, &vmi).await;
         assert_eq!(end["Mode"], "PreCopy");
         let again = migrate_call(&source, &vmi, json!({})).await;
         assert!(
@@ -165,9 +165,9 @@ fn a_migration_that_waits_for_another_change_can_be_cancelled() {
 /// A source that can be held.
 async fn source_with_points(vmi: &Vmi) -> (Pod, Guest) {
     let mut source = migratable_pod("source");
-    drop(vmi.clone().with_image(&source));
+    drop(vmi.clone().with_counter(&source));
     faults::launch(&mut source, vmi, "").await;
-    let guest = source.boot(vmi).await;
+    let guest = source.count(vmi).await;
     (source, guest)
 }
 
@@ -200,8 +200,7 @@ fn what_a_cancelled_migration_still_detaches_keeps_other_changes_waiting() {
 fn an_abort_that_comes_late_keeps_the_next_migration_waiting() {
     migrate(async {
         let vmi = Vmi::new("late-abort");
-        let (mut source, mut guest) = source_with_points(&vmi).await;
-        guest.run("mark=kept").await;
+        let (mut source, guest) = source_with_points(&vmi).await;
         let vmi = vmi.migrating_to("target");
         let target = target_pod(&source, &vmi, "target", &[]).await;
         target.sync_target_ok(&vmi).await;
@@ -227,13 +226,13 @@ fn an_abort_that_comes_late_keeps_the_next_migration_waiting() {
 fn a_target_that_cannot_be_reached_fails_the_migration_in_libvirts_words() {
     migrate(async {
         let vmi = Vmi::new("alone");
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
         let vmi = vmi.migrating_to("nowhere");
         begin(&source, &vmi, json!({})).await;
         let end = failed(&mut source, &vmi).await;
         let reason = end["FailureReason"].as_str().unwrap();
         assert!(reason.contains("-source.sock"), "{end}");
-        assert_eq!(guest.run("echo alive").await, "alive");
+        guest.ticks_on().await;
     });
 }
 
@@ -283,8 +282,8 @@ fn disks_of_the_pod_are_copied() {
                 json!({"name": "scratch", "emptyDisk": {"capacity": "8Mi"}}),
                 json!({"name": "scratch", "disk": {"bus": "virtio"}}),
             );
-        let (mut source, mut guest) = source_pod(&vmi, &[]).await;
-        guest.run("mark=kept").await;
+        let (mut source, mut guest) = source_pod_with_linux(&vmi).await;
+        guest.start_ticks().await;
         guest
             .run("echo written | dd of=/dev/vdc conv=fsync 2>/dev/null")
             .await;
@@ -302,7 +301,7 @@ fn disks_of_the_pod_are_copied() {
         assert!(empty.len() as u64 == size && empty.iter().all(|byte| *byte == 0));
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
-        has_moved(&mut source, &mut target, &vmi).await;
+        has_moved(&mut source, &guest, &mut target, &vmi).await;
         assert_eq!(target.guest(&vmi).await.run(read).await, content);
     });
 }

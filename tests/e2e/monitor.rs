@@ -34,10 +34,10 @@ pub fn launcher(pod: &Pod) -> u32 {
 fn the_pod_ends_with_the_launcher() {
     in_pod(async {
         let (mut pod, socket) = pod();
-        let vmi = Vmi::new("watched").with_image(&pod);
+        let vmi = Vmi::new("watched").with_counter(&pod);
         pod.launch_monitored(&vmi, &["--keep-after-failure"]);
         pod.wait_until_ready().await;
-        pod.boot(&vmi).await;
+        pod.count(&vmi).await;
         assert!(socket.exists());
         pod.end(&vmi).await;
         assert_eq!(pod.exit_code().await, 0);
@@ -60,10 +60,10 @@ fn the_pod_ends_with_the_launcher() {
 fn the_guest_of_a_launcher_that_was_killed_ends_too() {
     in_pod(async {
         let (mut pod, socket) = pod();
-        let vmi = Vmi::new("orphan").with_image(&pod);
+        let vmi = Vmi::new("orphan").with_counter(&pod);
         pod.launch_monitored(&vmi, &[]);
         pod.wait_until_ready().await;
-        pod.boot(&vmi).await;
+        pod.count(&vmi).await;
         let killed = Command::new("kill")
             .args(["-s", "KILL", &launcher(&pod).to_string()])
             .status()
@@ -85,7 +85,7 @@ fn the_guest_of_a_launcher_that_was_killed_ends_too() {
 #[tokio::test]
 async fn process_1_of_a_pid_namespace_reaps_qemu() {
     let (mut pod, _) = pod();
-    let vmi = Vmi::new("first").with_image(&pod);
+    let vmi = Vmi::new("first").with_counter(&pod);
     let mut namespace = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         namespace.arg("--map-current-user");
@@ -94,7 +94,7 @@ async fn process_1_of_a_pid_namespace_reaps_qemu() {
     pod.launch_monitored_by(&mut namespace, &vmi, &[]);
     pod.wait_until_ready().await;
     // Neither libvirt's probes of QEMU nor its end must wait for a process that reaps them.
-    pod.boot(&vmi).await;
+    pod.count(&vmi).await;
     pod.end(&vmi).await;
     assert_eq!(pod.exit_code().await, 0);
     assert!(

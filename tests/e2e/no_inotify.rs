@@ -41,7 +41,7 @@ fn a_launcher_without_inotify_finds_what_comes_later() {
     }
     in_pod(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("noinotify").with_image(&pod);
+        let vmi = Vmi::new("noinotify").with_counter(&pod);
         // A volume of the pod's.
         pod.path("/var/run/kubevirt-hooks/x");
         let more = ["--libvirt=auto", "--hook-sidecars", "1"];

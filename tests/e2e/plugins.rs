@@ -91,7 +91,7 @@ fn plugins_of_a_sync_change_the_domain_and_failing_ones_leave_none() {
     in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("plugged")
-            .with_image(&pod)
+            .with_counter(&pod)
             .set("/spec/startStrategy", json!("Paused"));
         let sidecar = Plugin::puts("!</title>");
         sidecar.serve(&pod, "beta");

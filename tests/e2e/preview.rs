@@ -42,9 +42,11 @@ fn targets(domain: &Value) -> Vec<&str> {
 #[test]
 fn a_plan_says_what_the_sync_then_does() {
     in_pod(async {
-        let (mut pod, vmi) = Pod::with_image("plan", &[]).await;
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("plan").with_counter(&pod);
+        pod.start(&vmi, &[]).await;
         assert!(plan(&pod, &vmi).await.starts_with("start "));
-        pod.boot(&vmi).await;
+        pod.count(&vmi).await;
         assert_eq!(plan(&pod, &vmi).await, "nothing to do");
 
         let patient = vmi

@@ -107,10 +107,10 @@ fn the_guest_gets_more_cpus() {
     in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("cpus")
-            .with_image(&pod)
+            .with_counter(&pod)
             .set("/spec/domain/cpu/maxSockets", json!(4));
         pod.start(&vmi, &["--libvirt=auto"]).await;
-        let _guest = pod.boot(&vmi).await;
+        pod.count(&vmi).await;
         let count = |kind: &str| {
             let text = pod.virsh(&["vcpucount", "default_cpus", kind, "--live"]);
             text.trim().parse::<u32>().unwrap()
@@ -164,7 +164,7 @@ fn dedicated_cpus_are_pinned_anew() {
         let options = with_cpus_of_host();
         let mut pod = Pod::new();
         let vmi = Vmi::new("pinned")
-            .with_image(&pod)
+            .with_counter(&pod)
             .set("/spec/domain/cpu/maxSockets", json!(2))
             .set("/spec/domain/cpu/dedicatedCpuPlacement", json!(true));
         pod.start(&vmi, &["--libvirt=auto"]).await;
@@ -206,7 +206,7 @@ fn dedicated_cpus_are_pinned_anew() {
 async fn host_devices_are_attached_in_the_background_and_failures_are_logged() {
     let mut pod = Pod::new();
     let vmi = Vmi::new("sriov")
-        .with_image(&pod)
+        .with_counter(&pod)
         .set("/spec/domain/cpu/dedicatedCpuPlacement", json!(true));
     pod.start(&vmi, &[]).await;
     let synced = pod.request(vmi.value()).with_options(&with_cpus_of_host());

@@ -17,12 +17,25 @@ use crate::resources::with_cpus_of_host;
 async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
     let mut pod = Pod::new();
     let vmi = Vmi::new(name).with_image(&pod);
-    pod.handler.serve();
-    pod.set_env("RESTART_LAUNCHER", "yes");
-    pod.launch_monitored(&vmi, more);
-    pod.wait_until_ready().await;
+    launch(&mut pod, &vmi, more).await;
     let guest = pod.boot(&vmi).await;
     (pod, vmi, guest)
+}
+
+/// The same with a guest that counts.
+async fn counting(name: &str, more: &[&str]) -> Pod {
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_counter(&pod);
+    launch(&mut pod, &vmi, more).await;
+    pod.count(&vmi).await;
+    pod
+}
+
+async fn launch(pod: &mut Pod, vmi: &Vmi, more: &[&str]) {
+    pod.handler.serve();
+    pod.set_env("RESTART_LAUNCHER", "yes");
+    pod.launch_monitored(vmi, more);
+    pod.wait_until_ready().await;
 }
 
 pub fn kill_launcher(pod: &Pod) {
@@ -201,7 +214,7 @@ fn the_agent_of_a_frozen_guest_has_its_commands_also_for_the_next_launcher() {
 #[test]
 fn after_three_deaths_in_a_minute_the_pod_ends() {
     in_pod(async {
-        let (mut pod, _, _) = booted("thrice", &[]).await;
+        let mut pod = counting("thrice", &[]).await;
         for times in 1..3 {
             let before = launcher(&pod);
             kill_launcher(&pod);
@@ -220,7 +233,7 @@ fn after_three_deaths_in_a_minute_the_pod_ends() {
 // D-sup-16 (docs/differences.md).
 fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
     in_pod(async {
-        let (mut pod, _, _) = booted("silent", &["--libvirt=auto"]).await;
+        let mut pod = counting("silent", &["--libvirt=auto"]).await;
         assert_owner_has_daemons(&pod);
         let before = (owner_of_socket(&pod), pod.libvirt_daemons());
         kill_launcher(&pod);
@@ -255,7 +268,7 @@ fn a_guest_that_is_paused_until_its_emulator_is_pinned_runs_on_under_the_next_la
     in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("isolated")
-            .with_image(&pod)
+            .with_counter(&pod)
             .set("/spec/domain/cpu/dedicatedCpuPlacement", json!(true))
             .set("/spec/domain/cpu/isolateEmulatorThread", json!(true));
         pod.handler.serve();

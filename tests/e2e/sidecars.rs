@@ -181,7 +181,7 @@ esac"#;
 async fn ten_sidecars_run_in_order_are_shown_by_launcherctl_and_get_shutdown() {
     let mut pod = Pod::new();
     let vmi = Vmi::new("ten")
-        .with_image(&pod)
+        .with_counter(&pod)
         .set("/spec/startStrategy", json!("Paused"));
     let scripts = tempfile::tempdir().unwrap();
     script(scripts.path(), "onDefineDomain", TITLE);
@@ -301,7 +301,7 @@ async fn pod_ends(sidecar: &mut Sidecar, number: usize) {
 async fn a_sidecar_that_breaks_the_domain_is_named_and_the_next_sync_works() {
     let mut pod = Pod::new();
     let vmi = Vmi::new("spoilt")
-        .with_image(&pod)
+        .with_counter(&pod)
         .set("/spec/startStrategy", json!("Paused"));
     pod.handler.serve();
     let scripts = tempfile::tempdir().unwrap();
@@ -416,7 +416,7 @@ s|</domain>|<frobnicate level="1"/><qemu:commandline><qemu:arg value="-object"/>
 async fn the_next_launcher_waits_for_no_sidecar_that_has_died_meanwhile() {
     let mut pod = Pod::new();
     let vmi = Vmi::new("orphan")
-        .with_image(&pod)
+        .with_counter(&pod)
         .set("/spec/startStrategy", json!("Paused"));
     let mut lives = Sidecar::watchdog(&pod, 0);
     let died = Sidecar::watchdog(&pod, 1);
@@ -486,7 +486,7 @@ async fn a_start_goes_on_when_its_call_has_waited_long_enough_for_a_sidecar() {
     );
     let _slow = Sidecar::shim(&pod, 0, "v1alpha2", scripts.path());
     socket(&mut pod, 0).await;
-    let vmi = Vmi::new("patient").with_image(&pod);
+    let vmi = Vmi::new("patient").with_counter(&pod);
     pod.start(&vmi, &["--hook-sidecars", "1"]).await;
     let waits = async {
         let problem = "the start waits for a hook: OnDefineDomain of hook sidecar";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::harness::{Event, Guest, Pod, SlowQemu, UP, Vmi, pod_tool, signal};
+use crate::harness::{Event, Guest, Pod, SlowQemu, Vmi, pod_tool, signal};
 
 /// A launcher whose QEMU waits at its start, and the sync that started it.
 struct Slow {
@@ -17,7 +17,7 @@ struct Slow {
 impl Slow {
     async fn start(name: &str, more: &[&str]) -> Self {
         let mut pod = Pod::new();
-        let vmi = Vmi::new(name).with_image(&pod);
+        let vmi = Vmi::new(name).with_counter(&pod);
         let qemu = SlowQemu::new(&pod);
         pod.handler.serve();
         pod.launch_by(&mut qemu.command(), &vmi, more);
@@ -38,8 +38,8 @@ impl Slow {
 
 /// The guest boots after all.
 async fn boots(pod: &Pod, vmi: &Vmi) -> Guest {
-    let mut guest = pod.guest(vmi).await;
-    guest.until(UP).await;
+    let guest = pod.guest(vmi).await;
+    guest.ticks_on().await;
     guest
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Pod, SlowQemu, UP, Vmi, in_pod};
+use crate::harness::{Pod, SlowQemu, Vmi, in_pod};
 
 /// A launcher that finds the VMI in its environment.
 fn launch(pod: &mut Pod, vmi: &Vmi) {
@@ -14,7 +14,7 @@ fn launch(pod: &mut Pod, vmi: &Vmi) {
 fn a_vmi_in_the_environment_is_started_at_once() {
     in_pod(async {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("alone").with_image(&pod);
+        let vmi = Vmi::new("alone").with_counter(&pod);
         launch(&mut pod, &vmi);
         pod.wait_until_ready().await;
         let console = pod.path(&format!(
@@ -22,8 +22,8 @@ fn a_vmi_in_the_environment_is_started_at_once() {
             vmi.uid()
         ));
         pod.until("the console is there", || console.exists()).await;
-        let mut guest = pod.guest(&vmi).await;
-        guest.until(UP).await;
+        let guest = pod.guest(&vmi).await;
+        guest.ticks_on().await;
         assert_eq!(pod.domain().await["Status"]["Status"], "Running");
     });
 }
@@ -43,7 +43,7 @@ fn a_vmi_that_cannot_be_started_ends_the_launcher_with_the_reason() {
 /// A launcher with a VMI in its environment, whose QEMU waits.
 async fn slow(name: &str) -> (Pod, Vmi, SlowQemu) {
     let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_image(&pod);
+    let vmi = Vmi::new(name).with_counter(&pod);
     let qemu = SlowQemu::new(&pod);
     pod.set_env("STANDALONE_VMI", vmi.value().to_string());
     pod.launch_by(&mut qemu.command(), &vmi, &[]);
@@ -56,8 +56,8 @@ async fn a_start_may_take_longer_than_virt_handler_would_wait() {
     let waiting = qemu.waiting(&mut pod).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     drop(waiting);
-    let mut guest = pod.guest(&vmi).await;
-    guest.until(UP).await;
+    let guest = pod.guest(&vmi).await;
+    guest.ticks_on().await;
 }
 
 #[tokio::test]

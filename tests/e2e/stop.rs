@@ -12,10 +12,10 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
     in_pod(async {
         let mut pod = Pod::new();
         let vmi = Vmi::new("term")
-            .with_image(&pod)
+            .with_counter(&pod)
             .set("/spec/terminationGracePeriodSeconds", json!(60));
         pod.start(&vmi, &["--grace-period-seconds", "75"]).await;
-        pod.boot(&vmi).await;
+        pod.count(&vmi).await;
         pod.signal("TERM");
         let marked = |event: &crate::harness::Event| {
             event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"]
@@ -38,9 +38,10 @@ fn sigterm_marks_the_domain_and_leaves_the_rest_to_virt_handler() {
 #[test]
 fn a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period() {
     in_pod(async {
-        let (mut pod, _, mut guest) =
-            Pod::booted("stubborn", &["--grace-period-seconds", "3"]).await;
-        guest.run("touch /run/ignore-power").await;
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("stubborn").with_stubborn_counter(&pod);
+        pod.start(&vmi, &["--grace-period-seconds", "3"]).await;
+        pod.count(&vmi).await;
         pod.signal("TERM");
         pod.handler
             .event("shut off", |event| {
@@ -58,7 +59,7 @@ fn a_guest_that_ignores_the_power_button_is_killed_after_the_grace_period() {
 async fn signals_that_the_parent_has_blocked_or_ignores_are_heard() {
     for left in ["--block-signal", "--ignore-signal=CHLD"] {
         let mut pod = Pod::new();
-        let vmi = Vmi::new("deaf").with_image(&pod);
+        let vmi = Vmi::new("deaf").with_counter(&pod);
         pod.handler.serve();
         pod.launch_by(Command::new("/usr/bin/env").arg(left), &vmi, &[]);
         pod.wait_until_ready().await;
@@ -156,7 +157,7 @@ async fn the_session_may_have_begun_outside_the_pid_namespace() {
         return;
     }
     let mut pod = Pod::new();
-    let vmi = Vmi::new("inner").with_image(&pod);
+    let vmi = Vmi::new("inner").with_counter(&pod);
     pod.handler.serve();
     // Neither the first process nor its child, which each reap in their own way.
     let shell = ["sh", "-c", "\"$@\"; exit $?", "sh"];

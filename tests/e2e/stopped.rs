@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::faults::{Held, is_plugged, launch};
 use crate::guest_agent::end_agent;
-use crate::harness::{Event, Guest, Pod, Stopped, UP, Vmi, in_pod};
+use crate::harness::{Event, Guest, Pod, Stopped, Vmi, in_pod};
 
 /// virtlogd, if libvirt has one here; said if not.
 fn log_daemon(pod: &Pod) -> Option<Stopped> {
@@ -20,7 +20,9 @@ fn log_daemon(pod: &Pod) -> Option<Stopped> {
 
 /// A launcher by a daemon, which has nothing to do.
 async fn idle(name: &str) -> (Pod, Vmi) {
-    let (mut pod, vmi) = Pod::with_image(name, &["--libvirt=auto"]).await;
+    let mut pod = Pod::new();
+    let vmi = Vmi::new(name).with_counter(&pod);
+    pod.start(&vmi, &["--libvirt=auto"]).await;
     pod.log_has("QEMU's capabilities are known").await;
     (pod, vmi)
 }
@@ -47,7 +49,7 @@ fn a_start_goes_on_when_virtlogd_does() {
         assert!(pod.domain().await.is_null(), "a start is not shown");
         drop(stopped);
         pod.sync_ok(&vmi).await;
-        pod.guest(&vmi).await.until(UP).await;
+        pod.guest(&vmi).await.ticks_on().await;
         assert_eq!(pod.guests().len(), 1);
         ends(pod, &vmi).await;
     });

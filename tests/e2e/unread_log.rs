@@ -13,7 +13,7 @@ use crate::harness::{Pod, Vmi};
 #[tokio::test]
 async fn a_log_that_nobody_reads_holds_nothing_up() {
     let mut pod = Pod::new();
-    let vmi = Vmi::new("unread").with_image(&pod);
+    let vmi = Vmi::new("unread").with_counter(&pod);
     let log = pod.root().join("unread");
     mkfifoat(CWD, &log, Mode::RUSR | Mode::WUSR).unwrap();
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();

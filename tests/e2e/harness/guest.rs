@@ -1,4 +1,5 @@
-//! The test guest: its image, and its serial console with what it prints and a root shell.
+//! The test guests: their images, and their serial console with what it prints and, in Linux, a
+//! root shell.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -8,9 +9,15 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::TEST_TIMEOUT;
+
+/// The image of the guest that counts on its console and does nothing else, built if it is not
+/// there. See docs/test-guest.md.
+pub fn counter_image() -> PathBuf {
+    guest_image().with_file_name("counter.img")
+}
 
 /// The image of the test guest, built if it is not there.
 pub fn guest_image() -> &'static Path {
@@ -28,6 +35,16 @@ pub fn guest_image() -> &'static Path {
         );
         image
     })
+}
+
+/// Waits until fewer guests boot than there are processors: Linux needs one of its own meanwhile.
+pub async fn turn_to_boot() -> SemaphorePermit<'static> {
+    static TURNS: OnceLock<Semaphore> = OnceLock::new();
+    let turns = TURNS.get_or_init(|| {
+        let processors = std::thread::available_parallelism().unwrap();
+        Semaphore::new(processors.get())
+    });
+    turns.acquire().await.unwrap()
 }
 
 /// What the guest's counter prints before each number.

@@ -16,11 +16,9 @@ pub struct MigratingVm {
 }
 
 impl MigratingVm {
-    /// A VM whose guest is up, and counts.
-    pub async fn booted(name: &str) -> Self {
+    pub async fn counting(name: &str) -> Self {
         let vmi = Vmi::new(name);
-        let (pod, mut guest) = source_pod(&vmi, &[]).await;
-        guest.start_ticks().await;
+        let (pod, guest) = source_pod(&vmi, &[]).await;
         Self {
             vmi,
             pod,

@@ -32,11 +32,21 @@ pub fn migratable_pod(pod_name: &str) -> Pod {
     pod
 }
 
-/// A pod in which the guest is up, ready to leave. More arguments are for the launcher.
+/// A pod in which a guest counts, ready to leave. More arguments are for the launcher.
 pub async fn source_pod(vmi: &Vmi, more: &[&str]) -> (Pod, Guest) {
     let mut pod = migratable_pod("source");
-    drop(vmi.clone().with_image(&pod));
+    drop(vmi.clone().with_counter(&pod));
     pod.launch(vmi, more);
+    pod.wait_until_ready().await;
+    let guest = pod.count(vmi).await;
+    (pod, guest)
+}
+
+/// A pod in which the test guest is up, ready to leave.
+pub async fn source_pod_with_linux(vmi: &Vmi) -> (Pod, Guest) {
+    let mut pod = migratable_pod("source");
+    drop(vmi.clone().with_image(&pod));
+    pod.launch(vmi, &[]);
     pod.wait_until_ready().await;
     let guest = pod.boot(vmi).await;
     (pod, guest)

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, Guest, Pod, User, Vmi, in_container, migration, source_pod, target_pod};
+use super::{
+    Event, Guest, Pod, User, Vmi, counts_on, in_container, migration, source_pod, target_pod,
+};
 use api::proto::cmd::v1::{MigrationRequest, Response};
 
 /// So slow that a migration lasts for as long as a test wants it to.
@@ -99,19 +101,19 @@ pub async fn has_left(source: &mut Pod, vmi: &Vmi) -> Value {
     end
 }
 
-/// A source whose guest's shell has a mark, and a target that is ready for it.
+/// A source whose guest counts, and a target that is ready for it.
 pub async fn pair(vmi: Vmi) -> (Pod, Guest, Pod, Vmi) {
-    let (source, mut guest) = source_pod(&vmi, &[]).await;
-    guest.run("mark=kept").await;
+    let (source, guest) = source_pod(&vmi, &[]).await;
     let vmi = vmi.migrating_to("target");
     let target = target_pod(&source, &vmi, "target", &[]).await;
     target.sync_target_ok(&vmi).await;
     (source, guest, target, vmi)
 }
 
-pub async fn has_moved(source: &mut Pod, target: &mut Pod, vmi: &Vmi) -> Value {
+/// The guest has left the source, and counts on where it is now.
+pub async fn has_moved(source: &mut Pod, guest: &Guest, target: &mut Pod, vmi: &Vmi) -> Value {
     let end = has_left(source, vmi).await;
     target.arrival().await;
-    assert_eq!(target.guest(vmi).await.run("echo $mark").await, "kept");
+    counts_on(guest, &target.guest(vmi).await).await;
     end
 }

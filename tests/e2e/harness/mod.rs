@@ -24,12 +24,15 @@ pub use container::{
     Container, User, in_container, in_kubevirts_layout, in_pod, made_by_v1_10, set_reference,
     skip_container, with_containers,
 };
-pub use guest::{Guest, guest_image};
+pub use guest::{Guest, counter_image, guest_image};
 pub use handler::{Event, Handler, has_agent};
 use log::Log;
 pub use loop_device::LoopDevice;
 pub use migrating_vm::MigratingVm;
-pub use migration::{SOCKET_DIR, migratable_pod, migration, share_image, source_pod, target_pod};
+pub use migration::{
+    SOCKET_DIR, migratable_pod, migration, share_image, source_pod, source_pod_with_linux,
+    target_pod,
+};
 pub use migration_proxies::{MigrationProxies, Moment, Network};
 pub use migration_source::{
     SLOW, aborted, begin, cancel, failed, has_left, has_moved, migrate, migrate_call,
@@ -116,17 +119,27 @@ impl Pod {
         (pod, vmi)
     }
 
-    /// The same, in which QEMU runs the guest, however far that is.
-    pub async fn started(name: &str, more: &[&str]) -> (Self, Vmi) {
-        let (pod, vmi) = Self::with_image(name, more).await;
-        pod.sync_ok(&vmi).await;
-        (pod, vmi)
-    }
-
     /// The same, in which the test guest is up.
     pub async fn booted(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
         let (mut pod, vmi) = Self::with_image(name, more).await;
         let guest = pod.boot(&vmi).await;
+        (pod, vmi, guest)
+    }
+
+    /// A pod in which QEMU runs a guest that does nothing but count, however far that is.
+    pub async fn started(name: &str, more: &[&str]) -> (Self, Vmi) {
+        let mut pod = Self::new();
+        let vmi = Vmi::new(name).with_counter(&pod);
+        pod.start(&vmi, more).await;
+        pod.sync_ok(&vmi).await;
+        (pod, vmi)
+    }
+
+    /// The same, in which it counts.
+    pub async fn counting(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
+        let (pod, vmi) = Self::started(name, more).await;
+        let guest = pod.guest(&vmi).await;
+        guest.ticks_on().await;
         (pod, vmi, guest)
     }
 
@@ -286,11 +299,21 @@ impl Pod {
 
     /// Starts the VM and waits until its guest is up.
     pub async fn boot(&mut self, vmi: &Vmi) -> Guest {
+        let _turn = guest::turn_to_boot().await;
         self.sync_ok(vmi).await;
         let mut guest = self.guest(vmi).await;
         guest.until(UP).await;
         // The shell forgets what is typed before it is ready.
         guest.until(PROMPT).await;
+        guest
+    }
+
+    /// Starts the VM and waits until its guest counts.
+    pub async fn count(&mut self, vmi: &Vmi) -> Guest {
+        let _turn = guest::turn_to_boot().await;
+        self.sync_ok(vmi).await;
+        let guest = self.guest(vmi).await;
+        guest.ticks_on().await;
         guest
     }
 

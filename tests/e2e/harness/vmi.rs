@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 
 use super::container::{Container, User};
-use super::{Pod, guest_image};
+use super::{Pod, counter_image, guest_image};
 
 /// What the test guest prints when it is up, see docs/test-guest.md.
 pub const UP: &str = "virt-launcher test guest is up";
@@ -54,6 +54,23 @@ impl Vmi {
             pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img"),
         )
         .unwrap();
+        self
+    }
+
+    /// The same of the guest that counts. It is up as soon as its firmware is.
+    pub fn with_counter(self, pod: &Pod) -> Self {
+        let image = pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img");
+        std::fs::copy(counter_image(), image).unwrap();
+        self
+    }
+
+    /// The same, which ignores the power button.
+    pub fn with_stubborn_counter(self, pod: &Pod) -> Self {
+        let mut image = std::fs::read(counter_image()).unwrap();
+        // `obeys` in scripts/guest/counter.S.
+        image[509] = 0;
+        let path = pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img");
+        std::fs::write(path, image).unwrap();
         self
     }
 
