@@ -44,10 +44,8 @@ run: setup guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" 
 	target/debug/pod-tools launcherctl run $(ARGS) $(if $(KVM),,--emulate) \
 		$(if $(findstring --disk,$(ARGS)),,--disk rootdisk=$(GUEST) --until "virt-launcher test guest is up")
 
-# A test waits for its guest more than it computes.
-test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
-test: setup guest ## all tests; they boot real guests, so this takes minutes
-	@CARGO=$(CARGO) scripts/test $(TESTARGS)
+test: setup $(if $(QUICK),,guest) ## all tests (QUICK=1: those that boot no guests)
+	@CARGO=$(CARGO) QUICK=$(QUICK) scripts/test $(TESTARGS)
 
 torture: setup guest ## one guest under many kills of its launcher and daemon (KILLS=500)
 	KILLS=$(or $(KILLS),500) $(CARGO) test --locked --workspace --test e2e -- --ignored --nocapture torture
@@ -69,7 +67,7 @@ lint: ## formatting, names of types, clippy, dependencies and their known vulner
 	@scripts/check-type-names
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --lib --bins -- -D warnings
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings $(IN_TESTS)
+	$(CARGO) clippy --locked --workspace --all-targets --test e2e --test image -- -D warnings $(IN_TESTS)
 	$(CARGO) clippy --locked --no-default-features --features tools --bins -- -D warnings
 	$(CARGO) deny --locked check bans licenses sources
 	@if timeout 60 $(CARGO) deny --locked fetch db; then $(CARGO) deny --locked check advisories; \
