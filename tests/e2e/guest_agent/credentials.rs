@@ -1,6 +1,7 @@
 //! Keys and passwords of the VMI's Secrets.
 
 use super::*;
+use crate::faults::{Held, launch, make_point};
 
 /// Replaces a file of a secret as the kubelet does: beside it, then renamed.
 fn write_secret(pod: &Pod, secret: &str, file: &str, text: &str) {
@@ -23,10 +24,20 @@ async fn keys_and_passwords_reach_the_guest_and_follow_their_secrets() {
         .with_image(&pod)
         .set("/spec/accessCredentials", credentials);
     write_secret(&pod, "passwords", "root", "not-this-one\n");
-    pod.start(&vmi, &[]).await;
+    pod.handler.serve();
+    launch(&mut pod, &vmi, "--libvirt=embed").await;
+    let fifo = make_point(&pod, "credentials.reading");
     let mut guest = pod.boot(&vmi).await;
-    // It comes after the guest has started, and is followed all the same.
+    let reads = Held::reached(
+        &mut pod,
+        "credentials.reading",
+        fifo,
+        tokio::spawn(async {}),
+    )
+    .await;
+    // It comes after the guest has started and while others are read, and is followed all the same.
     write_secret(&pod, "keys", "one", "ssh-ed25519 AAAA first@test\n");
+    reads.release().await;
     let metadata =
         |event: &Event| event.domain["Spec"]["Metadata"]["KubeVirt"]["AccessCredential"].clone();
     pod.handler

@@ -26,6 +26,7 @@ use crate::launcher::pod_backend::PodBackend;
 use crate::launcher::vm::Phase;
 use crate::launcher::warnings::Warnings;
 use api::vmi::Vmi;
+use os::failpoints;
 use os::inotify::DirWatch;
 use pod::AccessCredentials;
 
@@ -88,6 +89,12 @@ impl Credentials {
             // One that is missing is a failure to apply it, which is tried again.
             unwatched.retain(|dir| watch.add(dir).is_err());
             let applied = self.apply(&vmi).await;
+            // One that has come meanwhile may have been read before it is watched, and changed.
+            let missing = unwatched.len();
+            unwatched.retain(|dir| watch.add(dir).is_err());
+            if unwatched.len() < missing {
+                continue;
+            }
             let next = match &applied {
                 Ok(_) => Next::RESYNC,
                 Err(_) => {
@@ -130,6 +137,7 @@ impl Credentials {
         }
         let (pod, vmi) = (self.pod.clone(), vmi.clone());
         let read = blocking("reading the access credentials", move || {
+            failpoints::hit("credentials.reading");
             Ok(pod::access_credentials(pod.flags(), &vmi))
         });
         let AccessCredentials {
