@@ -36,7 +36,7 @@ build: ## the executables, optimized
 	$(CARGO) build --locked --release -p virt-launcher-cel-evaluator
 
 # Unless ARGS says which disk to use, it is the test guest's, which prints a line when it is up.
-# Emulation takes 7 seconds for that and works everywhere, even where /dev/kvm exists but does not
+# Emulation takes 5 seconds for that and works everywhere, even where /dev/kvm exists but does not
 # work; KVM=1 uses /dev/kvm. "make test" uses the same build: an optimized one takes three times as
 # long.
 run: setup guest ## boot a VM here, without a cluster (ARGS="examples/efi.yaml" for another)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ TEST_DISKS = {
     "alpine-with-test-tooling-container-disk": "guest.login",
     "fedora-with-test-tooling-container-disk": "guest.login",
 }
-FAT = "@@1M"  # where the partition with the boot loader begins in the test guest's disk
+COMMAND_LINE = slice(7 << 10, 8 << 10)  # that of the kernel which a BIOS boots, in the test guest's disk
 
 
 class Builder:
@@ -143,10 +144,11 @@ def kernel_files(guest):
 
 def add_to_command_line(disk, words):
     """To that of the kernel which a BIOS boots from this disk."""
-    fat = ["-i", disk + FAT]
-    shown = subprocess.run(["mtype", *fat, "::/syslinux.cfg"], capture_output=True, text=True, check=True)
-    changed = f"{shown.stdout.rstrip()} {words}\n"
-    subprocess.run(["mcopy", *fat, "-o", "-", "::/syslinux.cfg"], input=changed, text=True, check=True)
+    with open(disk, "r+b") as file:
+        place = mmap.mmap(file.fileno(), COMMAND_LINE.stop)
+        line = place[COMMAND_LINE].rstrip(b"\0") + f" {words}".encode()
+        # With the zero that ends it.
+        place[COMMAND_LINE] = (line + b"\0").ljust(COMMAND_LINE.stop - COMMAND_LINE.start, b"\0")
 
 
 def with_libraries(programs, base):

@@ -2,15 +2,13 @@
 
 import json
 import os
-import shutil
-import subprocess
 import tarfile
 import tempfile
 import unittest
 from unittest import mock
 
 from cluster import images, kubevirt, objects
-from cluster.build import FAT, add_to_command_line, fingerprint
+from cluster.build import COMMAND_LINE, add_to_command_line, fingerprint
 from cluster.folder import Folder
 from scenarios.cluster_agent import metric_names
 
@@ -52,18 +50,19 @@ class Images(unittest.TestCase):
                 seen.add(fingerprint(tree))
 
 
-    @unittest.skipUnless(shutil.which("mformat"), "needs mtools")
     def test_a_disk_for_tests_tells_its_kernel_more(self):
         with tempfile.TemporaryDirectory() as folder:
             disk = f"{folder}/disk"
-            with open(disk, "w") as f:
-                f.truncate(4 << 20)
-            fat = ["-i", disk + FAT]
-            subprocess.run(["mformat", *fat, "-T", str(3 << 11), "-h", "64", "-s", "32", "::"], check=True)
-            subprocess.run(["mcopy", *fat, "-", "::/syslinux.cfg"], input=b"label a\nappend quiet\n", check=True)
+            with open(disk, "wb") as f:
+                f.seek(COMMAND_LINE.start)
+                f.write(b"quiet")
+                f.truncate(1 << 20)
             add_to_command_line(disk, "guest.login")
-            text = subprocess.run(["mtype", *fat, "::/syslinux.cfg"], capture_output=True, check=True).stdout
-            self.assertEqual(text, b"label a\nappend quiet guest.login\n")
+            with open(disk, "rb") as f:
+                text = f.read()[COMMAND_LINE]
+            self.assertEqual(text.rstrip(b"\0"), b"quiet guest.login")
+            with self.assertRaises(IndexError):
+                add_to_command_line(disk, "x" * 1024)
 
 
 class Manifests(unittest.TestCase):

@@ -454,8 +454,14 @@ ranges:
     .long 0, 0
 initrd:
     .long INITRD_ADDRESS, 0, INITRD_BYTES, 0, 0, 0, 0, 0
+
+# At a place of the disk that others change (docs/test-guest.md).
+.org 0x1c00
 command_line:
     .incbin "cmdline"
     .byte 0
-.balign 8
+.if . - command_line > 1024
+.error "the command line is too long"
+.endif
+.org 0x2000
 memory_map:
