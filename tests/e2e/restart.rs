@@ -264,6 +264,28 @@ fn a_pod_whose_launcher_does_not_come_back_ends_in_order() {
 }
 
 #[test]
+// D-sup-16 (docs/differences.md).
+fn a_daemon_that_does_not_serve_yet_when_its_launcher_dies_is_replaced() {
+    in_pod(async {
+        let mut pod = counting("mute", &["--libvirt=auto"]).await;
+        let before = pod.libvirt_daemons();
+        before.iter().copied().for_each(kill);
+        let next = || {
+            pod.libvirt_daemons()
+                .into_iter()
+                .find(|it| !before.contains(it))
+        };
+        until("the next daemon", || next().is_some()).await;
+        let stopped = next().unwrap();
+        let _stopped = Stopped::now(vec![stopped]);
+        kill_launcher(&pod);
+        pod.log_count("Marked as ready", 2).await;
+        assert!(!pod.libvirt_daemons().contains(&stopped));
+        assert_owner_has_daemons(&pod);
+    });
+}
+
+#[test]
 fn a_guest_that_is_paused_until_its_emulator_is_pinned_runs_on_under_the_next_launcher() {
     in_pod(async {
         let mut pod = Pod::new();
