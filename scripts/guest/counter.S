@@ -92,7 +92,9 @@ off:
     mov dx, offset POWER + 4
     mov ax, offset OFF
     out dx, ax
+halt:
     hlt
+    jmp halt
 
 gdt_register:
     .word gdt_end - gdt - 1

@@ -1,9 +1,9 @@
 # The boot loader of the test guest's disk for a BIOS: reads the kernel and its initrd, which lie
 # between this and the first partition, unpacks the kernel, and enters it as Xen's PVH boot does.
 #
-# Under emulation that takes half of what a common boot loader and the kernel's own unpacking do. The
-# BIOS reads 64 KiB at once and asks all the time whether they are there, so a virtio disk is read
-# without it. scripts/test-guest defines the other names in capitals.
+# Under emulation that takes half of what a common boot loader and the kernel's own unpacking do.
+# The BIOS reads 64 KiB at once and asks all the time whether they are there, so a virtio disk is
+# read without it. scripts/test-guest defines the other names in capitals.
 #
 # Code, data and stack lie in pages of their own: QEMU's emulation is slow with a page that is both
 # written and executed.
@@ -18,8 +18,8 @@
 .equ CODE_16, 24
 .equ XEN_START_MAGIC, 0x336ec578
 
-.if INITRD_ADDRESS + INITRD_BYTES > PACKED_ADDRESS
-.error "the initrd is too long for its place"
+.if KERNEL_END > INITRD_ADDRESS || INITRD_ADDRESS + INITRD_BYTES > PACKED_ADDRESS
+.error "kernel or initrd is too long for its place"
 .endif
 
 .globl _start
@@ -84,6 +84,8 @@ mapped:
 .equ PCI_DATA, 0xcfc
 .equ FIRST_FUNCTION, 0x80000000
 .equ LAST_FUNCTION, 0x80ffff00
+.equ COMMAND, 4
+.equ BUS_MASTER, 4
 .equ FIRST_BAR, 0x10
 .equ FIRST_CAPABILITY, 0x34
 .equ VIRTIO_DISK, 0x10421af4
@@ -139,7 +141,12 @@ other_function:
     jb next_function
     ljmp CODE_16, offset leave_protected
 
+# A disk from which the BIOS is not to boot may not write to memory yet.
 found:
+    mov al, offset COMMAND
+    call read_pci
+    test al, offset BUS_MASTER
+    jz other_function
     mov dword ptr [common], 0
     mov dword ptr [notify], 0
     mov al, offset FIRST_CAPABILITY

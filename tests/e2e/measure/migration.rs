@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::number;
 use crate::harness::{
-    Event, MigrationProxies, Pod, User, Vmi, migration, run, source_pod, target_pod,
+    Event, MigrationProxies, Pod, User, Vmi, migration, run, source_pod_with_linux, target_pod,
     with_containers,
 };
 
@@ -43,7 +43,7 @@ fn bench() {
 /// A guest that is up and idle, and a target that is ready for it.
 async fn pair(name: &str) -> (Pod, Pod, Vmi) {
     let vmi = Vmi::new(name);
-    let (source, guest) = source_pod(&vmi, &[]).await;
+    let (source, guest) = source_pod_with_linux(&vmi).await;
     drop(guest);
     let vmi = vmi.migrating_to("target");
     let target = target_pod(&source, &vmi, "target", &[]).await;
