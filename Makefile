@@ -53,7 +53,7 @@ torture: setup guest ## one guest under many kills of its launcher and daemon (K
 test-image: setup image-tree ## the tests of the launcher image's content, as root
 	$(CARGO) test --locked --test image
 
-guest: ## the small Linux that the tests boot, see docs/test-guest.md
+guest: ## the guests that the tests boot, see docs/test-guest.md
 	@scripts/test-guest $(GUEST)
 
 # What code of the product must not do, and tests may: they end by a panic, and wait for the
@@ -67,7 +67,8 @@ lint: ## formatting, names of types, clippy, dependencies and their known vulner
 	@scripts/check-type-names
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --lib --bins -- -D warnings
-	$(CARGO) clippy --locked --workspace --all-targets --test e2e --test image -- -D warnings $(IN_TESTS)
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings $(IN_TESTS)
+	$(CARGO) clippy --locked --workspace --test e2e --test image -- -D warnings $(IN_TESTS)
 	$(CARGO) clippy --locked --no-default-features --features tools --bins -- -D warnings
 	$(CARGO) deny --locked check bans licenses sources
 	@if timeout 60 $(CARGO) deny --locked fetch db; then $(CARGO) deny --locked check advisories; \

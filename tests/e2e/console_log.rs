@@ -119,7 +119,8 @@ async fn a_guest_that_writes_without_end_does_not_fill_the_disk() {
     let (mut longest, mut emptied) = (0, 0);
     let mut before = length(&qemu_log);
     let end = Instant::now() + 2 * TEST_TIMEOUT;
-    while emptied == 0 {
+    let ours = [root.join("console.log"), root.join("console.log.0")];
+    while emptied == 0 || length(&ours[1]) == 0 {
         assert!(
             Instant::now() < end,
             "{longest} bytes, emptied {emptied} times"
@@ -134,7 +135,6 @@ async fn a_guest_that_writes_without_end_does_not_fill_the_disk() {
             "QEMU's log of the console has {longest} bytes"
         );
     }
-    let ours = [root.join("console.log"), root.join("console.log.0")];
-    assert!(ours.iter().all(|log| length(log) < LIMIT));
+    assert!(ours.iter().all(|log| length(log) < LIMIT / 2));
     done(&home, &["stop", "--force"]).await;
 }

@@ -242,9 +242,22 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
     in_container(User::Qemu, async {
         for (hook, outcome) in [(IMPATIENT, Outcome::Failed), (HANGS, Outcome::TimedOut)] {
             let mut pod = Pod::new();
-            let vmi = Vmi::new("stubborn").with_stubborn_counter(&pod);
-            pod.start(&vmi, &[]).await;
-            pod.count(&vmi).await;
+            let vmi = Vmi::new("stubborn");
+            // The agent is asked first; this one hangs.
+            let vmi = if outcome == Outcome::Failed {
+                let vmi = vmi.with_image(&pod);
+                pod.start(&vmi, &[]).await;
+                let mut guest = pod.boot(&vmi).await;
+                pod.handler.agent().await;
+                let hang = "touch /run/ignore-power; killall -STOP qemu-ga";
+                guest.run(hang).await;
+                vmi
+            } else {
+                let vmi = vmi.with_stubborn_counter(&pod);
+                pod.start(&vmi, &[]).await;
+                pod.count(&vmi).await;
+                vmi
+            };
             let grace = Duration::from_secs(4);
             let stopped = stop_with_virt_handler(&mut pod, &vmi, Some(hook), grace).await;
             assert!(stopped.killed, "{}", pod.log_tail());

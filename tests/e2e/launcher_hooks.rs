@@ -423,7 +423,7 @@ fn the_plugin_or_the_daemon_is_killed_during_a_boot_hook() {
     });
 }
 
-/// A source whose guest's shell has a mark, and whose plugin is there.
+/// A source whose guest counts, and whose plugin is there.
 async fn migratable(name: &str, act: Act, more: &[&str]) -> (Pod, Guest, Vmi, Plugin) {
     let mut source = migratable_pod("source");
     let vmi = Vmi::new(name).with_counter(&source);

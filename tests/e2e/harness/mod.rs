@@ -58,7 +58,7 @@ use std::time::{Duration, Instant};
 use api::proto::cmd::v1::cmd_client::CmdClient;
 use tonic::transport::Channel;
 
-/// Emulated guests are slow, and two of them share two cores.
+/// Emulated guests are slow, and many share the processors.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Where the programs under test are: those of this build, or where `PROGRAMS` says (measurements
