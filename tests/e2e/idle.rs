@@ -12,8 +12,8 @@ use crate::monitor::launcher;
 /// For what follows a start.
 const START_TIME: Duration = Duration::from_secs(12);
 const TIME: Duration = Duration::from_secs(30);
-/// Of all of them, in [`TIME`], which may have two rounds of questions to the agent, of 110 each.
-/// The reference's launcher alone has 1,700.
+/// Limit for all of them in [`TIME`]. The launcher may ask the agent twice in that time, which
+/// takes 110 wake-ups each. The reference's launcher alone has 1,700.
 const MAX_WAKE_UPS: u64 = 350;
 
 /// How often each thread of a process has waited so far.

@@ -2,15 +2,13 @@
 
 use api::proto::cmd::v1::MemoryDumpRequest;
 
-use crate::harness::{Pod, Vmi, give_to_qemu, in_pod};
+use crate::harness::{Pod, give_to_qemu, in_pod};
 
 #[test]
 // D-vm-12 (docs/differences.md).
 fn a_screenshot_is_a_picture_and_without_a_domain_an_error() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("picture").with_counter(&pod);
-        pod.start(&vmi, &[]).await;
+        let (pod, vmi) = Pod::with_counter("picture", &[]).await;
         let request = || pod.request(vmi.value());
         pod.cmd().get_screenshot(request()).await.unwrap_err();
         pod.sync_ok(&vmi).await;

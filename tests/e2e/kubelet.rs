@@ -241,22 +241,20 @@ fn a_guest_that_does_not_shut_down_is_killed_at_the_end_of_the_grace_period() {
     const HANGS: Hook = Hook::Exec(&["sleep", "600"]);
     in_container(User::Qemu, async {
         for (hook, outcome) in [(IMPATIENT, Outcome::Failed), (HANGS, Outcome::TimedOut)] {
-            let mut pod = Pod::new();
-            let vmi = Vmi::new("stubborn");
-            // The agent is asked first; this one hangs.
-            let vmi = if outcome == Outcome::Failed {
-                let vmi = vmi.with_image(&pod);
-                pod.start(&vmi, &[]).await;
-                let mut guest = pod.boot(&vmi).await;
+            let (mut pod, vmi) = if outcome == Outcome::Failed {
+                // The agent is asked first, and hangs.
+                let (mut pod, vmi, mut guest) = Pod::booted("stubborn", &[]).await;
                 pod.handler.agent().await;
-                let hang = "touch /run/ignore-power; killall -STOP qemu-ga";
-                guest.run(hang).await;
-                vmi
+                guest
+                    .run("touch /run/ignore-power; killall -STOP qemu-ga")
+                    .await;
+                (pod, vmi)
             } else {
-                let vmi = vmi.with_stubborn_counter(&pod);
+                let mut pod = Pod::new();
+                let vmi = Vmi::new("stubborn").with_stubborn_counter(&pod);
                 pod.start(&vmi, &[]).await;
                 pod.count(&vmi).await;
-                vmi
+                (pod, vmi)
             };
             let grace = Duration::from_secs(4);
             let stopped = stop_with_virt_handler(&mut pod, &vmi, Some(hook), grace).await;

@@ -36,9 +36,7 @@ async fn refused(pod: &Pod, arguments: &[&str]) -> String {
 #[test]
 fn the_vmi_comes_from_the_launcher() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("inpod").with_counter(&pod);
-        pod.start(&vmi, &[]).await;
+        let (mut pod, vmi) = Pod::with_counter("inpod", &[]).await;
         let none = refused(&pod, &["plan"]).await;
         assert!(none.contains("was sent no VMI"), "{none}");
         pod.count(&vmi).await;

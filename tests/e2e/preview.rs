@@ -42,9 +42,7 @@ fn targets(domain: &Value) -> Vec<&str> {
 #[test]
 fn a_plan_says_what_the_sync_then_does() {
     in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("plan").with_counter(&pod);
-        pod.start(&vmi, &[]).await;
+        let (mut pod, vmi) = Pod::with_counter("plan", &[]).await;
         assert!(plan(&pod, &vmi).await.starts_with("start "));
         pod.count(&vmi).await;
         assert_eq!(plan(&pod, &vmi).await, "nothing to do");

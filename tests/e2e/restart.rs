@@ -22,7 +22,7 @@ async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) 
     (pod, vmi, guest)
 }
 
-/// The same with a guest that counts.
+/// A guest that counts below a monitor that restarts its launcher.
 async fn counting(name: &str, more: &[&str]) -> Pod {
     let mut pod = Pod::new();
     let vmi = Vmi::new(name).with_counter(&pod);

@@ -20,9 +20,7 @@ fn log_daemon(pod: &Pod) -> Option<Stopped> {
 
 /// A launcher by a daemon, which has nothing to do.
 async fn idle(name: &str) -> (Pod, Vmi) {
-    let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_counter(&pod);
-    pod.start(&vmi, &["--libvirt=auto"]).await;
+    let (mut pod, vmi) = Pod::with_counter(name, &["--libvirt=auto"]).await;
     pod.log_has("QEMU's capabilities are known").await;
     (pod, vmi)
 }

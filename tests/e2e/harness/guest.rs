@@ -1,5 +1,4 @@
-//! The test guests: their images, and their serial console with what it prints and, in Linux, a
-//! root shell.
+//! The test guests: their images, what they print on their serial consoles, and Linux's root shell.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

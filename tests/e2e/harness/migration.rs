@@ -42,7 +42,7 @@ pub async fn source_pod(vmi: &Vmi, more: &[&str]) -> (Pod, Guest) {
     (pod, guest)
 }
 
-/// A pod in which the test guest is up, ready to leave.
+/// A pod in which Linux is up, ready to leave.
 pub async fn source_pod_with_linux(vmi: &Vmi) -> (Pod, Guest) {
     let mut pod = migratable_pod("source");
     drop(vmi.clone().with_image(&pod));

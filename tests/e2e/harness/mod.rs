@@ -119,23 +119,29 @@ impl Pod {
         (pod, vmi)
     }
 
-    /// The same, in which the test guest is up.
+    /// A pod in which Linux is up.
     pub async fn booted(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
         let (mut pod, vmi) = Self::with_image(name, more).await;
         let guest = pod.boot(&vmi).await;
         (pod, vmi, guest)
     }
 
-    /// A pod in which QEMU runs a guest that does nothing but count, however far that is.
-    pub async fn started(name: &str, more: &[&str]) -> (Self, Vmi) {
+    /// A pod whose VMI has the image of the guest that counts, with a launcher that is ready.
+    pub async fn with_counter(name: &str, more: &[&str]) -> (Self, Vmi) {
         let mut pod = Self::new();
         let vmi = Vmi::new(name).with_counter(&pod);
         pod.start(&vmi, more).await;
+        (pod, vmi)
+    }
+
+    /// A pod in which QEMU runs the guest that counts, whether it counts yet or not.
+    pub async fn started(name: &str, more: &[&str]) -> (Self, Vmi) {
+        let (pod, vmi) = Self::with_counter(name, more).await;
         pod.sync_ok(&vmi).await;
         (pod, vmi)
     }
 
-    /// The same, in which it counts.
+    /// A pod in which a guest counts.
     pub async fn counting(name: &str, more: &[&str]) -> (Self, Vmi, Guest) {
         let (pod, vmi) = Self::started(name, more).await;
         let guest = pod.guest(&vmi).await;

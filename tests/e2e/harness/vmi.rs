@@ -57,14 +57,14 @@ impl Vmi {
         self
     }
 
-    /// The same of the guest that counts. It is up as soon as its firmware is.
+    /// Puts the image of the guest that counts where the root disk's claim would be mounted.
     pub fn with_counter(self, pod: &Pod) -> Self {
         let image = pod.path("/var/run/kubevirt-private/vmi-disks/rootdisk/disk.img");
         std::fs::copy(counter_image(), image).unwrap();
         self
     }
 
-    /// The same, which ignores the power button.
+    /// Puts the image of a guest there that counts and ignores the power button.
     pub fn with_stubborn_counter(self, pod: &Pod) -> Self {
         let mut image = std::fs::read(counter_image()).unwrap();
         // `obeys` in scripts/guest/counter.S.
