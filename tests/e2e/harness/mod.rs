@@ -1,6 +1,7 @@
 //! A pod for one test: its directories, the launcher in it, and virt-handler's end of the sockets.
 
 mod calls;
+mod capabilities;
 mod cgroup;
 mod container;
 mod guest;
@@ -93,12 +94,14 @@ impl Pod {
     pub fn new() -> Self {
         let root = short_dir();
         let handler = Handler::new(root.path().join("var/run/kubevirt/domain-notify-pipe.sock"));
+        let container = Container::of_this_test();
+        capabilities::give(root.path(), container.is_some());
         Self {
             root,
             handler,
             environment: Vec::new(),
             launcher: None,
-            container: Container::of_this_test(),
+            container,
             log: Log::default(),
             cmd: None,
         }
@@ -507,6 +510,7 @@ impl Drop for Pod {
             let _ = launcher.kill();
             let _ = launcher.wait();
         }
+        capabilities::keep(self.root.path(), container.is_some());
         if container.is_some() {
             return;
         }

@@ -1,0 +1,68 @@
+//! What libvirt knows of QEMU, from pod to pod: to ask QEMU takes most of the processor time of a
+//! pod whose guest is small. libvirt itself sees whether it is about this machine and its QEMU.
+//! Measurements are of pods that ask.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::give_to_qemu;
+
+/// Where the driver keeps it below a pod's root: embedded, as a system daemon, as a session's.
+const DIRS: [&str; 3] = [
+    "cache/qemu/capabilities",
+    "var/cache/libvirt/qemu/capabilities",
+    "var/run/kubevirt-private/libvirt/qemu/cache/capabilities",
+];
+
+/// Where it is kept, with the places in the pod. The image's QEMU is not the machine's.
+fn places(pod: &Path, is_container: bool) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let is_measured = std::env::var_os("PROGRAMS").is_some();
+    let owner = if is_container { "image" } else { "machine" };
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-capabilities");
+    let dirs = DIRS.into_iter().filter(move |_| !is_measured);
+    dirs.map(move |dir| (target.join(owner).join(dir), pod.join(dir)))
+}
+
+/// Gives a pod in which nothing runs yet what an earlier one has found out.
+pub fn give(pod: &Path, is_container: bool) {
+    for (kept, place) in places(pod, is_container) {
+        for (name, content) in files(&kept) {
+            std::fs::create_dir_all(&place).unwrap();
+            std::fs::write(place.join(&name), content).unwrap();
+            if is_container {
+                give_to_qemu(&place);
+                give_to_qemu(&place.join(name));
+            }
+        }
+    }
+}
+
+/// Keeps what this pod has found out.
+pub fn keep(pod: &Path, is_container: bool) {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    for (kept, place) in places(pod, is_container) {
+        for (name, content) in files(&place) {
+            if std::fs::read(kept.join(&name)).is_ok_and(|before| before == content) {
+                continue;
+            }
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let new = kept.join(format!(".{}-{number}", std::process::id()));
+            let written = std::fs::create_dir_all(&kept)
+                .and_then(|()| std::fs::write(&new, content))
+                .and_then(|()| std::fs::rename(new, kept.join(name)));
+            if let Err(error) = written {
+                println!("QEMU's capabilities are not kept: {error}");
+            }
+        }
+    }
+}
+
+/// Names and contents of what libvirt has written in full.
+fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let named = files.map(|file| (file.file_name().to_string_lossy().into_owned(), file.path()));
+    let whole = named.filter(|(name, _)| name.ends_with(".xml"));
+    whole
+        .filter_map(|(name, path)| Some((name, std::fs::read(path).ok()?)))
+        .collect()
+}
