@@ -50,7 +50,7 @@ async fn sees(guest: &mut Guest, serial: &str, size: u64) {
 }
 
 #[test]
-fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
+fn a_running_guest_sees_files_devices_and_hotplugged_images_grow_and_never_shrink() {
     in_pod(async {
         let mut pod = Pod::new();
         let claims = "/var/run/kubevirt-private/vmi-disks";
@@ -96,21 +96,12 @@ fn a_running_guest_sees_files_and_devices_grow_and_never_shrink() {
         for (serial, size) in [("data", 40 * MIB), ("fixed", 8 * MIB)] {
             sees(&mut guest, serial, size).await;
         }
-    });
-}
 
-#[test]
-fn a_hotplugged_image_grows_to_its_claim() {
-    in_pod(async {
-        let mut pod = Pod::new();
-        let vmi = Vmi::new("hotgrowth").with_image(&pod);
-        image(&pod, "/var/run/kubevirt/hotplug-disks/late.img", 4 * MIB);
-        pod.start(&vmi, &[]).await;
-        let mut guest = pod.boot(&vmi).await;
-        let with = vmi.hotplugged("late", "late", "scsi");
-        pod.sync_ok(&with.clone().claim("late", "12Mi")).await;
-        sees(&mut guest, "late", 12 * MIB).await;
-        pod.sync_ok(&with.claim("late", "20Mi")).await;
-        sees(&mut guest, "late", 20 * MIB).await;
+        pod.hotplug_image("late", 4 * MIB);
+        let with = vmi.clone().hotplugged("late", "late", "scsi");
+        for (claim, size) in [("12Mi", 12 * MIB), ("20Mi", 20 * MIB)] {
+            pod.sync_ok(&with.clone().claim("late", claim)).await;
+            sees(&mut guest, "late", size).await;
+        }
     });
 }
