@@ -1,4 +1,4 @@
-//! Backups of a real guest's disks: written into files or pulled from a socket, in full or what has
+//! Backups of a running guest's disks: written into files or pulled from a socket, in full or what has
 //! changed, restored, and compared byte by byte.
 
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ pub struct Tracked {
     pub pod: Pod,
     pub vmi: Vmi,
     pub guest: Guest,
-    /// Name of the data disk in the guest.
-    pub disk: String,
+    /// Name of the data disk in Linux; `None` in a guest that counts.
+    pub disk: Option<String>,
     /// For [`Self::start_held`].
     reads: Option<HeldReads>,
 }
@@ -43,62 +43,74 @@ impl Tracked {
         size: u64,
         launch: impl AsyncFnOnce(&mut Pod, &Vmi),
     ) -> Self {
-        let mut pod = Pod::new();
-        let image = std::fs::File::create(pod.path(IMAGE)).unwrap();
-        image.set_len(size).unwrap();
-        give_to_qemu(&pod.path(IMAGE));
-        let reads = HeldReads::of(&pod.path(IMAGE));
-        let target = pod.path(&format!("{TARGET}/x"));
-        give_to_qemu(target.parent().unwrap());
-        let vmi = Vmi::new(name)
-            .with_image(&pod)
-            .set(
-                "/status/changedBlockTracking",
-                json!({"state": "Initializing"}),
-            )
-            .volume(
-                json!({"name": "Data-1", "persistentVolumeClaim": {"claimName": "data"}}),
-                json!({"name": "Data-1", "serial": "DATA", "disk": {"bus": "virtio"}}),
-            );
-        pod.handler.serve();
-        launch(&mut pod, &vmi).await;
-        let guest = pod.boot(&vmi).await;
+        let (mut pod, vmi, reads) = launched(name, size, Vmi::with_image, launch).await;
+        let mut guest = pod.boot(&vmi).await;
+        let disk = Some(disk_of(&mut guest).await);
+        pod.domain_until("with an agent", has_agent).await;
+        Self::tracking(pod, vmi, guest, disk, reads)
+    }
+
+    /// A guest that counts: it cannot be frozen, and QEMU writes in its place.
+    pub async fn counting(name: &str, more: &[&str]) -> Self {
+        Self::counting_with(name, async |pod, vmi| {
+            pod.launch(vmi, more);
+            pod.wait_until_ready().await;
+        })
+        .await
+    }
+
+    pub async fn counting_with(name: &str, launch: impl AsyncFnOnce(&mut Pod, &Vmi)) -> Self {
+        let (mut pod, vmi, reads) = launched(name, SIZE, Vmi::with_counter, launch).await;
+        let guest = pod.count(&vmi).await;
+        Self::tracking(pod, vmi, guest, None, reads)
+    }
+
+    fn tracking(
+        pod: Pod,
+        vmi: Vmi,
+        guest: Guest,
+        disk: Option<String>,
+        reads: Option<HeldReads>,
+    ) -> Self {
         let vmi = vmi
             .set("/status/changedBlockTracking/state", json!("Enabled"))
             .set("/status/phase", json!("Running"));
-        let mut tracked = Self {
+        Self {
             pod,
             vmi,
             guest,
-            disk: String::new(),
+            disk,
             reads,
-        };
-        tracked.find_disk().await;
-        tracked.has_agent().await;
-        tracked
+        }
     }
 
-    async fn find_disk(&mut self) {
-        let disks = self
-            .guest
-            .run_until("disks", |disks| disks.contains("DATA"))
-            .await;
-        let line = disks.lines().find(|line| line.contains("DATA")).unwrap();
-        self.disk = line.split_whitespace().next().unwrap().to_owned();
-    }
-
-    /// Waits until the guest's file systems can be frozen.
-    async fn has_agent(&self) {
-        self.pod.domain_until("with an agent", has_agent).await;
-    }
-
-    /// The guest writes a word over and over, 64 KiB at an offset in MiB.
+    /// The guest writes a word over and over, 64 KiB at an offset in MiB; or QEMU its first letter,
+    /// which takes libvirt's daemon.
     pub async fn write(&mut self, word: &str, at_mib: u64) {
-        let (disk, seek) = (&self.disk, at_mib * 16);
+        let Some(disk) = &self.disk else {
+            return self.write_by_qemu(word.as_bytes()[0], at_mib);
+        };
+        let seek = at_mib * 16;
         let write = format!(
             "yes {word} | head -c 65536 | dd of=/dev/{disk} bs=64k seek={seek} conv=fsync,notrunc iflag=fullblock 2>/dev/null"
         );
         self.guest.run(&write).await;
+    }
+
+    /// As the guest's requests do, through the device.
+    fn write_by_qemu(&self, byte: u8, at_mib: u64) {
+        let write = format!(
+            r#"qemu-io -d /machine/peripheral/ua-Data-1/virtio-backend "write -P {byte} {at_mib}M 64k""#
+        );
+        let domain = format!("default_{}", self.vmi.name());
+        let said = self
+            .pod
+            .virsh(&["qemu-monitor-command", "--hmp", &domain, &write]);
+        let from = usize::try_from(at_mib * MIB).unwrap();
+        let written = self.data()[from..from + (64 << 10)]
+            .iter()
+            .all(|it| *it == byte);
+        assert!(written, "{said}");
     }
 
     /// What is on the data disk now.
@@ -209,10 +221,53 @@ impl Tracked {
         let vmi = self.vmi.clone().set("/status/phase", json!("Scheduled"));
         self.pod.launch(&vmi, &[]);
         self.pod.wait_until_ready().await;
-        self.guest = self.pod.boot(&vmi).await;
-        self.find_disk().await;
-        self.has_agent().await;
+        self.guest = match &mut self.disk {
+            Some(disk) => {
+                let mut guest = self.pod.boot(&vmi).await;
+                *disk = disk_of(&mut guest).await;
+                self.pod.domain_until("with an agent", has_agent).await;
+                guest
+            }
+            None => self.pod.count(&vmi).await,
+        };
     }
+}
+
+/// A pod with a launcher, a VMI with a data disk, and what may hold QEMU's reads of it.
+async fn launched(
+    name: &str,
+    size: u64,
+    with_image: impl FnOnce(Vmi, &Pod) -> Vmi,
+    launch: impl AsyncFnOnce(&mut Pod, &Vmi),
+) -> (Pod, Vmi, Option<HeldReads>) {
+    let mut pod = Pod::new();
+    let image = std::fs::File::create(pod.path(IMAGE)).unwrap();
+    image.set_len(size).unwrap();
+    give_to_qemu(&pod.path(IMAGE));
+    let reads = HeldReads::of(&pod.path(IMAGE));
+    let target = pod.path(&format!("{TARGET}/x"));
+    give_to_qemu(target.parent().unwrap());
+    let vmi = with_image(Vmi::new(name), &pod)
+        .set(
+            "/status/changedBlockTracking",
+            json!({"state": "Initializing"}),
+        )
+        .volume(
+            json!({"name": "Data-1", "persistentVolumeClaim": {"claimName": "data"}}),
+            json!({"name": "Data-1", "serial": "DATA", "disk": {"bus": "virtio"}}),
+        );
+    pod.handler.serve();
+    launch(&mut pod, &vmi).await;
+    (pod, vmi, reads)
+}
+
+/// The data disk's name in Linux.
+async fn disk_of(guest: &mut Guest) -> String {
+    let disks = guest
+        .run_until("disks", |disks| disks.contains("DATA"))
+        .await;
+    let line = disks.lines().find(|line| line.contains("DATA")).unwrap();
+    line.split_whitespace().next().unwrap().to_owned()
 }
 
 /// The backup in a document.
@@ -342,7 +397,7 @@ fn a_guest_is_backed_up_in_full_and_in_part_and_restored() {
 
 #[tokio::test]
 async fn a_request_that_cannot_be_met_is_refused_and_leaves_nothing() {
-    let mut vm = Tracked::booted("refused", &[]).await;
+    let mut vm = Tracked::counting("refused", &[]).await;
     for (options, text) in [
         (
             with(start("b", "Push", 1), "targetPath", "/absent"),
@@ -383,7 +438,7 @@ async fn a_request_that_cannot_be_met_is_refused_and_leaves_nothing() {
 #[test]
 fn a_backup_is_pulled_from_a_socket_in_full_and_in_part() {
     in_pod(async {
-        let mut vm = Tracked::booted("pulled", &[]).await;
+        let mut vm = Tracked::counting("pulled", &[]).await;
         let socket = vm.pod.path("/var/run/kubevirt/sockets/backup-nbd-sock");
         let export = format!("nbd+unix:///Data-1?socket={}", socket.display());
         vm.write("first", 1).await;
@@ -438,7 +493,7 @@ fn a_backup_is_pulled_from_a_socket_in_full_and_in_part() {
 #[test]
 fn a_checkpoint_is_known_again_after_a_restart_and_invalid_after_a_crash() {
     in_pod(async {
-        let mut vm = Tracked::booted("again", &[]).await;
+        let mut vm = Tracked::counting("again", &[]).await;
         vm.write("first", 1).await;
         let full = start("Full", "Push", 1);
         let ended = vm.back_up(&full).await;

@@ -30,7 +30,7 @@ async fn failed(vm: &mut Tracked, name: &str) -> String {
 #[test]
 fn a_push_that_is_aborted_has_failed() {
     in_pod(async {
-        let mut vm = Tracked::booted("aborted", &[]).await;
+        let mut vm = Tracked::counting("aborted", &[]).await;
         let push = with(start("Aborted", "Push", 1), "skipQuiesce", true);
         let Some(held) = vm.start_held(&push).await else {
             return;
@@ -70,7 +70,7 @@ async fn booted_with_small_target(name: &str) -> Option<(Tracked, SmallFs, Strin
 
 /// The guest writes all over the data disk, in the background.
 async fn write_all_over(vm: &mut Tracked) {
-    let disk = &vm.disk;
+    let disk = vm.disk.as_ref().unwrap();
     let writes = format!(
         "for i in $(seq 100); do dd if=/dev/zero of=/dev/{disk} bs=64k seek=$i count=1 conv=fsync,notrunc; done"
     );
@@ -143,7 +143,7 @@ fn export(vm: &Tracked) -> String {
 // D-backup-4 (docs/differences.md).
 fn a_backup_whose_qemu_is_killed_has_failed() {
     in_pod(async {
-        let mut vm = Tracked::booted("cut", &[]).await;
+        let mut vm = Tracked::counting("cut", &[]).await;
         let pull = start("Cut", "Pull", 1);
         vm.ask_ok(&pull).await;
         kill(&vm.pod.guests());
@@ -171,7 +171,7 @@ pub async fn goes_on(vm: &mut Tracked, pull: &Value, then: &[u8]) {
 #[test]
 fn a_backup_goes_on_while_libvirts_daemon_is_replaced() {
     in_pod(async {
-        let mut vm = Tracked::booted("daemon", &["--libvirt=auto"]).await;
+        let mut vm = Tracked::counting("daemon", &["--libvirt=auto"]).await;
         vm.write("first", 1).await;
         let (pull, then) = (start("Pulled", "Pull", 1), vm.data());
         vm.ask_ok(&pull).await;
@@ -186,7 +186,10 @@ fn a_backup_goes_on_while_libvirts_daemon_is_replaced() {
 // D-backup-5 (docs/differences.md).
 async fn a_launcher_that_is_killed_leaves_its_backup_to_the_next_one() {
     for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-        let mut vm = Tracked::booted("adopted", &[libvirt]).await;
+        let mut vm = match libvirt {
+            "--libvirt=embed" => Tracked::booted("adopted", &[libvirt]).await,
+            _ => Tracked::counting("adopted", &[libvirt]).await,
+        };
         vm.write("first", 1).await;
         let (pull, then) = (start("Pulled", "Pull", 1), vm.data());
         vm.ask_ok(&pull).await;

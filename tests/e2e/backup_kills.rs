@@ -20,17 +20,25 @@ const PHASES: [&str; 4] = [
     "backup.ended",
 ];
 
+/// Linux, which is frozen before a backup and thawed.
 async fn booted(name: &str, libvirt: &str) -> Tracked {
-    let launch = async |pod: &mut Pod, vmi: &Vmi| {
-        let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
-        let mut image = std::fs::OpenOptions::new().write(true).open(image).unwrap();
-        // Half of it: QEMU's main thread itself reads a disk that is allocated in full, and waits.
-        for _ in 0..SIZE >> 21 {
-            std::io::Write::write_all(&mut image, &vec![0xa5_u8; 1 << 20]).unwrap();
-        }
-        faults::launch(pod, vmi, libvirt).await;
-    };
+    let launch = async |pod: &mut Pod, vmi: &Vmi| launch(pod, vmi, libvirt).await;
     Tracked::booted_with(name, SIZE, launch).await
+}
+
+async fn counting(name: &str) -> Tracked {
+    let launch = async |pod: &mut Pod, vmi: &Vmi| launch(pod, vmi, "--libvirt=auto").await;
+    Tracked::counting_with(name, launch).await
+}
+
+async fn launch(pod: &mut Pod, vmi: &Vmi, libvirt: &str) {
+    let image = pod.path("/var/run/kubevirt-private/vmi-disks/Data-1/disk.img");
+    let mut image = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+    // Half of it: QEMU's main thread itself reads a disk that is allocated in full, and waits.
+    for _ in 0..SIZE >> 21 {
+        std::io::Write::write_all(&mut image, &vec![0xa5_u8; 1 << 20]).unwrap();
+    }
+    faults::launch(pod, vmi, libvirt).await;
 }
 
 /// Starts a backup and holds the launcher in a phase of it.
@@ -127,7 +135,7 @@ fn a_daemon_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() 
 // D-backup-5 (docs/differences.md).
 fn a_backup_that_only_libvirt_has_is_aborted_when_its_daemon_is_back() {
     in_pod(async {
-        let mut vm = booted("unknown", "--libvirt=auto").await;
+        let mut vm = counting("unknown").await;
         let file = "/var/run/kubevirt-private/backup.xml";
         let own_path = |path: &str| vm.pod.own_path(path).display().to_string();
         let [socket, target, own_file] = [BACKUP_SOCKET, TARGET, file].map(own_path);
@@ -165,7 +173,7 @@ fn a_backup_that_only_libvirt_has_is_aborted_when_its_daemon_is_back() {
 // D-backup-4 (docs/differences.md).
 fn qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
     in_pod(async {
-        let mut vm = booted("qemu", "--libvirt=auto").await;
+        let mut vm = counting("qemu").await;
         for (second, phase) in (1..).zip(PHASES) {
             let (options, then) = (start("Held", "Push", second), vm.data());
             let held = held(&mut vm, &options, phase).await;
@@ -181,7 +189,7 @@ fn qemu_that_is_killed_in_each_phase_of_a_backup_leaves_none_that_is_half() {
 #[tokio::test]
 // D-backup-5 (docs/differences.md).
 async fn an_end_is_known_to_the_next_launcher_although_its_first_question_was_given_up() {
-    let mut vm = booted("asked-twice", "--libvirt=auto").await;
+    let mut vm = counting("asked-twice").await;
     let push = with(start("Pushed", "Push", 1), "skipQuiesce", true);
     let Some(copy) = vm.start_held(&push).await else {
         return;
@@ -207,7 +215,7 @@ async fn an_end_is_known_to_the_next_launcher_although_its_first_question_was_gi
 #[tokio::test]
 // D-backup-4 (docs/differences.md).
 async fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
-    let mut vm = booted("copying", "--libvirt=embed").await;
+    let mut vm = counting("copying").await;
     let push = with(start("Cut", "Push", 1), "skipQuiesce", true);
     let Some(copy) = vm.start_held(&push).await else {
         return;
@@ -222,7 +230,7 @@ async fn qemu_that_is_killed_while_it_copies_leaves_a_backup_that_has_failed() {
 #[test]
 fn a_push_whose_images_are_closed_slowly_is_complete() {
     in_pod(async {
-        let mut vm = booted("closed-slowly", "--libvirt=auto").await;
+        let mut vm = counting("closed-slowly").await;
         vm.write("first", 1).await;
         let push = with(start("Slow", "Push", 1), "skipQuiesce", true);
         let held = held(&mut vm, &push, "backup.completing").await;
