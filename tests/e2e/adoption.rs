@@ -1,20 +1,13 @@
 //! After the launcher or a libvirt daemon was killed, the next one takes over, and the guest does
 //! not notice.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Event, Guest, Pod, Vmi, in_pod, signal};
 use crate::launcherctl::says;
 
-/// A booted guest, which keeps a file in its memory.
-async fn booted(name: &str, libvirt: &str) -> (Pod, Vmi, Guest) {
-    let (pod, vmi, mut guest) = Pod::booted(name, &[libvirt]).await;
-    guest.run("echo the same > /run/mark").await;
-    (pod, vmi, guest)
-}
-
-/// The domain is reported, a disk can be plugged and unplugged, and the pod ends in order.
-async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
+/// The domain is reported, a disk can be plugged and unplugged, and the guest has counted on.
+async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &Guest, qemu: &[u32]) {
     pod.handler.status("Running").await;
     assert_eq!(
         pod.domain().await["Spec"]["Metadata"]["KubeVirt"]["UID"],
@@ -23,14 +16,12 @@ async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest, qemu: &[u32]) {
     pod.hotplug_image("plug", 1 << 20);
     pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
         .await;
-    guest
-        .run_until("disks", |disks| disks.contains("PLUGGED"))
-        .await;
+    let has_disk = |domain: &Value| domain.to_string().contains("PLUGGED");
+    pod.domain_until("with the disk", has_disk).await;
     pod.sync_ok(vmi).await;
-    guest
-        .run_until("disks", |disks| !disks.contains("PLUGGED"))
+    pod.domain_until("without the disk", |domain| !has_disk(domain))
         .await;
-    assert_eq!(guest.run("cat /run/mark").await, "the same");
+    guest.counts_on().await;
     assert_eq!(pod.guests(), qemu, "the same QEMU");
 }
 
@@ -70,14 +61,14 @@ async fn a_guest_that_ended_without_a_launcher_is_reported() {
 // D-sup-14 (docs/differences.md).
 async fn the_next_launcher_takes_the_guest_over() {
     for libvirt in ["--libvirt=embed", "--libvirt=auto"] {
-        let (mut pod, vmi, mut guest) = booted("adopted", libvirt).await;
+        let (mut pod, vmi, guest) = Pod::counting("adopted", &[libvirt]).await;
         let (qemu, daemons) = (pod.guests(), pod.libvirt_daemons());
         pod.kill_launcher().await;
         pod.handler.forget();
         assert_eq!(pod.guests(), qemu, "QEMU outlives the launcher");
         pod.launch(&vmi, &[libvirt]);
         pod.wait_until_ready().await;
-        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        all_works(&mut pod, &vmi, &guest, &qemu).await;
         status_says(&pod, "the launcher was restarted: ").await;
         assert_eq!(
             pod.libvirt_daemons(),
@@ -92,13 +83,13 @@ async fn the_next_launcher_takes_the_guest_over() {
 // D-sup-2, D-sup-3 (docs/differences.md).
 fn a_daemon_that_dies_or_hangs_is_replaced() {
     in_pod(async {
-        let (mut pod, vmi, mut guest) = booted("orphaned", "--libvirt=auto").await;
+        let (mut pod, vmi, guest) = Pod::counting("orphaned", &["--libvirt=auto"]).await;
         let qemu = pod.guests();
         // Killed under the launcher.
         pod.handler.forget();
         signal("KILL", &pod.libvirt_daemons());
         pod.log_has("Reconnected to libvirt").await;
-        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        all_works(&mut pod, &vmi, &guest, &qemu).await;
         // It hangs while the launcher has calls in progress.
         pod.handler.forget();
         let stopped = pod.libvirt_daemons();
@@ -115,14 +106,14 @@ fn a_daemon_that_dies_or_hangs_is_replaced() {
                 .iter()
                 .all(|pid| !stopped.contains(pid))
         );
-        all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+        all_works(&mut pod, &vmi, &guest, &qemu).await;
         ends(&mut pod, &vmi).await;
     });
 }
 
 #[tokio::test]
 async fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
-    let (mut pod, vmi, mut guest) = booted("orphan", "--libvirt=auto").await;
+    let (mut pod, vmi, guest) = Pod::counting("orphan", &["--libvirt=auto"]).await;
     let qemu = pod.guests();
     // Killed together with the launcher.
     pod.kill_launcher().await;
@@ -131,7 +122,7 @@ async fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
     signal("KILL", &pod.processes("virtlogd"));
     pod.launch(&vmi, &["--libvirt=auto"]);
     pod.wait_until_ready().await;
-    all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+    all_works(&mut pod, &vmi, &guest, &qemu).await;
     // It runs, but does not answer.
     pod.kill_launcher().await;
     pod.handler.forget();
@@ -144,7 +135,7 @@ async fn a_daemon_that_is_dead_or_hangs_at_the_launchers_start_is_replaced() {
             .iter()
             .all(|pid| !stopped.contains(pid))
     );
-    all_works(&mut pod, &vmi, &mut guest, &qemu).await;
+    all_works(&mut pod, &vmi, &guest, &qemu).await;
     ends(&mut pod, &vmi).await;
 }
 

@@ -146,7 +146,7 @@ pub async fn is_unplugged(pod: &mut Pod, vmi: &Vmi, guest: &mut Guest) {
     assert_eq!(targets(pod).await, ["vda"]);
 }
 
-async fn targets(pod: &Pod) -> Vec<String> {
+pub async fn targets(pod: &Pod) -> Vec<String> {
     let domain = pod.domain().await;
     let disks = domain["Spec"]["Devices"]["Disks"].as_array().unwrap();
     disks

@@ -8,19 +8,11 @@ use serde_json::{Value, json};
 use api::proto::cmd::v1::GuestPingRequest;
 
 use crate::container::status;
-use crate::guest_agent::{end_agent, freeze, guest_info_until, unfreeze};
+use crate::faults::targets;
+use crate::guest_agent::{freeze, guest_info_until, unfreeze};
 use crate::harness::{Event, Pod, Stopped, Vmi, in_pod, until};
 use crate::monitor::launcher;
 use crate::resources::with_cpus_of_host;
-
-/// A booted guest below a monitor that restarts its launcher.
-async fn booted(name: &str, more: &[&str]) -> (Pod, Vmi, crate::harness::Guest) {
-    let mut pod = Pod::new();
-    let vmi = Vmi::new(name).with_image(&pod);
-    launch(&mut pod, &vmi, more).await;
-    let guest = pod.boot(&vmi).await;
-    (pod, vmi, guest)
-}
 
 /// A guest that counts below a monitor that restarts its launcher.
 async fn counting(name: &str, more: &[&str]) -> Pod {
@@ -93,7 +85,10 @@ fn assert_owner_has_daemons(pod: &Pod) {
 // D-sup-16 (docs/differences.md).
 fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
     in_pod(async {
-        let (mut pod, vmi, mut guest) = booted("again", &["--grace-period-seconds", "600"]).await;
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("again").with_stubborn_counter(&pod);
+        launch(&mut pod, &vmi, &["--grace-period-seconds", "600"]).await;
+        let guest = pod.count(&vmi).await;
         let (qemu, first) = (pod.guests(), launcher(&pod));
         pod.pause(&vmi).await;
         pod.handler.status("Paused").await;
@@ -116,18 +111,13 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
         assert_eq!(event["type"], "Warning");
 
         pod.unpause(&vmi).await;
-        assert_eq!(guest.run("echo alive").await, "alive");
+        guest.counts_on().await;
         pod.hotplug_image("plug", 1 << 20);
         pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
             .await;
-        guest
-            .run_until("disks", |disks| disks.contains("PLUGGED"))
-            .await;
+        assert_eq!(targets(&pod).await, ["vda", "sda"]);
 
         // What was asked of the first one is asked of the next one.
-        guest
-            .run("touch /run/ignore-power; killall -STOP qemu-ga")
-            .await;
         let marked = |event: &Event| {
             event.domain["Spec"]["Metadata"]["KubeVirt"]["GracePeriod"]["MarkedForGracefulShutdown"]
                 == true
@@ -167,8 +157,7 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
 // D-sup-16 (docs/differences.md).
 fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
     in_pod(async {
-        let (mut pod, _, mut guest) = booted("events", &[]).await;
-        end_agent(&pod, &mut guest).await;
+        let mut pod = counting("events", &[]).await;
         pod.handler.leave();
         let request = GuestPingRequest {
             domain_name: String::new(),
@@ -189,7 +178,10 @@ fn a_launcher_that_is_killed_loses_no_kubernetes_event() {
 // D-sup-16 (docs/differences.md).
 fn the_agent_of_a_frozen_guest_has_its_commands_also_for_the_next_launcher() {
     in_pod(async {
-        let (mut pod, vmi, _guest) = booted("frozen", &[]).await;
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("frozen").with_image(&pod);
+        launch(&mut pod, &vmi, &[]).await;
+        let _guest = pod.boot(&vmi).await;
         let is_known = |status: &'static str| {
             move |info: &Value| {
                 info["fsFreezeStatus"] == status && info["supportedCommands"].is_array()

@@ -7,7 +7,7 @@ use api::proto::cmd::v1::EmptyRequest;
 pub use commands::{freeze, unfreeze};
 use serde_json::Value;
 
-use crate::harness::{Event, Guest, Pod, Vmi, has_agent, in_pod, output_of, pod_tool};
+use crate::harness::{Event, Pod, Vmi, in_pod, output_of, pod_tool};
 
 /// What `GetGuestInfo` answers.
 pub async fn guest_info(pod: &Pod) -> Value {
@@ -32,15 +32,6 @@ pub async fn guest_info_until(pod: &mut Pod, what: &str, wanted: impl Fn(&Value)
         );
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-}
-
-/// Ends the guest's agent for good, once it has come.
-pub async fn end_agent(pod: &Pod, guest: &mut Guest) {
-    pod.domain_until("with an agent", has_agent).await;
-    // After a SIGTERM its channel has stayed open once.
-    guest.run("touch /run/no-agent; killall -9 qemu-ga").await;
-    pod.domain_until("without an agent", |domain| !has_agent(domain))
-        .await;
 }
 
 async fn filesystems(pod: &Pod) -> Value {

@@ -227,6 +227,13 @@ impl Guest {
         let has_more = |printed: &mut Printed| (printed.ticks.len() >= before + 2).then_some(());
         self.printed("two ticks more", has_more).await;
     }
+
+    /// The same, and it has not begun again.
+    pub async fn counts_on(&self) {
+        self.ticks_on().await;
+        let ticks = self.ticks();
+        assert!(ticks.is_sorted_by(|a, b| a < b), "{ticks:?}");
+    }
 }
 
 impl Drop for Guest {
