@@ -1,5 +1,5 @@
-# A guest of one boot sector: it counts on its serial console, five times a second, and powers off
-# when the power button is pressed or a byte comes on the console. It fills some memory first, so
+# A guest of one boot sector: it says that it is up, counts on its serial console, five times a
+# second, and powers off when the power button is pressed or a byte comes on the console. It fills some memory first, so
 # that a migration has something to copy.
 .intel_syntax noprefix
 .code16
@@ -44,6 +44,8 @@ _start:
     mov dx, offset POWER + 2
     mov ax, offset POWER_BUTTON
     out dx, ax
+    mov si, offset up
+    call print
     xor ebx, ebx
 next:
     mov cx, offset INTERRUPTS
@@ -56,8 +58,12 @@ await:
     jnz off
     mov dx, offset LINE_STATUS
     in al, dx
+    # All ones: there is no port.
+    cmp al, 0xff
+    je nothing
     test al, DATA_READY
     jnz off
+nothing:
     loop await
     inc ebx
     mov si, offset text
@@ -103,6 +109,8 @@ gdt_register:
 gdt:
     .quad 0, 0x00cf92000000ffff
 gdt_end:
+up:
+    .asciz "virt-launcher test guest is up\r\n"
 text:
     .asciz "tick "
 digits:

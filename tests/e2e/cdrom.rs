@@ -156,7 +156,7 @@ fn a_medium_that_the_guest_has_mounted_stays_until_it_unmounts() {
 #[tokio::test]
 async fn launcherctl_puts_media_into_a_drive_and_ejects_them() {
     let vmi = with_drive(&Vmi::new("discs"));
-    let laptop = Laptop::of(vmi.clone());
+    let laptop = Laptop::of(vmi.clone()).with_linux();
     let home = &laptop.path("");
     let path = |name: &str| home.join(name).display().to_string();
     iso(Path::new(&path("first.iso")), "first");

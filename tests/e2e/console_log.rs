@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Guest, TEST_TIMEOUT, UP, output_of};
 use crate::launcherctl::{done, launcherctl, signal};
-use crate::local_vms::{directory, laptop, rows, start_detached, supervisor};
+use crate::local_vms::{directory, laptop, laptop_with_linux, rows, start_detached, supervisor};
 
 /// Lines that the guest writes.
 const LINES: usize = 2000;
@@ -17,7 +17,7 @@ const MORE_THAN_A_SOCKET_HOLDS: u64 = 250;
 
 #[tokio::test]
 async fn each_line_of_the_console_is_logged_once() {
-    let (laptop, home, _stop) = laptop();
+    let (laptop, home, _stop) = laptop_with_linux();
     start_detached(&laptop).await;
     let root = directory(&laptop).await;
     let vmi = std::fs::read(root.join("vmi.json")).unwrap();
@@ -64,7 +64,7 @@ async fn each_line_of_the_console_is_logged_once() {
 
 #[tokio::test]
 async fn a_panic_is_told_from_a_killed_qemu() {
-    let (laptop, home, _stop) = laptop();
+    let (laptop, home, _stop) = laptop_with_linux();
     let vmi = std::fs::read(laptop.path("vmi.json")).unwrap();
     let mut vmi: Value = serde_json::from_slice(&vmi).unwrap();
     vmi["spec"]["domain"]["devices"]["panicDevices"] = json!([{"model": "isa"}]);

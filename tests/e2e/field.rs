@@ -36,6 +36,15 @@ impl Field {
         Some(field)
     }
 
+    /// The same; the guest is Linux.
+    fn with_linux(folder: &str) -> Option<Self> {
+        let field = Self::of(folder)?;
+        Some(Self {
+            laptop: field.laptop.with_linux(),
+            ..field
+        })
+    }
+
     fn file(&self, name: &str) -> String {
         let file = self.folder.join(name);
         assert!(file.exists(), "{} is missing", file.display());
@@ -116,7 +125,7 @@ async fn an_old_machine_starts_with_disks_on_ide() {
 
 #[tokio::test]
 async fn the_guest_has_the_acpi_table_of_a_secret() {
-    let Some(field) = Field::of("06-msdm-secret") else {
+    let Some(field) = Field::with_linux("06-msdm-secret") else {
         return;
     };
     field.starts("vm.yaml", &[]).await;
@@ -137,7 +146,7 @@ async fn a_program_takes_the_place_of_a_sidecar_without_an_image() {
 
 #[tokio::test]
 async fn a_claim_that_can_be_unplugged_is_plugged_in_from_the_start() {
-    let Some(field) = Field::of("16-cdrom") else {
+    let Some(field) = Field::with_linux("16-cdrom") else {
         return;
     };
     let home = &field.home;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::executable::write_script;
-use crate::harness::{guest_image, output_of, short_dir};
+use crate::harness::{counter_image, output_of, short_dir};
 use crate::launcherctl::{done, launcherctl};
 use crate::local_vms::StopAll;
 use table::{EXAMPLES, Outcome, file};
@@ -47,7 +47,7 @@ impl Files {
     /// The words of options, with these paths for a VM.
     fn options(&self, vm: &str, options: &str) -> Vec<String> {
         let claim = |name: &str| self.claims.path().join(format!("{vm}-{name}"));
-        let image = guest_image();
+        let image = &counter_image();
         if options.contains("CLAIM") {
             std::fs::copy(image, claim("claim")).unwrap();
             std::fs::copy(image, claim("next")).unwrap();

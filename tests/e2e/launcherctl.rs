@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Guest, UP, Vmi, guest_image, output_of, pod_tool, short_dir};
+use crate::harness::{Guest, UP, Vmi, counter_image, guest_image, output_of, pod_tool, short_dir};
 
 #[path = "../launcherctl/schema.rs"]
 mod schema;
@@ -77,7 +77,7 @@ impl Drop for Running {
 #[tokio::test]
 async fn a_disk_is_plugged_and_unplugged_while_the_guest_runs() {
     let container_disk = json!([{"name": "rootdisk", "containerDisk": {"image": "any/name"}}]);
-    let laptop = Laptop::of(Vmi::new("laptop").set("/spec/volumes", container_disk));
+    let laptop = Laptop::of(Vmi::new("laptop").set("/spec/volumes", container_disk)).with_linux();
     let home = laptop.home.path();
     let running = Running(laptop.run());
     let mut guest = Guest::connect(&laptop.console()).await;
@@ -261,9 +261,15 @@ impl Laptop {
 
     pub(crate) fn of(vmi: Vmi) -> Self {
         let home = short_dir();
-        std::fs::copy(guest_image(), home.path().join("guest.img")).unwrap();
+        std::fs::copy(counter_image(), home.path().join("guest.img")).unwrap();
         std::fs::write(home.path().join("vmi.json"), vmi.value().to_string()).unwrap();
         Self { home, vmi }
+    }
+
+    /// Its guest is Linux, in place of the one that counts.
+    pub(crate) fn with_linux(self) -> Self {
+        std::fs::copy(guest_image(), self.path("guest.img")).unwrap();
+        self
     }
 
     /// `NAME=FILE` of its root disk.

@@ -23,7 +23,15 @@ struct LocalVm {
 impl LocalVm {
     fn new(vmi: Vmi) -> Self {
         let uid = vmi.uid().to_owned();
-        let laptop = Laptop::of(vmi);
+        Self::on(Laptop::of(vmi), uid)
+    }
+
+    fn with_linux(vmi: Vmi) -> Self {
+        let uid = vmi.uid().to_owned();
+        Self::on(Laptop::of(vmi).with_linux(), uid)
+    }
+
+    fn on(laptop: Laptop, uid: String) -> Self {
         let home = laptop.path("");
         Self { laptop, home, uid }
     }
@@ -201,7 +209,7 @@ async fn a_guest_that_is_paused_is_explained() {
 
 #[tokio::test]
 async fn a_stop_before_the_expected_text_is_a_failure_and_secrets_go() {
-    let vm = LocalVm::new(Vmi::new("early"));
+    let vm = LocalVm::with_linux(Vmi::new("early"));
     let mut child = vm.run(&["--emulate", "--until", "never printed"]);
     vm.guest().await.until(UP).await;
     let secrets = vm.root().join("var/run/kubevirt-private/secret/s");
@@ -257,7 +265,7 @@ async fn a_console_that_stays_empty_and_a_timeout_are_explained() {
 /// Where KVM is missing, is forbidden, or fails, emulation takes its place.
 #[tokio::test]
 async fn a_guest_boots_with_or_without_kvm() {
-    let vm = LocalVm::new(
+    let vm = LocalVm::with_linux(
         // A model that KVM may lack is another error.
         Vmi::new("anywhere").set("/spec/domain/cpu/model", json!("host-model")),
     );

@@ -14,7 +14,7 @@ use crate::launcherctl::{Laptop, launcherctl};
 
 /// A VM with a masqueraded interface and cloud-init's network data.
 fn laptop(name: &str) -> Laptop {
-    let laptop = Laptop::new();
+    let laptop = Laptop::new().with_linux();
     let mut vmi = Vmi::new(name).value().clone();
     vmi["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "masquerade": {}}]);
     vmi["spec"]["networks"] = json!([{"name": "default", "pod": {}}]);

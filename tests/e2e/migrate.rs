@@ -85,7 +85,7 @@ async fn a_vm_of_run_moves_to_a_launcher_that_migrate_starts() {
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}, "stringData": {"key": "abc"},
     });
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [vmi.value(), secret]});
-    let laptop = Laptop::of(vmi.clone());
+    let laptop = Laptop::of(vmi.clone()).with_linux();
     let home = &laptop.path("");
     std::fs::write(laptop.path("vmi.json"), list.to_string()).unwrap();
     let mut command = crate::launcherctl::launcherctl(home);

@@ -9,13 +9,13 @@ use std::process::{Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use super::{directory, laptop, processes, rows, run_arguments, supervisor};
+use super::{directory, laptop, laptop_with_linux, processes, rows, run_arguments, supervisor};
 use crate::harness::{Guest, TEST_TIMEOUT};
 use crate::launcherctl::{Laptop, done, signal};
 
 #[tokio::test]
 async fn ctrl_bracket_leaves_the_console_and_the_vm_runs_on() {
-    let (laptop, home, _stop) = laptop();
+    let (laptop, home, _stop) = laptop_with_linux();
     let mut terminal = Terminal::run(&laptop);
     terminal.master.write_all(b"echo typed-$((1+1))\n").unwrap();
     read_until(&mut terminal.master, "typed-2");

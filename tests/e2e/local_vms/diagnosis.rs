@@ -21,7 +21,7 @@ async fn status_says_what_is_wrong_and_what_to_do_next() {
             json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
             json!({"name": "data", "serial": "DATA", "disk": {"bus": "virtio"}}),
         );
-    let laptop = Laptop::of(vmi);
+    let laptop = Laptop::of(vmi).with_linux();
     let home = laptop.path("");
     let Some(small) = SmallFs::at(laptop.path("small"), 4) else {
         return;

@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::console::read_until;
 use super::{
-    directory, kill_process_of, laptop, nothing_runs, processes, rows, rows_until, run_arguments,
-    start_detached, supervisor, typing_console,
+    directory, kill_process_of, laptop, laptop_with_linux, nothing_runs, processes, rows,
+    rows_until, run_arguments, start_detached, supervisor, typing_console,
 };
 use crate::harness::UP;
 use crate::launcherctl::{done, launcherctl, refused, signal};
 
 #[tokio::test]
 async fn a_vm_without_its_supervisor_runs_on_and_is_shut_down_by_stop() {
-    let (laptop, home, _stop) = laptop();
+    let (laptop, home, _stop) = laptop_with_linux();
     start_detached(&laptop).await;
     let root = directory(&laptop).await;
     signal(supervisor(&laptop), "KILL");

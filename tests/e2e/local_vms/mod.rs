@@ -59,9 +59,17 @@ impl Drop for StopAll {
     }
 }
 
-/// A laptop, its home directory, and what stops its VMs.
+/// A laptop whose guest counts, its home directory, and what stops its VMs.
 pub(crate) fn laptop() -> (Laptop, PathBuf, StopAll) {
-    let laptop = Laptop::new();
+    stopped_at_the_end(Laptop::new())
+}
+
+/// The same with Linux.
+pub(crate) fn laptop_with_linux() -> (Laptop, PathBuf, StopAll) {
+    stopped_at_the_end(Laptop::new().with_linux())
+}
+
+fn stopped_at_the_end(laptop: Laptop) -> (Laptop, PathBuf, StopAll) {
     let home = laptop.path("");
     let stop = StopAll(home.clone());
     (laptop, home, stop)
@@ -167,7 +175,7 @@ async fn of_several_runs_at_once_one_gets_the_name() {
 
 #[tokio::test]
 async fn a_detached_vm_is_found_by_its_name() {
-    let (laptop, home, _stop) = laptop();
+    let (laptop, home, _stop) = laptop_with_linux();
     assert!(
         done(&home, &["list"])
             .await

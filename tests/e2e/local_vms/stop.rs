@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::console::read_until;
 use super::{
-    StopAll, directory, laptop, process_of, processes, rows, rows_until, run_arguments,
-    start_detached, supervisor,
+    StopAll, directory, laptop, laptop_with_linux, process_of, processes, rows, rows_until,
+    run_arguments, start_detached, supervisor,
 };
 use crate::executable::write_script;
 use crate::launcherctl::{Laptop, done, launcherctl, refused, signal};
@@ -23,7 +23,7 @@ fn set_grace_period(laptop: &Laptop, seconds: u64) {
 
 #[tokio::test]
 async fn a_guest_that_boots_is_asked_to_shut_down_until_it_is_down() {
-    let (laptop, home, _stop) = laptop();
+    let (laptop, home, _stop) = laptop_with_linux();
     set_grace_period(&laptop, 240);
     let disk = laptop.root_disk();
     let manifest = laptop.path("vmi.json").display().to_string();
@@ -47,7 +47,6 @@ async fn a_guest_without_a_grace_period_is_asked_too() {
     let (laptop, home, _stop) = laptop();
     set_grace_period(&laptop, 0);
     start_detached(&laptop).await;
-    done(&home, &["guest", "ping", "--wait", "60"]).await;
     // It may be down after the verb has given up.
     let _ = launcherctl(&home).arg("shutdown").output().unwrap();
     rows_until(&laptop, <[Value]>::is_empty).await;
@@ -58,7 +57,6 @@ async fn stop_waits_for_the_grace_period_of_the_last_sync() {
     let (laptop, home, _stop) = laptop();
     set_grace_period(&laptop, 0);
     start_detached(&laptop).await;
-    done(&home, &["guest", "ping", "--wait", "60"]).await;
     set_grace_period(&laptop, 240);
     let manifest = laptop.path("vmi.json").display().to_string();
     done(&home, &["sync", &manifest]).await;
