@@ -60,6 +60,8 @@ pub(crate) async fn replace_agent(pod: &mut Pod, guest: &mut Guest, mode: &str) 
 }
 
 const START: &str = "(sh /run/agent </dev/null >/dev/null 2>&1 &)";
+/// Until none is left: one that is about to start `tr` has a child that is not listed yet.
+const END: &str = "while killall sh tr head 2>/dev/null; do sleep 0.1; done";
 
 pub(crate) async fn ping(pod: &Pod) -> Result<(), String> {
     let request = GuestPingRequest {
@@ -113,7 +115,7 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
         the_domain_answers(&pod, &vmi).await;
         // What was known before stays.
         assert_eq!(guest_info(&pod).await["os"], known["os"], "{mode}");
-        guest.run("killall sh tr head; sleep 1").await;
+        guest.run(&format!("{END}; sleep 1")).await;
         guest.run(START).await;
     }
     let grown = pod.usage().resident_kib.saturating_sub(before);
@@ -121,7 +123,7 @@ async fn an_agent_that_misbehaves_costs_no_more_than_its_own_answers() {
 
     // The real one comes back, and is asked and answers as before.
     pod.handler.forget();
-    guest.run("killall sh tr head; rm /run/no-agent").await;
+    guest.run(&format!("{END}; rm /run/no-agent")).await;
     pod.handler.agent().await;
     let real = known["guestAgentVersion"].as_str().unwrap();
     version(&mut pod, real).await;
