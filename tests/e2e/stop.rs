@@ -129,6 +129,7 @@ fn probes(root: &str) -> bool {
 async fn an_end_while_libvirt_probes_qemu_leaves_no_process() {
     for step in 0..12 {
         let mut pod = Pod::new();
+        pod.forget_capabilities();
         pod.launch(&Vmi::new("probed"), &[]);
         let root = pod.root().display().to_string();
         pod.until("libvirt probes QEMU", || probes(&root)).await;

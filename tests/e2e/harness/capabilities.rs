@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::give_to_qemu;
+use super::{Pod, give_to_qemu};
 
 /// Where the driver keeps it below a pod's root: embedded, as a system daemon, as a session's.
 const DIRS: [&str; 3] = [
@@ -33,6 +33,15 @@ pub fn give(pod: &Path, is_container: bool) {
                 give_to_qemu(&place);
                 give_to_qemu(&place.join(name));
             }
+        }
+    }
+}
+
+impl Pod {
+    /// Lets libvirt ask QEMU in this pod.
+    pub fn forget_capabilities(&self) {
+        for dir in DIRS {
+            let _ = std::fs::remove_dir_all(self.root().join(dir));
         }
     }
 }
