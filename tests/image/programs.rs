@@ -44,6 +44,29 @@ fn programs_load_in_kubevirts_own_image() {
     assert!(output.status.success(), "{message}");
 }
 
+/// The same commit gives the same bytes wherever it is built; `make release-check` compares them.
+#[test]
+fn programs_do_not_contain_where_they_were_built() {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let cargo =
+        std::env::var_os("CARGO_HOME").unwrap_or_else(|| Path::new(&home).join(".cargo").into());
+    for name in [
+        "virt-launcher",
+        "cel-evaluator",
+        "virt-launcher-monitor",
+        "pod-tools",
+    ] {
+        let program = std::fs::read(at("/usr/bin").join(name)).unwrap();
+        for place in [
+            env!("CARGO_MANIFEST_DIR").as_bytes(),
+            cargo.as_encoded_bytes(),
+        ] {
+            let found = program.windows(place.len()).any(|part| part == place);
+            assert!(!found, "{name} has {}", String::from_utf8_lossy(place));
+        }
+    }
+}
+
 #[test]
 fn modes() {
     for (path, kind, mode, owner) in [
