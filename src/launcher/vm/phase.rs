@@ -372,6 +372,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_guest_that_ends_on_its_way_out_has_ended() {
+        let leaving = |state| {
+            PhaseInput::Seen(Seen {
+                migrating_out: true,
+                ..plain(state)
+            })
+        };
+        let leaves = after(&STARTED).after(leaving(RUNNING));
+        assert_eq!(leaves, Phase::MigratingOut);
+        let down = leaving(DomainState::Shutoff(ShutoffReason::Shutdown));
+        assert_eq!(leaves.after(down), Phase::Ended);
+    }
+
     fn any_input() -> impl Strategy<Value = PhaseInput> {
         let state =
             (0..8_i32, 0..15_i32).prop_map(|(state, reason)| DomainState::from_raw(state, reason));
