@@ -87,17 +87,7 @@ fn refresh(
     refreshed: &RefreshedInterfaces,
 ) -> Result<(), LauncherError> {
     let live = Element::parse(&domain.xml(XmlKind::Live)?).map_err(LauncherError::Xml)?;
-    let devices = live
-        .child("devices")
-        .into_iter()
-        .flat_map(Element::children);
-    for interface in devices.filter(|device| device.name == "interface") {
-        let Some(name) = name(interface) else {
-            continue;
-        };
-        if !wanted.contains(&name) {
-            continue;
-        }
+    for (name, interface) in interfaces(&live, wanted) {
         let Some(before) = refreshed.with_link_up(&name, interface) else {
             continue;
         };
@@ -133,6 +123,18 @@ fn set_link(
     })
 }
 
+/// Those interfaces of a domain that have one of these names in the VMI.
+fn interfaces<'a>(
+    live: &'a Element,
+    wanted: &BTreeSet<String>,
+) -> impl Iterator<Item = (String, &'a Element)> {
+    let devices = live.child("devices").into_iter();
+    let devices = devices.flat_map(Element::children);
+    let interfaces = devices.filter(|device| device.name == "interface");
+    let named = interfaces.filter_map(|it| Some((name(it)?, it)));
+    named.filter(|(name, _)| wanted.contains(name))
+}
+
 /// The interface's name in the VMI.
 fn name(interface: &Element) -> Option<String> {
     let alias = interface.child("alias")?.attribute("name")?;
@@ -164,6 +166,17 @@ mod tests {
         assert_eq!(refreshed.with_link_up("default", &down), Some(up.clone()));
         refreshed.set("default", None);
         assert_eq!(refreshed.with_link_up("default", &up), None);
+    }
+
+    #[test]
+    fn interfaces_that_nobody_names_stay_as_they_are() {
+        let interface = |name: &str| format!("<interface><alias name='ua-{name}'/></interface>");
+        let all = ["blue", "red", "green"].map(interface).concat();
+        let xml = format!("<domain><devices><disk/>{all}<interface/></devices></domain>");
+        let live = Element::parse(&xml).unwrap();
+        let wanted = BTreeSet::from(["red".to_owned(), "gone".to_owned()]);
+        let found: Vec<String> = interfaces(&live, &wanted).map(|(name, _)| name).collect();
+        assert_eq!(found, ["red"]);
     }
 
     #[test]
