@@ -22,6 +22,8 @@ struct Fake {
     /// QEMU is stopped when libvirt is asked to kill it.
     hangs: bool,
     starts: bool,
+    /// The start ends with a guest that runs.
+    has_run: bool,
 }
 
 impl Fake {
@@ -63,10 +65,10 @@ impl GuestAtPodEnd for Fake {
         self.starts
     }
     async fn start_ended(&self) -> bool {
-        if self.starts {
+        if self.starts && !self.has_run {
             self.ended().await;
         }
-        false
+        self.has_run
     }
     fn has_handler(&self) -> bool {
         self.handler && !(self.leaves && self.calls.borrow().contains(&"sidecars"))
@@ -148,6 +150,7 @@ fn fake() -> Fake {
         libvirt_works: true,
         hangs: false,
         starts: false,
+        has_run: false,
     }
 }
 
@@ -218,7 +221,8 @@ async fn a_guest_that_ignores_the_request_is_forced_off() {
 async fn end(fake: Fake) -> (Vec<&'static str>, bool) {
     let (_dir, file, mut child, fake) = process(fake);
     let find_qemu = || find_qemu(&file, "ns_vm").ok();
-    assert!(!end_start(&fake, find_qemu, Duration::from_millis(100)).await);
+    let has_run = end_start(&fake, find_qemu, Duration::from_millis(100)).await;
+    assert_eq!(has_run, fake.has_run);
     let ended = child.try_wait().unwrap().is_some();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -238,6 +242,18 @@ async fn a_start_in_progress_is_killed() {
         let killed = (vec!["refuse starts", "kill"], true);
         assert_eq!(end(starting).await, killed, "{ends_at:?} {libvirt_works}");
     }
+}
+
+#[tokio::test]
+async fn a_guest_that_has_started_meanwhile_is_left_to_be_shut_down() {
+    let started = Fake {
+        starts: true,
+        has_run: true,
+        libvirt_works: false,
+        ..fake()
+    };
+    let calls = vec!["refuse starts", "kill"];
+    assert_eq!(end(started).await, (calls, false));
 }
 
 #[tokio::test]
