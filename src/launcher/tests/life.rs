@@ -576,6 +576,19 @@ fn commands_that_a_frozen_guests_agent_disables_stay_known() {
 }
 
 #[test]
+fn a_guest_whose_migration_is_about_to_begin_is_not_frozen() {
+    play(|| async {
+        let test = TestLauncher::running().await;
+        let vm = &test.launcher.vm;
+        vm.change_metadata(|metadata| metadata.migration_out_began("m-1"));
+        let freezer = &test.launcher.guest.freezer;
+        let refused = freezer.freeze(&request(&vmi()).vmi, Duration::ZERO).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("while it migrates"), "{refused}");
+    });
+}
+
+#[test]
 fn cpus_are_changed_even_if_the_caller_gives_up() {
     play(|| async {
         let test = TestLauncher::running().await;
