@@ -1,6 +1,6 @@
 # A guest of one boot sector: it says that it is up, counts on its serial console, five times a
-# second, and powers off when the power button is pressed or a byte comes on the console. It fills some memory first, so
-# that a migration has something to copy.
+# second, and powers off when the power button is pressed or a byte comes on the console. It fills
+# some memory first, so that a migration has something to copy.
 .intel_syntax noprefix
 .code16
 .equ SERIAL, 0x3f8

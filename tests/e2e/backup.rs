@@ -1,5 +1,5 @@
-//! Backups of a running guest's disks: written into files or pulled from a socket, in full or what has
-//! changed, restored, and compared byte by byte.
+//! Backups of a running guest's disks: written into files or pulled from a socket, in full or what
+//! has changed, restored, and compared byte by byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

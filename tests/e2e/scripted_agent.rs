@@ -61,7 +61,7 @@ pub(crate) async fn replace_agent(pod: &mut Pod, guest: &mut Guest, mode: &str) 
 
 const START: &str = "(sh /run/agent </dev/null >/dev/null 2>&1 &)";
 /// Until none is left: one that is about to start `tr` has a child that is not listed yet.
-const END: &str = "while killall sh tr head 2>/dev/null; do sleep 0.1; done";
+const END: &str = "while killall sh || killall tr || killall head; do sleep 0.1; done 2>/dev/null";
 
 pub(crate) async fn ping(pod: &Pod) -> Result<(), String> {
     let request = GuestPingRequest {

@@ -66,12 +66,11 @@ pub fn keep(pod: &Path, is_container: bool) {
     }
 }
 
-/// Names and contents of what libvirt has written in full.
+/// Names and contents of what libvirt has written to the end.
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let named = files.map(|file| (file.file_name().to_string_lossy().into_owned(), file.path()));
-    let whole = named.filter(|(name, _)| name.ends_with(".xml"));
-    whole
-        .filter_map(|(name, path)| Some((name, std::fs::read(path).ok()?)))
+    let read = named.filter_map(|(name, path)| Some((name, std::fs::read(path).ok()?)));
+    read.filter(|(_, content)| content.trim_ascii_end().ends_with(b"</qemuCaps>"))
         .collect()
 }
