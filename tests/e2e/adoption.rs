@@ -21,7 +21,7 @@ async fn all_works(pod: &mut Pod, vmi: &Vmi, guest: &Guest, qemu: &[u32]) {
     pod.sync_ok(vmi).await;
     pod.domain_until("without the disk", |domain| !has_disk(domain))
         .await;
-    guest.counts_on().await;
+    guest.ticks_on_without_reset().await;
     assert_eq!(pod.guests(), qemu, "the same QEMU");
 }
 

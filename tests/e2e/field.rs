@@ -36,7 +36,7 @@ impl Field {
         Some(field)
     }
 
-    /// The same; the guest is Linux.
+    /// A folder, and a machine whose guest is Linux; `None` if there are no folders.
     fn with_linux(folder: &str) -> Option<Self> {
         let field = Self::of(folder)?;
         Some(Self {

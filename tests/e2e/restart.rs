@@ -111,7 +111,7 @@ fn a_launcher_that_is_killed_is_started_again_and_has_the_guest_as_it_was() {
         assert_eq!(event["type"], "Warning");
 
         pod.unpause(&vmi).await;
-        guest.counts_on().await;
+        guest.ticks_on_without_reset().await;
         pod.hotplug_image("plug", 1 << 20);
         pod.sync_ok(&vmi.clone().hotplugged("plug", "PLUGGED", "scsi"))
             .await;

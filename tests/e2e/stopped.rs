@@ -89,7 +89,7 @@ fn a_sync_needs_no_virtlogd() {
         let with = vmi.clone().hotplugged("data", "DATA", "scsi");
         pod.sync_ok(&with).await;
         assert_eq!(targets(&pod).await, ["vda", "sda"]);
-        guest.counts_on().await;
+        guest.ticks_on_without_reset().await;
         drop(stopped);
         pod.sync_ok(&vmi).await;
         assert_eq!(targets(&pod).await, ["vda"]);
@@ -159,7 +159,7 @@ fn a_disk_is_attached_when_qemu_goes_on() {
         sync.await.unwrap();
         pod.sync_ok(&with).await;
         assert_eq!(targets(&pod).await, ["vda", "sda"]);
-        guest.counts_on().await;
+        guest.ticks_on_without_reset().await;
         pod.handler.forget();
         ends(pod, &with).await;
     });

@@ -44,7 +44,7 @@ fn programs_load_in_kubevirts_own_image() {
     assert!(output.status.success(), "{message}");
 }
 
-/// The same commit gives the same bytes wherever it is built; `make release-check` compares them.
+/// Such a path makes two builds of one commit differ. `make release-check` compares whole builds.
 #[test]
 fn programs_do_not_contain_where_they_were_built() {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());

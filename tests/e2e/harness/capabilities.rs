@@ -1,20 +1,21 @@
-//! What libvirt knows of QEMU, from pod to pod: to ask QEMU takes most of the processor time of a
-//! pod whose guest is small. libvirt itself sees whether it is about this machine and its QEMU.
-//! Measurements are of pods that ask.
+//! libvirt's cache of QEMU's capabilities, handed from pod to pod: probing QEMU takes half of the
+//! processor time of a pod whose guest is small. libvirt itself checks that the cache is about this
+//! machine and its QEMU. Measurements start without it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Pod, give_to_qemu};
 
-/// Where the driver keeps it below a pod's root: embedded, as a system daemon, as a session's.
+/// Where libvirt has the cache below a pod's root: embedded, as a system daemon, as a session's.
 const DIRS: [&str; 3] = [
     "cache/qemu/capabilities",
     "var/cache/libvirt/qemu/capabilities",
     "var/run/kubevirt-private/libvirt/qemu/cache/capabilities",
 ];
 
-/// Where it is kept, with the places in the pod. The image's QEMU is not the machine's.
+/// Pairs of a directory that outlives the pods and one of the pod. The image's QEMU is not the
+/// machine's.
 fn places(pod: &Path, is_container: bool) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let is_measured = std::env::var_os("PROGRAMS").is_some();
     let owner = if is_container { "image" } else { "machine" };
@@ -23,7 +24,7 @@ fn places(pod: &Path, is_container: bool) -> impl Iterator<Item = (PathBuf, Path
     dirs.map(move |dir| (target.join(owner).join(dir), pod.join(dir)))
 }
 
-/// Gives a pod in which nothing runs yet what an earlier one has found out.
+/// Copies the cache of earlier pods into one in which nothing runs yet.
 pub fn give(pod: &Path, is_container: bool) {
     for (kept, place) in places(pod, is_container) {
         for (name, content) in files(&kept) {
@@ -38,7 +39,7 @@ pub fn give(pod: &Path, is_container: bool) {
 }
 
 impl Pod {
-    /// Lets libvirt ask QEMU in this pod.
+    /// Removes the cache, so that libvirt probes QEMU in this pod.
     pub fn forget_capabilities(&self) {
         for dir in DIRS {
             let _ = std::fs::remove_dir_all(self.root().join(dir));
@@ -46,7 +47,7 @@ impl Pod {
     }
 }
 
-/// Keeps what this pod has found out.
+/// Copies the pod's cache for later pods.
 pub fn keep(pod: &Path, is_container: bool) {
     static COUNT: AtomicU32 = AtomicU32::new(1);
     for (kept, place) in places(pod, is_container) {
@@ -66,7 +67,7 @@ pub fn keep(pod: &Path, is_container: bool) {
     }
 }
 
-/// Names and contents of what libvirt has written to the end.
+/// Names and contents of the cache's files; without those that libvirt is still writing.
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let named = files.map(|file| (file.file_name().to_string_lossy().into_owned(), file.path()));

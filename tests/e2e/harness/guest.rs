@@ -228,8 +228,8 @@ impl Guest {
         self.printed("two ticks more", has_more).await;
     }
 
-    /// The same, and it has not begun again.
-    pub async fn counts_on(&self) {
+    /// Waits as [`Self::ticks_on`] does. Fails if the guest has been reset and counts from 1 again.
+    pub async fn ticks_on_without_reset(&self) {
         self.ticks_on().await;
         let ticks = self.ticks();
         assert!(ticks.is_sorted_by(|a, b| a < b), "{ticks:?}");

@@ -64,7 +64,7 @@ pub(crate) fn laptop() -> (Laptop, PathBuf, StopAll) {
     stopped_at_the_end(Laptop::new())
 }
 
-/// The same with Linux.
+/// A laptop whose guest is Linux, its home directory, and what stops its VMs.
 pub(crate) fn laptop_with_linux() -> (Laptop, PathBuf, StopAll) {
     stopped_at_the_end(Laptop::new().with_linux())
 }
