@@ -139,7 +139,7 @@ async fn launch_held(pod: &mut Pod, vmi: &Vmi) {
 }
 
 fn nothing_is_left(pod: &Pod) {
-    assert_eq!(pod.processes(""), [0; 0], "{}", pod.log_tail());
+    assert_eq!(pod.commands(), [""; 0], "{}", pod.log_tail());
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn a_target_whose_source_has_been_killed_ends_its_qemu() {
         vm.pod.exit().await;
         // Nobody signals the target: it ends by itself, because its QEMU and libvirt's job have.
         assert_eq!(target.exit_code().await, 0);
-        assert_eq!(target.processes(""), [0; 0], "{}", target.log_tail());
+        assert_eq!(target.commands(), [""; 0], "{}", target.log_tail());
     });
 }
 

@@ -75,7 +75,7 @@ async fn sigterm_during_a_start_leaves_no_qemu() {
         slow.pod.signal("TERM");
         assert_eq!(slow.pod.exit_code().await, 0, "{}", slow.pod.log_tail());
         slow.sync.await.unwrap();
-        assert_eq!(slow.pod.processes(""), [0; 0], "{libvirt}");
+        assert_eq!(slow.pod.commands(), [""; 0], "{libvirt}");
         let events = slow.pod.handler.all();
         assert!(events.is_empty(), "no domain was to be seen: {events:?}");
     }
@@ -88,7 +88,7 @@ async fn sigterm_during_a_start_kills_a_qemu_that_hangs() {
     signal("STOP", &slow.pod.processes("/bin/sh")[..1]);
     slow.pod.signal("TERM");
     assert_eq!(slow.pod.exit_code().await, 0, "{}", slow.pod.log_tail());
-    assert_eq!(slow.pod.processes(""), [0; 0]);
+    assert_eq!(slow.pod.commands(), [""; 0]);
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_daemon_that_dies_during_a_start_leaves_one_guest() {
     assert_eq!(slow.pod.guests().len(), 1);
     slow.pod.end(&slow.vmi).await;
     assert_eq!(slow.pod.exit_code().await, 0);
-    assert_eq!(slow.pod.processes(""), [0; 0]);
+    assert_eq!(slow.pod.commands(), [""; 0]);
 }
 
 /// As virt-handler does with a VMI that is deleted while it starts: the definition goes, and then
@@ -141,7 +141,7 @@ async fn delete_during_a_start_leaves_nothing_behind() {
     slow.pod.kill(&slow.vmi).await;
     slow.pod.handler.event("final", Event::is_final).await;
     assert_eq!(slow.pod.exit_code().await, 0);
-    assert_eq!(slow.pod.processes(""), [0; 0]);
+    assert_eq!(slow.pod.commands(), [""; 0]);
 }
 
 #[tokio::test]

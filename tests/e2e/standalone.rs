@@ -66,5 +66,5 @@ async fn sigterm_ends_a_start_in_progress() {
     let _waiting = qemu.waiting(&mut pod).await;
     pod.signal("TERM");
     assert_eq!(pod.exit_code().await, 0, "{}", pod.log_tail());
-    assert_eq!(pod.processes(""), [0; 0]);
+    assert_eq!(pod.commands(), [""; 0]);
 }

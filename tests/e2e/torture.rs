@@ -72,5 +72,5 @@ async fn kills_at_named_points_lose_nothing() {
     pod.end(&vmi).await;
     pod.handler.event("final", Event::is_final).await;
     assert_eq!(pod.exit_code().await, 0);
-    assert_eq!(pod.processes(""), [0; 0], "nothing is left");
+    assert_eq!(pod.commands(), [""; 0], "nothing is left");
 }

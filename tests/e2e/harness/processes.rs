@@ -140,22 +140,31 @@ impl Pod {
 
     /// The processes of this pod's container, or those that have its root on their command line.
     pub fn processes(&self, name: &str) -> Vec<u32> {
+        let named = |(pid, command): (u32, String)| {
+            let program = command.split('\0').next()?;
+            program.contains(name).then_some(pid)
+        };
+        self.all_processes().filter_map(named).collect()
+    }
+
+    /// The command lines of all of them.
+    pub fn commands(&self) -> Vec<String> {
+        let all = self.all_processes();
+        all.map(|(_, command)| command.replace('\0', " ")).collect()
+    }
+
+    fn all_processes(&self) -> impl Iterator<Item = (u32, String)> {
         let root = self.root.path().to_string_lossy().into_owned();
-        std::fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter_map(|entry| {
-                let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-                let command =
-                    String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?)
-                        .into_owned();
-                let program = command.split('\0').next()?.to_owned();
-                let ours = match &self.container {
-                    Some(container) => container.has(&entry.path()),
-                    None => command.contains(&root),
-                };
-                (program.contains(name) && ours).then_some(pid)
-            })
-            .collect()
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries.filter_map(move |entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let command = String::from_utf8_lossy(&command).into_owned();
+            let ours = match &self.container {
+                Some(container) => container.has(&entry.path()),
+                None => command.contains(&root),
+            };
+            ours.then_some((pid, command))
+        })
     }
 }
