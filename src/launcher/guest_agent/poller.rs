@@ -30,8 +30,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of one query, which may take several libvirt calls.
 const POLL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The kinds of [`Poll::System`].
-const SYSTEM: [GuestInfoKind; 5] = [
-    GuestInfoKind::Interfaces,
+const SYSTEM: [GuestInfoKind; 4] = [
     GuestInfoKind::Os,
     GuestInfoKind::Hostname,
     GuestInfoKind::Timezone,
@@ -132,6 +131,9 @@ impl Session<'_> {
             return Ok(());
         }
         let mut kinds = Vec::new();
+        if due.contains(&Poll::Interfaces) {
+            kinds.push(GuestInfoKind::Interfaces);
+        }
         if due.contains(&Poll::System) {
             kinds.extend(SYSTEM);
         }
