@@ -23,7 +23,7 @@ build programs cel-evaluator microbench: export RUSTFLAGS := $(RUSTFLAGS) $(REMA
 # Each target is a few heavy jobs in a given order.
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help setup build run test torture test-image guest lint bench bench-migration scrape soak microbench compat compat-cluster programs cel-evaluator install image image-tree release release-check clean
+.PHONY: help setup build run test torture test-image guest lint bench bench-density bench-migration scrape soak microbench compat compat-cluster programs cel-evaluator install image image-tree release release-check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -78,9 +78,12 @@ lint: ## formatting, names of types, clippy, dependencies and their known vulner
 # as root.
 RELEASED = PROGRAMS=$(CURDIR)/target/release $(CARGO) test --locked --test e2e -- --ignored --nocapture --exact
 
-bench: setup build guest ## what a pod costs (RUNS=5, PODS=20, DISKS=100, SIDECARS=20; REFERENCE=DIR: in turns with its launcher)
+bench: setup build guest ## what a pod costs (RUNS=5, PODS=100, DISKS=100, SIDECARS=20; REFERENCE=DIR: in turns with its launcher)
 	$(CARGO) build --locked --examples
 	RUNS=$(RUNS) PODS=$(PODS) DISKS=$(DISKS) SIDECARS=$(SIDECARS) REFERENCE=$(REFERENCE) $(RELEASED) measure::bench::bench
+
+bench-density: setup build guest ## what a pod takes beside its guest's memory (RUNS=3, MINUTES=1 idle; REFERENCE=DIR: in turns with its launcher)
+	RUNS=$(RUNS) MINUTES=$(MINUTES) REFERENCE=$(REFERENCE) $(RELEASED) measure::density::density
 
 bench-migration: setup build guest ## a live migration by the launcher and by virsh, in turns (RUNS=5)
 	RUNS=$(RUNS) $(RELEASED) measure::migration::bench

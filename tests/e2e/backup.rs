@@ -59,6 +59,18 @@ impl Tracked {
         .await
     }
 
+    /// A guest of any kind, whether it is up yet or not; `make` describes the VM.
+    pub async fn started_with(
+        name: &str,
+        make: impl FnOnce(Vmi, &Pod) -> Vmi,
+        launch: impl AsyncFnOnce(&mut Pod, &Vmi),
+    ) -> Self {
+        let (pod, vmi, reads) = launched(name, SIZE, make, launch).await;
+        pod.sync_ok(&vmi).await;
+        let guest = pod.guest(&vmi).await;
+        Self::tracking(pod, vmi, guest, None, reads)
+    }
+
     pub async fn counting_with(name: &str, launch: impl AsyncFnOnce(&mut Pod, &Vmi)) -> Self {
         let (mut pod, vmi, reads) = launched(name, SIZE, Vmi::with_counter, launch).await;
         let guest = pod.count(&vmi).await;

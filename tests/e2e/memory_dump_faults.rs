@@ -49,6 +49,13 @@ async fn failed(pod: &Pod, name: &str) -> String {
     reason
 }
 
+/// Makes a dump of this name, which must succeed.
+pub async fn dump_to_the_end(pod: &Pod, vmi: &Vmi, name: &str) {
+    ask(pod, vmi, name).await;
+    let ended = ended(pod, name).await;
+    assert_eq!(ended["Failed"], false, "{ended}");
+}
+
 /// A dump is made, as soon as QEMU has given up the one before it.
 async fn next_works(pod: &Pod, vmi: &Vmi, name: &str) {
     for attempt in 0.. {

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Cgroup, TEST_TIMEOUT, Vmi, run};
@@ -238,7 +238,7 @@ impl Drop for First {
 
 pub struct Container {
     user: User,
-    cgroup: Option<Cgroup>,
+    cgroup: Option<Arc<Cgroup>>,
     first: Option<First>,
 }
 
@@ -261,6 +261,10 @@ impl Container {
         self.user
     }
 
+    pub(super) fn cgroup(&self) -> Option<Arc<Cgroup>> {
+        self.cgroup.clone()
+    }
+
     /// Starts the launcher as virt-controller describes it, with `more` arguments, in the pod's
     /// container.
     pub(super) fn command(
@@ -279,7 +283,7 @@ impl Container {
             std::fs::create_dir_all(&directory).unwrap();
             std::os::unix::fs::symlink("libvirt-sock", directory.join("virtqemud-sock")).unwrap();
         }
-        self.cgroup = Cgroup::with_limit(memory_limit(vmi));
+        self.cgroup = Cgroup::with_limit(memory_limit(vmi)).map(Arc::new);
         let mut command = Command::new(Path::new(HOME).join("tests/image/enter"));
         command
             .env("POD", pod)
@@ -379,8 +383,9 @@ fn memory_limit(vmi: &Vmi) -> u64 {
     let memory = &vmi.value()["spec"]["domain"]["memory"];
     let guest = memory["maxGuest"].as_str().or(memory["guest"].as_str());
     let guest: u64 = guest.unwrap().strip_suffix("Mi").unwrap().parse().unwrap();
-    // The pod's programs, one vCPU, an I/O thread, video, page tables.
-    (guest + 220 + 8 + 8 + 32) * MIB + guest * MIB / 512
+    let cores = vmi.value()["spec"]["domain"]["cpu"]["cores"].as_u64();
+    // The pod's programs, vCPUs, an I/O thread, video, page tables.
+    (guest + 220 + 8 * cores.unwrap_or(1) + 8 + 32) * MIB + guest * MIB / 512
 }
 
 /// virt-controller's command line, in its order.

@@ -54,6 +54,7 @@ pub use vmi::{UP, Vmi};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::proto::cmd::v1::cmd_client::CmdClient;
@@ -181,6 +182,11 @@ impl Pod {
     /// The pod is a container, and not only a directory.
     pub fn is_container(&self) -> bool {
         self.container.is_some()
+    }
+
+    /// The cgroup of the pod's memory, while it runs; `None` where it has none.
+    pub fn cgroup(&self) -> Option<Arc<Cgroup>> {
+        self.container.as_ref()?.cgroup()
     }
 
     /// A path of the pod as virt-handler sees it while the pod runs.

@@ -1,5 +1,5 @@
-//! What a pod costs, and how that grows: with pods on one machine, disks of a VM, and hook
-//! sidecars; and how long a launcher that was killed is away.
+//! What a pod costs, and how that grows: with pods on one machine, started at once or one by one,
+//! disks of a VM, and hook sidecars; and how long a launcher that was killed is away.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,8 @@ use tokio::task::{JoinSet, LocalSet};
 
 use super::chart::{Panel, draw};
 use super::process::{Usage, is_named, named, processor_time, programs_time};
-use super::{number, results};
+use super::rows::{Row, Rows, measured};
+use super::{launchers, number, results};
 use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
 use crate::restart::kill_launcher;
 use crate::sidecars::{Sidecar, socket};
@@ -26,21 +27,15 @@ const IDLE: Duration = Duration::from_secs(10);
 const IDLE_WITH_AGENT: Duration = Duration::from_secs(60);
 /// For what follows a start to be done.
 const SETTLE: Duration = Duration::from_secs(5);
-
-/// What one measurement gives: names with their units, and numbers.
-type Row = Vec<(String, f64)>;
+const POD_COUNTS: [usize; 4] = [1, 20, 50, 100];
 
 #[test]
 #[ignore = "it takes minutes: make bench"]
 fn bench() {
     with_containers(User::Qemu, || {
         let runs = number("RUNS", 5) as usize;
-        let reference = std::env::var_os("REFERENCE").filter(|path| !path.is_empty());
-        let mut launchers = vec![("ours", None)];
-        if let Some(path) = reference {
-            launchers.push(("reference", Some(path.into())));
-        }
-        let mut all: Vec<(String, Vec<Row>)> = Vec::new();
+        let launchers = launchers();
+        let mut all = Rows::default();
         for (_, programs) in &launchers {
             // Into the page cache, and the copies of the programs onto the disk: pages that wait
             // for that count as dirty.
@@ -52,22 +47,26 @@ fn bench() {
         for _ in 0..runs {
             for (name, programs) in &launchers {
                 set_reference(programs.clone());
-                push(&mut all, format!("one pod, {name}"), life());
-                for count in counts("PODS", &[1, 5, 10, 20]) {
-                    push(&mut all, format!("{count} pods, {name}"), pods(count));
+                all.push(format!("one pod, {name}"), life());
+                for count in counts("PODS", &POD_COUNTS) {
+                    all.push(format!("{count} pods, {name}"), pods(count));
                 }
+                one_by_one(&counts("PODS", &POD_COUNTS), |count, row| {
+                    all.push(format!("{count} pods one by one, {name}"), row);
+                });
+                for count in counts("DISKS", &[1, 10, 50, 100]) {
+                    all.push(format!("{count} disks, {name}"), disks(count));
+                }
+                all.push(format!("3 disks and cloud-init, {name}"), cloud_init());
             }
         }
         set_reference(None);
         for _ in 0..runs {
-            for count in counts("DISKS", &[1, 10, 50, 100]) {
-                push(&mut all, format!("{count} disks"), disks(count));
-            }
             for count in counts("DISKS", &[1, 20]) {
-                push(&mut all, format!("{count} disks, killed"), restarts(count));
+                all.push(format!("{count} disks, killed"), restarts(count));
             }
             for count in counts("SIDECARS", &[1, 5, 20]) {
-                push(&mut all, format!("{count} sidecars"), sidecars(count));
+                all.push(format!("{count} sidecars"), sidecars(count));
             }
         }
         report(&all);
@@ -83,21 +82,8 @@ fn counts(name: &str, all: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-fn push(all: &mut Vec<(String, Vec<Row>)>, name: String, row: Row) {
-    match all.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, rows)) => rows.push(row),
-        None => all.push((name, vec![row])),
-    }
-}
-
 fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
-}
-
-fn measured(work: impl AsyncFnOnce() -> Row) -> Row {
-    let mut row = None;
-    run(async { row = Some(work().await) });
-    row.unwrap()
 }
 
 /// The median of a call's time.
@@ -185,6 +171,7 @@ async fn idle(pods: &[&Pod], time: Duration) -> Row {
 /// A VM whose start is measured.
 struct Started {
     pod: Pod,
+    vmi: Vmi,
     /// From the start of its pod until virt-handler hears that it runs.
     running: f64,
     /// Processor time of all programs from the entry point until then.
@@ -214,6 +201,7 @@ async fn start(number: usize) -> Started {
         running: milliseconds(begin),
         processor: programs_time(&pod) - container,
         pod,
+        vmi,
     }
 }
 
@@ -230,30 +218,83 @@ fn pods(count: usize) -> Row {
         };
         let started = LocalSet::new().run_until(starts).await;
         let all_running = milliseconds(begin);
-        tokio::time::sleep(SETTLE).await;
-        let pods: Vec<&Pod> = started.iter().map(|vm| &vm.pod).collect();
-        let idle = idle(&pods, IDLE).await;
-        let sum = |unit: &str| {
-            let of_unit = idle.iter().filter(|(name, _)| name.ends_with(unit));
-            of_unit.map(|(_, value)| value).sum()
-        };
         let mut times: Vec<f64> = started.iter().map(|vm| vm.running).collect();
         times.sort_by(f64::total_cmp);
         let percentile = |percent: usize| times[(count * percent).div_ceil(100) - 1];
         let processor: f64 = started.iter().map(|vm| vm.processor).sum();
+        let mut row = Row::from(
+            [
+                ("all Running ms", all_running),
+                ("a VM Running: p50 ms", percentile(50)),
+                ("a VM Running: p95 ms", percentile(95)),
+                ("a VM Running: p99 ms", percentile(99)),
+                ("processor time a VM ms", processor / count as f64),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        row.extend(side_by_side(&started).await);
+        row
+    })
+}
+
+/// VMs that are started one after the other; a row for each of these counts of them.
+fn one_by_one(counts: &[usize], mut row: impl FnMut(usize, Row)) {
+    run(async {
+        let mut started = Vec::new();
+        for count in counts {
+            while started.len() < *count {
+                started.push(start(started.len()).await);
+            }
+            let last = started.last().unwrap();
+            let mut all = vec![
+                ("the last VM Running ms".to_owned(), last.running),
+                ("the last VM's processor time ms".to_owned(), last.processor),
+            ];
+            all.extend(side_by_side(&started).await);
+            row(*count, all);
+        }
+    });
+}
+
+/// What VMs take up that run beside each other and are left alone, and how soon one of them
+/// answers.
+async fn side_by_side(started: &[Started]) -> Row {
+    tokio::time::sleep(SETTLE).await;
+    let pods: Vec<&Pod> = started.iter().map(|vm| &vm.pod).collect();
+    let time = || pods.iter().map(|pod| programs_time(pod)).sum::<f64>();
+    let before = time();
+    let idle = idle(&pods, IDLE).await;
+    let processor = (time() - before) * 60.0 / IDLE.as_secs_f64();
+    let sum = |unit: &str| {
+        let of_unit = idle.iter().filter(|(name, _)| name.ends_with(unit));
+        of_unit.map(|(_, value)| value).sum()
+    };
+    let processes = pods
+        .iter()
+        .flat_map(|pod| PROGRAMS.map(|name| named(pod, name)));
+    let descriptors: u64 = processes
+        .flatten()
+        .map(|pid| Usage::of(pid).descriptors)
+        .sum();
+    let one = started.last().unwrap();
+    let get_domain = each("GetDomain ms", async || {
+        drop(one.pod.cmd().get_domain(EmptyRequest {}).await)
+    });
+    let sync = each("sync without change ms", async || {
+        one.pod.sync_ok(&one.vmi).await
+    });
+    let mut row = Row::from([get_domain.await, sync.await]);
+    row.extend(
         [
-            ("all Running ms", all_running),
-            ("a VM Running: p50 ms", percentile(50)),
-            ("a VM Running: p95 ms", percentile(95)),
-            ("a VM Running: p99 ms", percentile(99)),
-            ("processor time a VM ms", processor / count as f64),
             ("all programs PSS MiB", sum("PSS MiB")),
             ("all programs dirty MiB", sum("dirty MiB")),
             ("all programs wake-ups/min", sum("wake-ups/min")),
+            ("all programs processor ms/min", processor),
+            ("all programs descriptors", descriptors as f64),
         ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
-    })
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    row
 }
 
 fn with_disks(pod: &Pod, count: usize) -> Vmi {
@@ -291,6 +332,36 @@ fn disks(count: usize) -> Row {
                 launcher.private_dirty as f64 / 1024.0,
             ),
         ]
+    })
+}
+
+/// A VM with three disks that are made for it, and cloud-init data. The launcher's own steps only
+/// with ours, which logs them.
+fn cloud_init() -> Row {
+    measured(async || {
+        let mut pod = Pod::new();
+        let data = json!({"name": "cloud", "cloudInitNoCloud": {"userData": "#cloud-config"}});
+        let vmi =
+            with_disks(&pod, 4).volume(data, json!({"name": "cloud", "disk": {"bus": "virtio"}}));
+        pod.handler.serve();
+        pod.launch(&vmi, &[]);
+        pod.wait_until_ready().await;
+        let begin = Instant::now();
+        pod.sync_ok(&vmi).await;
+        let mut row = vec![("first sync ms".to_owned(), milliseconds(begin))];
+        // The last line that the sync has written.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let log = pod.log().join("\n");
+        for step in ["prepare", "define", "start"] {
+            let took = log.split_once(&format!(" {step} ")).and_then(|(_, times)| {
+                let (began, ended) = times.split([',', '"']).next()?.split_once('-')?;
+                Some(ended.parse::<f64>().ok()? - began.parse::<f64>().ok()?)
+            });
+            row.extend(took.map(|took| (format!("{step} ms"), took)));
+        }
+        pod.end(&vmi).await;
+        pod.exit_code().await;
+        row
     })
 }
 
@@ -352,27 +423,8 @@ fn sidecars(count: usize) -> Row {
 }
 
 /// Prints medians and spread, and draws what grows.
-fn report(all: &[(String, Vec<Row>)]) {
-    println!(
-        "{:<44} {:>10} {:>10} {:>10}  runs",
-        "", "median", "least", "most"
-    );
-    let mut lines = Vec::new();
-    for (what, rows) in all {
-        for (index, (name, _)) in rows[0].iter().enumerate() {
-            let mut values: Vec<f64> = rows.iter().map(|row| row[index].1).collect();
-            values.sort_by(f64::total_cmp);
-            let median = values[values.len() / 2];
-            let title = format!("{what}: {name}");
-            println!(
-                "{title:<56} {median:>10.1} {:>10.1} {:>10.1}  {}",
-                values[0],
-                values[values.len() - 1],
-                values.len()
-            );
-            lines.push((what.clone(), name.clone(), median));
-        }
-    }
+fn report(all: &Rows) {
+    let lines = all.print();
     for (kind, name, slope) in slopes(&lines) {
         println!("{kind}: {name}, for each further one: {slope:.2}");
     }

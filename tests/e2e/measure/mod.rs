@@ -3,9 +3,11 @@
 
 mod bench;
 mod chart;
+mod density;
 mod migration;
 mod ping;
 mod process;
+mod rows;
 mod scrape;
 mod soak;
 
@@ -19,6 +21,15 @@ fn number(name: &str, default: u64) -> u64 {
             .unwrap_or_else(|_| panic!("{name}={text}: not a number")),
         _ => default,
     }
+}
+
+/// The launchers that are measured in turns, by name: ours, and the one in the directory
+/// `REFERENCE` if that is set.
+fn launchers() -> Vec<(&'static str, Option<PathBuf>)> {
+    let mut launchers = vec![("ours", None)];
+    let reference = std::env::var_os("REFERENCE").filter(|path| !path.is_empty());
+    launchers.extend(reference.map(|path| ("reference", Some(path.into()))));
+    launchers
 }
 
 /// Where results are written; it is made.

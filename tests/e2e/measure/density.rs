@@ -1,0 +1,324 @@
+//! What a pod takes beside its guest's memory: for how many VMs a node has room.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::rows::{Row, Rows, measured};
+use super::{launchers, number};
+use crate::backup::{Tracked, start};
+use crate::harness::{
+    Cgroup, MigrationProxies, Pod, User, Vmi, begin, give_to_qemu, has_left, migratable_pod,
+    set_reference, share_image, source_pod, with_containers,
+};
+use crate::memory_dump_faults::dump_to_the_end;
+use crate::sidecars::{Sidecar, socket};
+
+/// How often the cgroup is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// For what follows a step to be done.
+const SETTLE: Duration = Duration::from_secs(5);
+const GUEST_MIB: u64 = 256;
+
+/// A VM whose pod is measured.
+struct Shape {
+    name: &'static str,
+    cpus: u64,
+    /// EFI and a TPM.
+    firmware: bool,
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape {
+        name: "1 CPU",
+        cpus: 1,
+        firmware: false,
+    },
+    Shape {
+        name: "4 CPUs",
+        cpus: 4,
+        firmware: false,
+    },
+    Shape {
+        name: "16 CPUs",
+        cpus: 16,
+        firmware: false,
+    },
+    Shape {
+        name: "1 CPU, EFI, TPM",
+        cpus: 1,
+        firmware: true,
+    },
+];
+
+impl Shape {
+    fn of(&self, vmi: Vmi, pod: &Pod) -> Vmi {
+        let vmi = vmi
+            .with_counter(pod)
+            .set("/spec/domain/cpu/cores", json!(self.cpus));
+        if !self.firmware {
+            return vmi;
+        }
+        vmi.set(
+            "/spec/domain/firmware/bootloader",
+            json!({"efi": {"secureBoot": false}}),
+        )
+        .set("/spec/domain/devices/tpm", json!({}))
+    }
+}
+
+#[test]
+#[ignore = "it takes minutes: make bench-density"]
+fn density() {
+    with_containers(User::Qemu, || {
+        let mut all = Rows::default();
+        for _ in 0..number("RUNS", 3) {
+            for (name, programs) in launchers() {
+                set_reference(programs);
+                for shape in &SHAPES {
+                    all.push(format!("{}, {name}", shape.name), life(shape));
+                }
+                all.push(format!("20 sidecars, {name}"), sidecars());
+                all.push(format!("migration, {name}"), migration());
+            }
+        }
+        set_reference(None);
+        all.print();
+    });
+}
+
+/// Memory in bytes that a cgroup is charged for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    /// What the kernel cannot take back without swap: anonymous memory, tmpfs, its own for the pod.
+    kept: u64,
+    /// All but the files that nobody has read for long: what the kubelet evicts by.
+    working_set: u64,
+}
+
+impl Held {
+    fn of(cgroup: &Cgroup) -> Self {
+        let stat = cgroup.get("memory.stat");
+        let field = |name: &str| {
+            let value = stat
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value.map_or(0, |value| value.parse::<u64>().unwrap())
+        };
+        let number = |file: &str| cgroup.get(file).parse::<u64>().unwrap();
+        if cgroup.path().join("memory.current").exists() {
+            return Self {
+                kept: field("anon") + field("shmem") + field("kernel") - field("slab_reclaimable"),
+                working_set: number("memory.current") - field("inactive_file"),
+            };
+        }
+        Self {
+            kept: field("total_rss") + field("total_shmem") + number("memory.kmem.usage_in_bytes"),
+            working_set: number("memory.usage_in_bytes") - field("total_inactive_file"),
+        }
+    }
+}
+
+/// Looks at a pod's cgroup all the time, until it is dropped.
+struct Watch {
+    ended: Arc<AtomicBool>,
+    most: Arc<Mutex<Held>>,
+}
+
+impl Watch {
+    fn new(pod: &Pod) -> Self {
+        let (ended, most) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Held>>::default());
+        let cgroup = pod.cgroup().expect("a cgroup of memory");
+        let (is_ended, seen) = (ended.clone(), most.clone());
+        std::thread::spawn(move || {
+            while !is_ended.load(Ordering::Relaxed) {
+                let now = Held::of(&cgroup);
+                let mut most = seen.lock().unwrap();
+                most.kept = most.kept.max(now.kept);
+                most.working_set = most.working_set.max(now.working_set);
+                drop(most);
+                std::thread::sleep(LOOK);
+            }
+        });
+        Self { ended, most }
+    }
+
+    /// The most since the last call, without the guest's memory.
+    fn step(&self, name: &str, pod: &Pod, row: &mut Row) {
+        let guest = pod.guests().first().map_or(0, |qemu| guest_memory(*qemu));
+        let most = std::mem::take(&mut *self.most.lock().unwrap());
+        let mib = |bytes: u64| bytes.saturating_sub(guest) as f64 / f64::from(1 << 20);
+        row.push((format!("{name}, kept MiB"), mib(most.kept)));
+        row.push((format!("{name}, working set MiB"), mib(most.working_set)));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How much of the guest's memory is there, in bytes: QEMU's only mapping of just that size.
+fn guest_memory(qemu: u32) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{qemu}/smaps")).unwrap_or_default();
+    let size = format!("{} kB", GUEST_MIB << 10);
+    let mut lines = maps.lines();
+    let is_size = |line: &&str| line.starts_with("Size:") && line.ends_with(&size);
+    let mut resident = 0;
+    while lines.find(is_size).is_some() {
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        resident = resident.max(rss.trim().trim_end_matches(" kB").parse().unwrap());
+    }
+    resident << 10
+}
+
+/// The pod is charged for the files that it is the first to read: as on a node without others.
+fn forget_files() {
+    rustix::fs::sync();
+    let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
+}
+
+/// What happens to a VM but its migration.
+fn life(shape: &Shape) -> Row {
+    measured(async || {
+        let mut row = Row::new();
+        let mut watch = None;
+        forget_files();
+        let make = |vmi: Vmi, pod: &Pod| shape.of(vmi, pod);
+        let mut vm = Tracked::started_with("density", make, async |pod, vmi| {
+            // The directory of the memory dump's volume.
+            give_to_qemu(
+                pod.path("/var/run/kubevirt/hotplug-disks/dumps/x")
+                    .parent()
+                    .unwrap(),
+            );
+            pod.launch(vmi, &[]);
+            watch = Some(Watch::new(pod));
+            pod.wait_until_ready().await;
+        })
+        .await;
+        let watch = watch.unwrap();
+        sleep(SETTLE).await;
+        watch.step("start", &vm.pod, &mut row);
+
+        let mut with = vm.vmi.clone();
+        for number in 0..20 {
+            let name = format!("plugged{number}");
+            vm.pod.hotplug_image(&name, 1 << 20);
+            with = with.hotplugged(&name, &format!("SN{number}"), "scsi");
+        }
+        vm.pod.sync_ok(&with).await;
+        watch.step("20 disks plugged", &vm.pod, &mut row);
+        vm.pod.sync_ok(&vm.vmi).await;
+
+        for _ in 0..5 {
+            let picture = vm.pod.request(vm.vmi.value());
+            vm.pod.cmd().get_screenshot(picture).await.unwrap();
+            sleep(Duration::from_millis(100)).await;
+        }
+        watch.step("5 screenshots", &vm.pod, &mut row);
+
+        for _ in 0..5 {
+            probe(&vm.pod);
+        }
+        watch.step("5 probes", &vm.pod, &mut row);
+
+        dump_to_the_end(&vm.pod, &vm.vmi, "density.memory.dump").await;
+        watch.step("memory dump", &vm.pod, &mut row);
+
+        vm.back_up(&start("density", "Push", 5)).await;
+        watch.step("backup", &vm.pod, &mut row);
+
+        sleep(Duration::from_secs(60 * number("MINUTES", 1))).await;
+        watch.step("idle", &vm.pod, &mut row);
+
+        vm.pod.end(&vm.vmi).await;
+        vm.pod.exit_code().await;
+        row
+    })
+}
+
+/// As the kubelet runs it: in the pod's cgroup. No agent answers.
+fn probe(pod: &Pod) {
+    let command = pod.exec_command(&[
+        "virt-probe",
+        "--socket",
+        "/var/run/kubevirt/sockets/launcher-sock",
+        "--domainName",
+        "default_density",
+        "--timeoutSeconds",
+        "1",
+        "--guestAgentPing",
+    ]);
+    let into_cgroup = "echo $$ >\"$0/cgroup.procs\"; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", into_cgroup])
+        .arg(pod.cgroup().unwrap().path())
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output();
+    let said = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
+    assert!(said.contains("agent"), "{said}");
+}
+
+/// A start with 20 hook sidecars, which are containers of their own.
+fn sidecars() -> Row {
+    measured(async || {
+        forget_files();
+        let mut row = Row::new();
+        let mut pod = Pod::new();
+        let vmi = Vmi::new("sidecars").with_counter(&pod);
+        let sidecars: Vec<_> = (0..20)
+            .map(|number| Sidecar::watchdog(&pod, number))
+            .collect();
+        for number in 0..20 {
+            socket(&mut pod, number).await;
+        }
+        pod.handler.serve();
+        pod.launch(&vmi, &["--hook-sidecars", "20"]);
+        let watch = Watch::new(&pod);
+        pod.wait_until_ready().await;
+        pod.sync_ok(&vmi).await;
+        sleep(SETTLE).await;
+        watch.step("start", &pod, &mut row);
+        pod.end(&vmi).await;
+        pod.exit_code().await;
+        drop(sidecars);
+        row
+    })
+}
+
+/// Both sides of a migration.
+fn migration() -> Row {
+    measured(async || {
+        forget_files();
+        let mut row = Row::new();
+        let vmi = Vmi::new("density");
+        let (mut source, guest) = source_pod(&vmi, &[]).await;
+        let leaving = Watch::new(&source);
+        let vmi = vmi.migrating_to("target");
+        // What both sides read counts for the first one.
+        forget_files();
+        let mut target = migratable_pod("target");
+        share_image(&source, &target);
+        target.launch(&vmi, &[]);
+        let arriving = Watch::new(&target);
+        target.wait_until_ready().await;
+        target.sync_target_ok(&vmi).await;
+        let _proxies = MigrationProxies::new(&source, &target, &vmi);
+        begin(&source, &vmi, json!({})).await;
+        target.arrival().await;
+        arriving.step("target", &target, &mut row);
+        has_left(&mut source, &vmi).await;
+        leaving.step("source", &source, &mut row);
+        drop(guest);
+        target.end(&vmi).await;
+        target.exit_code().await;
+        row
+    })
+}
