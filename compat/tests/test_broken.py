@@ -11,6 +11,13 @@ sys.path.insert(0, COMPAT)
 from kit import report  # noqa: E402
 
 RECORDS = f"{COMPAT}/tests/broken"
+# Scenarios whose fault KubeVirt's own launcher has, and the step that fails there.
+KUBEVIRTS = {
+    "six_volumes_one_locked": "the others are Ready",
+    "unread_log": "meanwhile: Paused",
+    "daemon_stopped_for_good": "another virtqemud",
+    "handler_killed_in_sync": "the volume is Ready",
+}
 
 
 class BrokenLaunchers(unittest.TestCase):
@@ -40,6 +47,11 @@ class BrokenLaunchers(unittest.TestCase):
                 self.assertEqual(verdict.partition(":")[0], fault.get("whole", "equal"))
                 found = report.differences(self.reference, variant, scenario)
                 self.assertNotIn(fault["shows"], map(str, found))
+
+    def test_kubevirts_own_launcher_fails_where_it_has_the_fault(self):
+        for scenario, step in KUBEVIRTS.items():
+            with self.subTest(scenario):
+                self.assertIn(step, self.reference.failed(scenario))
 
 
 if __name__ == "__main__":
