@@ -15,7 +15,7 @@ use crate::full_disk::SmallFs;
 use crate::harness::{Pod, Vmi, give_to_qemu, in_pod};
 
 /// Where the volume for dumps is mounted.
-const DIR: &str = "/var/run/kubevirt/hotplug-disks/dumps";
+pub const DIR: &str = "/var/run/kubevirt/hotplug-disks/dumps";
 
 async fn ask(pod: &Pod, vmi: &Vmi, name: &str) {
     let request = MemoryDumpRequest {

@@ -3,23 +3,25 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::rows::{Row, Rows, measured};
 use super::{launchers, number};
-use crate::backup::{Tracked, start};
+use crate::backup::{self, Tracked};
 use crate::harness::{
     Cgroup, MigrationProxies, Pod, User, Vmi, begin, give_to_qemu, has_left, migratable_pod,
-    set_reference, share_image, source_pod, with_containers,
+    output_of, set_reference, share_image, source_pod, with_containers,
 };
-use crate::memory_dump_faults::dump_to_the_end;
+use crate::memory_dump_faults::{DIR as DUMPS, dump_to_the_end};
 use crate::sidecars::{Sidecar, socket};
 
 /// How often the cgroup is looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// For how long a QEMU that ends may give its memory back.
+const EXIT: Duration = Duration::from_millis(500);
 /// For what follows a step to be done.
 const SETTLE: Duration = Duration::from_secs(5);
 const GUEST_MIB: u64 = 256;
@@ -82,11 +84,11 @@ fn density() {
                 for shape in &SHAPES {
                     all.push(format!("{}, {name}", shape.name), life(shape));
                 }
-                all.push(format!("20 sidecars, {name}"), sidecars());
                 all.push(format!("migration, {name}"), migration());
             }
         }
         set_reference(None);
+        all.push("20 sidecars, ours".to_owned(), sidecars());
         all.print();
     });
 }
@@ -121,6 +123,13 @@ impl Held {
             working_set: number("memory.usage_in_bytes") - field("total_inactive_file"),
         }
     }
+
+    fn without(self, bytes: u64) -> Self {
+        Self {
+            kept: self.kept.saturating_sub(bytes),
+            working_set: self.working_set.saturating_sub(bytes),
+        }
+    }
 }
 
 /// Looks at a pod's cgroup all the time, until it is dropped.
@@ -135,8 +144,16 @@ impl Watch {
         let cgroup = pod.cgroup().expect("a cgroup of memory");
         let (is_ended, seen) = (ended.clone(), most.clone());
         std::thread::spawn(move || {
+            let (mut guest, mut was_there) = (0, Instant::now());
             while !is_ended.load(Ordering::Relaxed) {
-                let now = Held::of(&cgroup);
+                let all = Held::of(&cgroup);
+                // Read last: what the guest has touched meanwhile is not taken for the pod's.
+                match guest_memory(&cgroup) {
+                    // A QEMU that ends has no mappings any more, and its memory for a moment.
+                    0 if was_there.elapsed() < EXIT => {}
+                    resident => (guest, was_there) = (resident, Instant::now()),
+                }
+                let now = all.without(guest);
                 let mut most = seen.lock().unwrap();
                 most.kept = most.kept.max(now.kept);
                 most.working_set = most.working_set.max(now.working_set);
@@ -148,10 +165,9 @@ impl Watch {
     }
 
     /// The most since the last call, without the guest's memory.
-    fn step(&self, name: &str, pod: &Pod, row: &mut Row) {
-        let guest = pod.guests().first().map_or(0, |qemu| guest_memory(*qemu));
+    fn step(&self, name: &str, row: &mut Row) {
         let most = std::mem::take(&mut *self.most.lock().unwrap());
-        let mib = |bytes: u64| bytes.saturating_sub(guest) as f64 / f64::from(1 << 20);
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         row.push((format!("{name}, kept MiB"), mib(most.kept)));
         row.push((format!("{name}, working set MiB"), mib(most.working_set)));
     }
@@ -163,16 +179,25 @@ impl Drop for Watch {
     }
 }
 
-/// How much of the guest's memory is there, in bytes: QEMU's only mapping of just that size.
-fn guest_memory(qemu: u32) -> u64 {
-    let maps = std::fs::read_to_string(format!("/proc/{qemu}/smaps")).unwrap_or_default();
+/// How much of the guests' memory is there, in bytes: QEMU's only mapping of just that size.
+fn guest_memory(cgroup: &Cgroup) -> u64 {
     let size = format!("{} kB", GUEST_MIB << 10);
-    let mut lines = maps.lines();
     let is_size = |line: &&str| line.starts_with("Size:") && line.ends_with(&size);
     let mut resident = 0;
-    while lines.find(is_size).is_some() {
-        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-        resident = resident.max(rss.trim().trim_end_matches(" kB").parse().unwrap());
+    for pid in cgroup.get("cgroup.procs").lines() {
+        let read =
+            |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        if !read("cmdline").contains("guest=") {
+            continue;
+        }
+        let maps = read("smaps");
+        let mut lines = maps.lines();
+        while lines.find(is_size).is_some() {
+            let rss = lines
+                .find_map(|line| line.strip_prefix("Rss:"))
+                .unwrap_or_default();
+            resident += rss.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        }
     }
     resident << 10
 }
@@ -191,12 +216,10 @@ fn life(shape: &Shape) -> Row {
         forget_files();
         let make = |vmi: Vmi, pod: &Pod| shape.of(vmi, pod);
         let mut vm = Tracked::started_with("density", make, async |pod, vmi| {
-            // The directory of the memory dump's volume.
-            give_to_qemu(
-                pod.path("/var/run/kubevirt/hotplug-disks/dumps/x")
-                    .parent()
-                    .unwrap(),
-            );
+            // The volumes of memory dumps and of the VM's state, which virt-controller mounts.
+            for directory in [DUMPS, "/var/run/kubevirt-private/libvirt/qemu/cbt"] {
+                give_to_qemu(pod.path(&format!("{directory}/x")).parent().unwrap());
+            }
             pod.launch(vmi, &[]);
             watch = Some(Watch::new(pod));
             pod.wait_until_ready().await;
@@ -204,16 +227,20 @@ fn life(shape: &Shape) -> Row {
         .await;
         let watch = watch.unwrap();
         sleep(SETTLE).await;
-        watch.step("start", &vm.pod, &mut row);
+        watch.step("start", &mut row);
 
         let mut with = vm.vmi.clone();
         for number in 0..20 {
             let name = format!("plugged{number}");
             vm.pod.hotplug_image(&name, 1 << 20);
-            with = with.hotplugged(&name, &format!("SN{number}"), "scsi");
+            // The other two are the VM's own.
+            let phase = format!("/status/volumeStatus/{}/phase", number + 2);
+            with = with
+                .hotplugged(&name, &format!("SN{number}"), "scsi")
+                .set(&phase, json!("MountedToPod"));
         }
         vm.pod.sync_ok(&with).await;
-        watch.step("20 disks plugged", &vm.pod, &mut row);
+        watch.step("20 disks plugged", &mut row);
         vm.pod.sync_ok(&vm.vmi).await;
 
         for _ in 0..5 {
@@ -221,21 +248,24 @@ fn life(shape: &Shape) -> Row {
             vm.pod.cmd().get_screenshot(picture).await.unwrap();
             sleep(Duration::from_millis(100)).await;
         }
-        watch.step("5 screenshots", &vm.pod, &mut row);
+        watch.step("5 screenshots", &mut row);
 
         for _ in 0..5 {
-            probe(&vm.pod);
+            probe(&vm.pod).await;
         }
-        watch.step("5 probes", &vm.pod, &mut row);
+        watch.step("5 probes", &mut row);
 
         dump_to_the_end(&vm.pod, &vm.vmi, "density.memory.dump").await;
-        watch.step("memory dump", &vm.pod, &mut row);
+        watch.step("memory dump", &mut row);
 
-        vm.back_up(&start("density", "Push", 5)).await;
-        watch.step("backup", &vm.pod, &mut row);
+        // KubeVirt's launcher takes a path in small letters only.
+        let backup = backup::with(backup::start("density", "Push", 5), "targetPath", DUMPS);
+        vm.back_up(&backup).await;
+        watch.step("backup", &mut row);
 
-        sleep(Duration::from_secs(60 * number("MINUTES", 1))).await;
-        watch.step("idle", &vm.pod, &mut row);
+        let idle = Duration::from_secs(60 * number("MINUTES", 1));
+        sleep(idle.max(SETTLE)).await;
+        watch.step("idle", &mut row);
 
         vm.pod.end(&vm.vmi).await;
         vm.pod.exit_code().await;
@@ -244,8 +274,8 @@ fn life(shape: &Shape) -> Row {
 }
 
 /// As the kubelet runs it: in the pod's cgroup. No agent answers.
-fn probe(pod: &Pod) {
-    let command = pod.exec_command(&[
+async fn probe(pod: &Pod) {
+    let probe = pod.exec_command(&[
         "virt-probe",
         "--socket",
         "/var/run/kubevirt/sockets/launcher-sock",
@@ -255,15 +285,15 @@ fn probe(pod: &Pod) {
         "1",
         "--guestAgentPing",
     ]);
-    let into_cgroup = "echo $$ >\"$0/cgroup.procs\"; exec \"$@\"";
-    let output = Command::new("sh")
-        .args(["-c", into_cgroup])
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""])
         .arg(pod.cgroup().unwrap().path())
-        .arg(command.get_program())
-        .args(command.get_args())
-        .output();
-    let said = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
-    assert!(said.contains("agent"), "{said}");
+        .arg(probe.get_program())
+        .args(probe.get_args());
+    let output = output_of(command).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("guest"), "{said}");
 }
 
 /// A start with 20 hook sidecars, which are containers of their own.
@@ -285,7 +315,7 @@ fn sidecars() -> Row {
         pod.wait_until_ready().await;
         pod.sync_ok(&vmi).await;
         sleep(SETTLE).await;
-        watch.step("start", &pod, &mut row);
+        watch.step("start", &mut row);
         pod.end(&vmi).await;
         pod.exit_code().await;
         drop(sidecars);
@@ -313,12 +343,10 @@ fn migration() -> Row {
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
         begin(&source, &vmi, json!({})).await;
         target.arrival().await;
-        arriving.step("target", &target, &mut row);
+        arriving.step("target", &mut row);
         has_left(&mut source, &vmi).await;
-        leaving.step("source", &source, &mut row);
+        leaving.step("source", &mut row);
         drop(guest);
-        target.end(&vmi).await;
-        target.exit_code().await;
         row
     })
 }

@@ -17,7 +17,9 @@ pub fn measured(work: impl AsyncFnOnce() -> Row) -> Row {
 pub struct Rows(Vec<(String, Vec<Row>)>);
 
 impl Rows {
+    /// Keeps a row, and shows that it is there.
     pub fn push(&mut self, name: String, row: Row) {
+        println!("measured: {name} {row:.1?}");
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rows)) => rows.push(row),
             None => self.0.push((name, vec![row])),
