@@ -1,4 +1,6 @@
-//! What a pod takes beside its guest's memory: for how many VMs a node has room.
+//! What a pod takes beside its guest's memory: for how many VMs a node has room. The guests touch
+//! little of their memory, so the pods must get by with a limit of `LIMIT_MIB`, if it is set, that
+//! is large enough for the rest.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,6 +144,15 @@ impl Watch {
     fn new(pod: &Pod) -> Self {
         let (ended, most) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Held>>::default());
         let cgroup = pod.cgroup().expect("a cgroup of memory");
+        let limit = number("LIMIT_MIB", 0) << 20;
+        if limit > 0 {
+            let files = ["memory.max", "memory.limit_in_bytes"];
+            assert!(
+                files
+                    .iter()
+                    .any(|file| cgroup.set(file, &limit.to_string()))
+            );
+        }
         let (is_ended, seen) = (ended.clone(), most.clone());
         std::thread::spawn(move || {
             let (mut guest, mut was_there) = (0, Instant::now());
