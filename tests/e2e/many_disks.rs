@@ -8,7 +8,7 @@ use crate::harness::{Pod, TEST_TIMEOUT, Usage, Vmi, in_pod};
 
 /// Syncs until the launcher has finished: what takes longer than virt-handler waits goes on, and
 /// the next sync joins it.
-async fn sync_through(pod: &Pod, vmi: &Vmi) {
+pub async fn sync_through(pod: &Pod, vmi: &Vmi) {
     loop {
         let answer = pod.sync(vmi).await;
         if answer.success {

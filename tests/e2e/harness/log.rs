@@ -22,7 +22,8 @@ impl Log {
     /// Reads a launcher's log from now on, so that the launcher never waits for a reader.
     pub fn follow(&self, stderr: ChildStderr) {
         ioctl_fionbio(&stderr, true).unwrap();
-        let end = rustix::io::dup(&stderr).unwrap();
+        // Not for the programs of other pods.
+        let end = rustix::io::fcntl_dupfd_cloexec(&stderr, 0).unwrap();
         self.0
             .lock()
             .unwrap()

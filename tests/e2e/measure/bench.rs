@@ -11,6 +11,7 @@ use super::process::{Usage, is_named, named, processor_time, programs_time};
 use super::rows::{Row, Rows, measured};
 use super::{launchers, number, results};
 use crate::harness::{Pod, User, Vmi, run, set_reference, with_containers};
+use crate::many_disks::sync_through;
 use crate::restart::kill_launcher;
 use crate::sidecars::{Sidecar, socket};
 use api::proto::cmd::v1::EmptyRequest;
@@ -195,7 +196,7 @@ async fn start(number: usize) -> Started {
     pod.until("the monitor starts", is_monitor).await;
     let container = processor_time(first);
     pod.wait_until_ready().await;
-    pod.sync_ok(&vmi).await;
+    sync_through(&pod, &vmi).await;
     pod.handler.status("Running").await;
     Started {
         running: milliseconds(begin),
@@ -261,10 +262,7 @@ fn one_by_one(counts: &[usize], mut row: impl FnMut(usize, Row)) {
 async fn side_by_side(started: &[Started]) -> Row {
     tokio::time::sleep(SETTLE).await;
     let pods: Vec<&Pod> = started.iter().map(|vm| &vm.pod).collect();
-    let time = || pods.iter().map(|pod| programs_time(pod)).sum::<f64>();
-    let before = time();
     let idle = idle(&pods, IDLE).await;
-    let processor = (time() - before) * 60.0 / IDLE.as_secs_f64();
     let sum = |unit: &str| {
         let of_unit = idle.iter().filter(|(name, _)| name.ends_with(unit));
         of_unit.map(|(_, value)| value).sum()
@@ -289,7 +287,6 @@ async fn side_by_side(started: &[Started]) -> Row {
             ("all programs PSS MiB", sum("PSS MiB")),
             ("all programs dirty MiB", sum("dirty MiB")),
             ("all programs wake-ups/min", sum("wake-ups/min")),
-            ("all programs processor ms/min", processor),
             ("all programs descriptors", descriptors as f64),
         ]
         .map(|(name, value)| (name.to_owned(), value)),
