@@ -319,8 +319,6 @@ fn disks(count: usize) -> Row {
         pod.sync_ok(&vmi).await;
         let unchanged = milliseconds(begin);
         let launcher = named(&pod, "virt-launcher").map_or_else(Usage::default, Usage::of);
-        pod.end(&vmi).await;
-        pod.exit_code().await;
         vec![
             ("first sync ms".to_owned(), first),
             ("sync without change ms".to_owned(), unchanged),
@@ -356,8 +354,6 @@ fn cloud_init() -> Row {
             });
             row.extend(took.map(|took| (format!("{step} ms"), took)));
         }
-        pod.end(&vmi).await;
-        pod.exit_code().await;
         row
     })
 }
