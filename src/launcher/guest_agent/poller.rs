@@ -73,6 +73,7 @@ impl Poller {
                 libvirt: &self.libvirt,
                 known: &self.known,
                 schedule: Schedule::begin(&self.flags, Instant::now()),
+                answered: Vec::new(),
                 missing: Vec::new(),
             };
             loop {
@@ -93,6 +94,8 @@ struct Session<'a> {
     libvirt: &'a Arc<LibvirtDomain>,
     known: &'a Arc<Knowledge>,
     schedule: Schedule,
+    /// What it has answered in this round.
+    answered: Vec<Poll>,
     /// What this agent or libvirt will never know.
     missing: Vec<GuestInfoKind>,
 }
@@ -103,6 +106,7 @@ impl Session<'_> {
         let freeze_status = self.known.vm.guest().fs_freeze_status;
         let read = self.known.reads.are_recent();
         let due = self.schedule.take_due(Instant::now(), freeze_status, read);
+        self.answered.clear();
         let mut asked = self.ask_first(&due).await;
         self.known.vm.agent_is_known();
         if asked.is_ok() {
@@ -112,7 +116,7 @@ impl Session<'_> {
             tracing::info!(reason = %os::logging::chain(&error), "The guest agent does not answer");
             self.schedule.silent(Instant::now(), &due);
         } else {
-            self.schedule.answered();
+            self.schedule.answered(&self.answered);
         }
     }
 
@@ -121,10 +125,12 @@ impl Session<'_> {
     /// silent; a refusal is no failure.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::FreezeStatus) {
-            self.ask_freeze_status().await?;
+            self.call(|known, domain| known.poll_freeze_status(domain))
+                .await?;
         }
         if due.contains(&Poll::Agent) {
-            self.call(|known, domain| known.poll_agent(domain)).await?;
+            let asked = self.call(|known, domain| known.poll_agent(domain)).await?;
+            self.answered.extend(asked.map(|()| Poll::Agent));
         }
         // While file systems are frozen, the agent refuses all other commands.
         if self.is_frozen() {
@@ -143,24 +149,24 @@ impl Session<'_> {
         kinds.retain(|kind| !self.missing.contains(kind));
         if !kinds.is_empty() {
             let asked = self.call(move |known, domain| known.poll_guest_info(domain, &kinds));
-            let missing = asked.await?;
-            self.missing.extend(missing.unwrap_or_default());
+            if let Some(missing) = asked.await? {
+                self.missing.extend(missing);
+                let both = [Poll::System, Poll::Users].into_iter();
+                self.answered.extend(both.filter(|poll| due.contains(poll)));
+            }
         }
         Ok(())
     }
 
     /// These queries may take long with network file systems. Fails like [`Self::ask_first`].
-    async fn ask_filesystems(&self, due: &[Poll]) -> Result<(), LauncherError> {
+    async fn ask_filesystems(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
         if due.contains(&Poll::Filesystems) && !self.is_frozen() {
-            self.call(|known, domain| known.poll_filesystems(domain))
+            let asked = self
+                .call(|known, domain| known.poll_filesystems(domain))
                 .await?;
+            self.answered.extend(asked.map(|()| Poll::Filesystems));
         }
         Ok(())
-    }
-
-    async fn ask_freeze_status(&self) -> Result<(), LauncherError> {
-        let asked = self.call(|known, domain| known.poll_freeze_status(domain));
-        asked.await.map(drop)
     }
 
     fn is_frozen(&self) -> bool {

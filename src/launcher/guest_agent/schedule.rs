@@ -1,7 +1,7 @@
 //! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll runs at once, and then at its interval. A new guest's addresses come late, so its
-//! interfaces are polled again after 10 s, and their interval doubles up to the configured one. A
+//! Each poll runs at once, then after 10 s. Its interval doubles up to the configured one, which an
+//! answer brings at once; but a new guest's addresses come late, so its interfaces go on doubling. A
 //! wake-up serves all due polls, and also those that would soon need a wake-up of their own.
 
 use std::time::Duration;
@@ -11,8 +11,7 @@ use tokio::time::Instant;
 use domain::guest_agent::FreezeStatus;
 use pod::LauncherFlags;
 
-/// First interval of polling the interfaces, unless the configured one is shorter.
-// D-agent-1 (docs/differences.md).
+/// A poll's first interval, unless the configured one is shorter.
 const FIRST_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of polling the freeze status while file systems are thawed: only the launcher freezes.
 // D-agent-1 (docs/differences.md).
@@ -100,10 +99,7 @@ impl Schedule {
             Entry {
                 poll,
                 interval,
-                present: match poll {
-                    Poll::Interfaces => interval.min(FIRST_INTERVAL),
-                    _ => interval,
-                },
+                present: interval.min(FIRST_INTERVAL),
                 asked: None,
                 due: now,
             }
@@ -147,9 +143,18 @@ impl Schedule {
         taken
     }
 
-    /// Notes that the agent answered.
-    pub fn answered(&mut self) {
+    /// Notes that the agent answered these polls.
+    // D-agent-1 (docs/differences.md).
+    pub fn answered(&mut self, polls: &[Poll]) {
         self.silence_delay = SILENCE_DELAYS.0;
+        for entry in &mut self.entries {
+            if entry.poll != Poll::Interfaces && polls.contains(&entry.poll) {
+                entry.present = entry.interval;
+                entry.due = entry
+                    .due
+                    .max(after(entry.asked.unwrap_or(entry.due), entry.interval));
+            }
+        }
     }
 
     /// Notes a silent agent: all polls wait, longer each time. `unasked` were due and not made;
@@ -208,7 +213,9 @@ mod tests {
             if second >= seconds {
                 return wakes;
             }
-            wakes.push((second, schedule.take_due(now, status, read)));
+            let due = schedule.take_due(now, status, read);
+            schedule.answered(&due);
+            wakes.push((second, due));
         }
     }
 
@@ -228,6 +235,22 @@ mod tests {
         );
         assert_eq!(times(&wakes, Poll::System), [0, 120, 240, 360, 480, 600]);
         assert_eq!(times(&wakes, Poll::Filesystems), [0, 300, 600]);
+    }
+
+    #[test]
+    fn what_is_not_answered_is_polled_soon_again() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::begin(&LauncherFlags::default(), begin);
+        let mut seconds = Vec::new();
+        while seconds.len() < 5 {
+            let now = schedule.next();
+            let due = schedule.take_due(now, FROZEN, true);
+            if due.contains(&Poll::Filesystems) {
+                seconds.push(now.saturating_duration_since(begin).as_secs());
+            }
+            schedule.answered(&[Poll::FreezeStatus]);
+        }
+        assert_eq!(seconds, [0, 10, 30, 70, 150]);
     }
 
     #[test]
@@ -306,7 +329,7 @@ mod tests {
             schedule.silent(now, &due);
         }
         assert_eq!(asked, [0, 10, 30, 70, 150, 270]);
-        schedule.answered();
+        schedule.answered(&[]);
         let now = schedule.next();
         let due = schedule.take_due(now, None, true);
         assert_eq!(due.len(), 6, "what was not asked is still due");
