@@ -1,8 +1,9 @@
 //! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll runs at once, then after 10 s. Its interval doubles up to the configured one, which an
-//! answer brings at once; but a new guest's addresses come late, so its interfaces go on doubling. A
-//! wake-up serves all due polls, and also those that would soon need a wake-up of their own.
+//! Each poll runs at once, then after 10 s, and then at intervals that double up to the configured
+//! one. Once it is answered, it runs at the configured one; but for the interfaces, as a new guest's
+//! addresses come late. A wake-up serves all due polls, and also those that would soon need a wake-up
+//! of their own.
 
 use std::time::Duration;
 
