@@ -10,11 +10,13 @@ impl Cgroup {
     /// With a limit of memory; `None`, with a message, where there are none for us.
     pub fn with_limit(bytes: u64) -> Option<Self> {
         let cgroup = Self::make("memory")?;
+        cgroup.limit(bytes).then_some(cgroup)
+    }
+
+    /// Limits its memory from now on. Returns whether it could.
+    pub fn limit(&self, bytes: u64) -> bool {
         let files = ["memory.max", "memory.limit_in_bytes"];
-        let limited = files
-            .iter()
-            .any(|file| cgroup.set(file, &bytes.to_string()));
-        limited.then_some(cgroup)
+        files.iter().any(|file| self.set(file, &bytes.to_string()))
     }
 
     /// One whose processes and threads can be counted and limited.

@@ -1,6 +1,5 @@
-//! What a pod takes beside its guest's memory: for how many VMs a node has room. The guests touch
-//! little of their memory, so the pods must get by with a limit of `LIMIT_MIB`, if it is set, that
-//! is large enough for the rest.
+//! What a pod takes beside its guest's memory, which decides how many VMs fit on a node. With
+//! `LIMIT_MIB` each pod has that limit: its guest touches little of its own memory.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -145,14 +144,10 @@ impl Watch {
         let (ended, most) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Held>>::default());
         let cgroup = pod.cgroup().expect("a cgroup of memory");
         let limit = number("LIMIT_MIB", 0) << 20;
-        if limit > 0 {
-            let files = ["memory.max", "memory.limit_in_bytes"];
-            assert!(
-                files
-                    .iter()
-                    .any(|file| cgroup.set(file, &limit.to_string()))
-            );
-        }
+        assert!(
+            limit == 0 || cgroup.limit(limit),
+            "no limit of {limit} bytes"
+        );
         let (is_ended, seen) = (ended.clone(), most.clone());
         std::thread::spawn(move || {
             let (mut guest, mut was_there) = (0, Instant::now());

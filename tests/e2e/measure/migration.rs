@@ -10,6 +10,7 @@ use api::proto::inspect::v1::migration_event::Event as Happened;
 use serde_json::json;
 
 use super::number;
+use super::rows::{print_head, print_line};
 use crate::harness::{
     Event, MigrationProxies, Pod, User, Vmi, migration, run, source_pod_with_linux, target_pod,
     with_containers,
@@ -159,19 +160,9 @@ async fn by_virsh() -> Row {
 
 /// Prints medians and spread.
 fn report(what: &str, rows: &[Row]) {
-    println!(
-        "{what:<60} {:>10} {:>10} {:>10}  runs",
-        "median", "least", "most"
-    );
+    print_head(what);
     for (index, (name, _)) in rows[0].iter().enumerate() {
-        let mut values: Vec<f64> = rows.iter().map(|row| row[index].1).collect();
-        values.sort_by(f64::total_cmp);
-        let (median, last) = (values[values.len() / 2], values[values.len() - 1]);
-        let name = format!("  {name}, ms");
-        println!(
-            "{name:<60} {median:>10.1} {:>10.1} {last:>10.1}  {}",
-            values[0],
-            values.len()
-        );
+        let values = rows.iter().map(|row| row[index].1).collect();
+        print_line(&format!("  {name}, ms"), values);
     }
 }

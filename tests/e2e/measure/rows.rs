@@ -12,6 +12,22 @@ pub fn measured(work: impl AsyncFnOnce() -> Row) -> Row {
     row.unwrap()
 }
 
+pub fn print_head(title: &str) {
+    println!(
+        "{title:<60} {:>10} {:>10} {:>10}  runs",
+        "median", "least", "most"
+    );
+}
+
+/// Prints what one number was in all runs. Returns its median.
+pub fn print_line(title: &str, mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (median, most) = (values[values.len() / 2], values[values.len() - 1]);
+    let (least, runs) = (values[0], values.len());
+    println!("{title:<60} {median:>10.1} {least:>10.1} {most:>10.1}  {runs}");
+    median
+}
+
 /// The rows of all that was measured, by what it was.
 #[derive(Default)]
 pub struct Rows(Vec<(String, Vec<Row>)>);
@@ -26,24 +42,14 @@ impl Rows {
         }
     }
 
-    /// Prints medians and spread. What was measured, the name of the number, and its median.
+    /// Prints medians and spread. Returns what was measured, the number's name, and its median.
     pub fn print(&self) -> Vec<(String, String, f64)> {
-        println!(
-            "{:<56} {:>10} {:>10} {:>10}  runs",
-            "", "median", "least", "most"
-        );
+        print_head("");
         let mut lines = Vec::new();
         for (what, rows) in &self.0 {
             for (index, (name, _)) in rows[0].iter().enumerate() {
-                let mut values: Vec<f64> = rows.iter().map(|row| row[index].1).collect();
-                values.sort_by(f64::total_cmp);
-                let (median, most) = (values[values.len() / 2], values[values.len() - 1]);
-                let title = format!("{what}: {name}");
-                println!(
-                    "{title:<56} {median:>10.1} {:>10.1} {most:>10.1}  {}",
-                    values[0],
-                    values.len()
-                );
+                let values = rows.iter().map(|row| row[index].1).collect();
+                let median = print_line(&format!("{what}: {name}"), values);
                 lines.push((what.clone(), name.clone(), median));
             }
         }
