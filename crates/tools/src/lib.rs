@@ -11,6 +11,7 @@ mod virt_probe;
 mod virt_tail;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
 pub use libvirt_hook_client::HOOK;
@@ -58,3 +59,11 @@ pub const TOOLS: &[Tool] = &[
         main: virt_tail::main,
     },
 ];
+
+/// Runs a future on this thread. Fails if there can be no runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(future))
+}

@@ -96,11 +96,8 @@ fn begin_migration(socket: &Path) -> Result<(), HookError> {
         .take(MAX_BYTES)
         .read_to_end(&mut document)
         .map_err(HookError::exchange("read the domain document"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(HookError::exchange("begin the exchange"))?;
-    let answer = runtime.block_on(ask(socket, &document))?;
+    let answer = crate::block_on(ask(socket, &document));
+    let answer = answer.map_err(HookError::exchange("begin the exchange"))??;
     let mut stdout = io::stdout();
     let written = stdout.write_all(&answer).and_then(|()| stdout.flush());
     written.map_err(HookError::exchange("write the answer"))

@@ -59,11 +59,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let done = match runtime {
-        Ok(runtime) => runtime.block_on(run(&options)),
+    let done = match crate::block_on(run(&options)) {
+        Ok(done) => done,
         Err(error) => {
             tracing::error!(reason = %error, "There is no runtime");
             return ExitCode::FAILURE;

@@ -48,11 +48,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     logging::set_verbosity(options.verbosity);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let probed = match runtime {
-        Ok(runtime) => runtime.block_on(probe(options)),
+    let probed = match crate::block_on(probe(options)) {
+        Ok(probed) => probed,
         Err(error) => {
             tracing::error!(reason = %error, "The probe has no runtime");
             return ExitCode::from(FAILED);

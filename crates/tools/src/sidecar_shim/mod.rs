@@ -113,11 +113,7 @@ fn checked_version(version: &str) -> Result<Version, ShimError> {
 }
 
 fn run(version: Version, dir: &Path) -> Result<(), ShimError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(ShimError::Signals)?;
-    runtime.block_on(serve(version, dir))
+    crate::block_on(serve(version, dir)).map_err(ShimError::Signals)?
 }
 
 async fn serve(version: Version, dir: &Path) -> Result<(), ShimError> {
