@@ -14,8 +14,8 @@ use crate::launcher::{
 use api::Action;
 use api::backup::BackupCheckpoint;
 use api::migration_options::MigrationOptions;
-use api::proto::cmd::v1;
 use api::proto::cmd::v1::cmd_server::Cmd;
+use api::proto::cmd::v1::{self, EmptyRequest, VmiRequest};
 use convert::backup::BackupRequest;
 use os::failpoints;
 use os::logging::chain;
@@ -28,7 +28,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    async fn act(&self, action: Action, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn act(&self, action: Action, request: Request<VmiRequest>) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
             let (done, failed) = log_texts(action);
@@ -81,11 +81,11 @@ fn log_texts(action: Action) -> (&'static str, &'static str) {
 
 #[tonic::async_trait]
 impl Cmd for Service {
-    async fn ping(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::Response> {
+    async fn ping(&self, _: Request<EmptyRequest>) -> Answer<v1::Response> {
         answer(success())
     }
 
-    async fn sync_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn sync_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         answer_of(async {
             let request = self.door.sync_request(request.into_inner()).await?;
             Ok(self.launcher.syncs.sync(request).await?)
@@ -93,7 +93,7 @@ impl Cmd for Service {
         .await
     }
 
-    async fn get_domain(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::DomainResponse> {
+    async fn get_domain(&self, _: Request<EmptyRequest>) -> Answer<v1::DomainResponse> {
         failpoints::hit("call.begun");
         let result = self.launcher.reads.domain().await;
         let mut answered = v1::DomainResponse {
@@ -109,10 +109,7 @@ impl Cmd for Service {
         answer(answered)
     }
 
-    async fn get_qemu_version(
-        &self,
-        _: Request<v1::EmptyRequest>,
-    ) -> Answer<v1::QemuVersionResponse> {
+    async fn get_qemu_version(&self, _: Request<EmptyRequest>) -> Answer<v1::QemuVersionResponse> {
         let result = self.launcher.reads.qemu_version().await;
         answer(v1::QemuVersionResponse {
             response: Some(response(&result)),
@@ -120,56 +117,41 @@ impl Cmd for Service {
         })
     }
 
-    async fn pause_virtual_machine(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn pause_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Pause, request).await
     }
-    async fn unpause_virtual_machine(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn unpause_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Unpause, request).await
     }
-    async fn reset_virtual_machine(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn reset_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Reset, request).await
     }
     async fn soft_reboot_virtual_machine(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::Response> {
         self.act(Action::SoftReboot, request).await
     }
-    async fn shutdown_virtual_machine(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn shutdown_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Shutdown, request).await
     }
-    async fn kill_virtual_machine(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn kill_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Kill, request).await
     }
-    async fn delete_virtual_machine(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn delete_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         self.act(Action::Delete, request).await
     }
 
     // Answered from memory without failure: virt-handler abandons a VMI's whole status update if
     // GetGuestInfo fails.
-    async fn get_guest_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
+    async fn get_guest_info(&self, _: Request<EmptyRequest>) -> Answer<v1::GuestInfoResponse> {
         let json = serde_json::to_string(&self.launcher.guest.known.info().await.document());
         answer(v1::GuestInfoResponse {
             response: Some(response(&json)),
             guest_info_response: json.unwrap_or_default(),
         })
     }
-    async fn get_users(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
+    async fn get_users(&self, _: Request<EmptyRequest>) -> Answer<v1::GuestUserListResponse> {
         let json = serde_json::to_string(&self.launcher.guest.known.info().await.users);
         answer(v1::GuestUserListResponse {
             response: Some(response(&json)),
@@ -178,7 +160,7 @@ impl Cmd for Service {
     }
     async fn get_filesystems(
         &self,
-        _: Request<v1::EmptyRequest>,
+        _: Request<EmptyRequest>,
     ) -> Answer<v1::GuestFilesystemsResponse> {
         let json = serde_json::to_string(&self.launcher.guest.known.info().await.filesystems);
         answer(v1::GuestFilesystemsResponse {
@@ -236,10 +218,7 @@ impl Cmd for Service {
         })
         .await
     }
-    async fn unfreeze_virtual_machine(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn unfreeze_virtual_machine(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         answer_of(async {
             self.door.vmi(request.into_inner().vmi).await?;
             let thawed = self.launcher.guest.freezer.unfreeze().await;
@@ -273,10 +252,7 @@ impl Cmd for Service {
         })
         .await
     }
-    async fn sync_migration_target(
-        &self,
-        request: Request<v1::VmiRequest>,
-    ) -> Answer<v1::Response> {
+    async fn sync_migration_target(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         answer_of(async {
             let request = self.door.sync_request(request.into_inner()).await?;
             let prepared = self.launcher.migration_target.sync(request).await;
@@ -287,7 +263,7 @@ impl Cmd for Service {
     }
     async fn cancel_virtual_machine_migration(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::Response> {
         answer_of(async {
             self.door.vmi(request.into_inner().vmi).await?;
@@ -299,7 +275,7 @@ impl Cmd for Service {
     }
     async fn signal_target_pod_cleanup(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
@@ -310,7 +286,7 @@ impl Cmd for Service {
     }
     async fn finalize_virtual_machine_migration(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
         answer_of(async {
@@ -325,7 +301,7 @@ impl Cmd for Service {
         })
         .await
     }
-    async fn hotplug_host_devices(&self, request: Request<v1::VmiRequest>) -> Answer<v1::Response> {
+    async fn hotplug_host_devices(&self, request: Request<VmiRequest>) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
             Ok(self
@@ -336,10 +312,7 @@ impl Cmd for Service {
         })
         .await
     }
-    async fn get_domain_stats(
-        &self,
-        _: Request<v1::EmptyRequest>,
-    ) -> Answer<v1::DomainStatsResponse> {
+    async fn get_domain_stats(&self, _: Request<EmptyRequest>) -> Answer<v1::DomainStatsResponse> {
         answer(vm_stats::domain_stats(&self.launcher).await)
     }
     async fn virtual_machine_memory_dump(
@@ -356,7 +329,7 @@ impl Cmd for Service {
     }
     async fn sync_virtual_machine_cp_us(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::Response> {
         let request = request.into_inner();
         answer_of(async {
@@ -368,7 +341,7 @@ impl Cmd for Service {
     }
     async fn sync_virtual_machine_memory(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::Response> {
         answer_of(async {
             let vmi = self.door.vmi(request.into_inner().vmi).await?;
@@ -376,7 +349,7 @@ impl Cmd for Service {
         })
         .await
     }
-    async fn get_sev_info(&self, _: Request<v1::EmptyRequest>) -> Answer<v1::SevInfoResponse> {
+    async fn get_sev_info(&self, _: Request<EmptyRequest>) -> Answer<v1::SevInfoResponse> {
         let info = self.launcher.attestation.sev_info().await;
         answer(v1::SevInfoResponse {
             response: Some(response(&info)),
@@ -385,7 +358,7 @@ impl Cmd for Service {
     }
     async fn get_launch_measurement(
         &self,
-        request: Request<v1::VmiRequest>,
+        request: Request<VmiRequest>,
     ) -> Answer<v1::LaunchMeasurementResponse> {
         let measured: Result<_, DoorError> = async {
             self.door.vmi(request.into_inner().vmi).await?;
@@ -416,13 +389,13 @@ impl Cmd for Service {
     }
     async fn get_domain_dirty_rate_stats(
         &self,
-        _: Request<v1::EmptyRequest>,
+        _: Request<EmptyRequest>,
     ) -> Answer<v1::DirtyRateStatsResponse> {
         answer(vm_stats::dirty_rate(&self.launcher).await)
     }
     // virt-handler ignores `success` here and sees only a gRPC error. D-vm-12
     // (docs/differences.md).
-    async fn get_screenshot(&self, _: Request<v1::VmiRequest>) -> Answer<v1::ScreenshotResponse> {
+    async fn get_screenshot(&self, _: Request<VmiRequest>) -> Answer<v1::ScreenshotResponse> {
         let picture = self.launcher.reads.screenshot().await;
         let picture = picture.map_err(|error| Status::unknown(chain(&error)))?;
         answer(v1::ScreenshotResponse {
