@@ -109,8 +109,10 @@ impl Session<'_> {
         self.answered.clear();
         let mut asked = self.ask_first(&due).await;
         self.known.vm.agent_is_known();
-        if asked.is_ok() {
-            asked = self.ask_filesystems(&due).await;
+        // These queries may take long with network file systems.
+        if asked.is_ok() && !self.is_frozen() {
+            let filesystems = Knowledge::poll_filesystems;
+            asked = self.ask_if(&due, Poll::Filesystems, filesystems).await;
         }
         if let Err(error) = asked {
             tracing::info!(reason = %os::logging::chain(&error), "The guest agent does not answer");
@@ -124,14 +126,9 @@ impl Session<'_> {
     /// disables commands, and its version, which it tells even so. Fails only if the agent is
     /// silent; a refusal is no failure.
     async fn ask_first(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
-        if due.contains(&Poll::FreezeStatus) {
-            self.call(|known, domain| known.poll_freeze_status(domain))
-                .await?;
-        }
-        if due.contains(&Poll::Agent) {
-            let asked = self.call(|known, domain| known.poll_agent(domain)).await?;
-            self.answered.extend(asked.map(|()| Poll::Agent));
-        }
+        let freeze_status = Knowledge::poll_freeze_status;
+        self.ask_if(due, Poll::FreezeStatus, freeze_status).await?;
+        self.ask_if(due, Poll::Agent, Knowledge::poll_agent).await?;
         // While file systems are frozen, the agent refuses all other commands.
         if self.is_frozen() {
             return Ok(());
@@ -158,13 +155,16 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// These queries may take long with network file systems. Fails like [`Self::ask_first`].
-    async fn ask_filesystems(&mut self, due: &[Poll]) -> Result<(), LauncherError> {
-        if due.contains(&Poll::Filesystems) && !self.is_frozen() {
-            let asked = self
-                .call(|known, domain| known.poll_filesystems(domain))
-                .await?;
-            self.answered.extend(asked.map(|()| Poll::Filesystems));
+    /// Makes a query if it is due. Fails like [`Self::ask_first`].
+    async fn ask_if<T: Send + 'static>(
+        &mut self,
+        due: &[Poll],
+        poll: Poll,
+        ask: fn(&Knowledge, &DomainHandle) -> Result<T, LauncherError>,
+    ) -> Result<(), LauncherError> {
+        if due.contains(&poll) {
+            let asked = self.call(ask).await?;
+            self.answered.extend(asked.map(|_| poll));
         }
         Ok(())
     }

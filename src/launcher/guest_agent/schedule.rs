@@ -1,9 +1,9 @@
 //! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll runs at once, then after 10 s, and then at intervals that double up to the configured
-//! one. Once it is answered, it runs at the configured one; but for the interfaces, as a new guest's
-//! addresses come late. A wake-up serves all due polls, and also those that would soon need a wake-up
-//! of their own.
+//! Each poll runs at once and, when it is answered, at its configured interval. A poll without an
+//! answer, and that of the interfaces, whose addresses come late in a new guest, runs again after
+//! 10 s and then at intervals that double up to the configured one. A wake-up serves all due polls,
+//! and also those that would soon need a wake-up of their own.
 
 use std::time::Duration;
 
@@ -48,14 +48,14 @@ struct Entry {
     interval: Duration,
     /// The interval that currently applies.
     present: Duration,
-    asked: Option<Instant>,
+    asked: Instant,
     due: Instant,
 }
 
 impl Entry {
     /// Records that the poll runs now.
     fn take(&mut self, now: Instant, thawed: bool, read: bool) {
-        self.asked = Some(now);
+        self.asked = now;
         self.due = after(now, self.present);
         self.present = self.present.saturating_mul(2).min(self.interval);
         match self.poll {
@@ -101,7 +101,7 @@ impl Schedule {
                 poll,
                 interval,
                 present: interval.min(FIRST_INTERVAL),
-                asked: None,
+                asked: now,
                 due: now,
             }
         };
@@ -136,7 +136,7 @@ impl Schedule {
         let next = self.entries.iter().filter(is_taken).map(|entry| entry.due);
         let next = next.min().unwrap_or(now);
         for entry in &mut self.entries {
-            if entry.may_be_early(now) && entry.due < next && !taken.contains(&entry.poll) {
+            if entry.may_be_early(now) && entry.due < next {
                 entry.take(now, thawed, read);
                 taken.push(entry.poll);
             }
@@ -151,9 +151,7 @@ impl Schedule {
         for entry in &mut self.entries {
             if entry.poll != Poll::Interfaces && polls.contains(&entry.poll) {
                 entry.present = entry.interval;
-                entry.due = entry
-                    .due
-                    .max(after(entry.asked.unwrap_or(entry.due), entry.interval));
+                entry.due = entry.due.max(after(entry.asked, entry.interval));
             }
         }
     }
@@ -182,9 +180,7 @@ impl Schedule {
     /// Makes the poll due one interval after its last run.
     fn bring_forward(&mut self, poll: Poll, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.poll == poll) {
-            let due = entry
-                .asked
-                .map_or(now, |asked| after(asked, entry.interval));
+            let due = after(entry.asked, entry.interval);
             entry.due = entry.due.min(due.max(now));
         }
     }
