@@ -37,6 +37,7 @@ MODULES = (
     "cluster_devices",
     "cluster_agent",
     "cluster_faults",
+    "cluster_density",
 )
 # Scenarios of one node that a cluster can run as they are.
 ALSO_IN_A_CLUSTER = (
