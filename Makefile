@@ -82,7 +82,7 @@ bench: setup build guest ## what a pod costs (RUNS=5, PODS=100, DISKS=100, SIDEC
 	$(CARGO) build --locked --examples
 	RUNS=$(RUNS) PODS=$(PODS) DISKS=$(DISKS) SIDECARS=$(SIDECARS) REFERENCE=$(REFERENCE) $(RELEASED) measure::bench::bench
 
-bench-density: setup build guest ## what a pod takes beside its guest's memory (RUNS=3, MINUTES=1 idle, LIMIT_MIB: of each pod; REFERENCE=DIR: in turns with its launcher)
+bench-density: setup build guest ## what a pod takes beside its guest's memory (RUNS=3, MINUTES=1 of rest, LIMIT_MIB: of each pod; REFERENCE=DIR: in turns with its launcher)
 	RUNS=$(RUNS) MINUTES=$(MINUTES) LIMIT_MIB=$(LIMIT_MIB) REFERENCE=$(REFERENCE) $(RELEASED) measure::density::density
 
 bench-migration: setup build guest ## a live migration by the launcher and by virsh, in turns (RUNS=5)

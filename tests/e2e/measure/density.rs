@@ -14,13 +14,15 @@ use super::{launchers, number};
 use crate::backup::{self, Tracked};
 use crate::harness::{
     Cgroup, MigrationProxies, Pod, User, Vmi, begin, give_to_qemu, has_left, migratable_pod,
-    output_of, set_reference, share_image, source_pod, with_containers,
+    output_of, run, set_reference, share_image, source_pod, with_containers,
 };
 use crate::memory_dump_faults::{DIR as DUMPS, dump_to_the_end};
-use crate::sidecars::{Sidecar, socket};
+use crate::sidecars::{Sidecar, script, socket};
 
 /// How often the cgroup is looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// That of pods that rest.
+const REST_LOOK: Duration = Duration::from_secs(1);
 /// For how long a QEMU that ends may give its memory back.
 const EXIT: Duration = Duration::from_millis(500);
 /// For what follows a step to be done.
@@ -86,12 +88,44 @@ fn density() {
                     all.push(format!("{}, {name}", shape.name), life(shape));
                 }
                 all.push(format!("migration, {name}"), migration());
+                all.push(format!("20 sidecars, {name}"), sidecars());
             }
         }
-        set_reference(None);
-        all.push("20 sidecars, ours".to_owned(), sidecars());
+        run(rests(&mut all));
         all.print();
     });
+}
+
+/// All shapes with all launchers, which rest for minutes at once. They share the files that they
+/// use, so this is only about what each keeps.
+async fn rests(all: &mut Rows) {
+    let mut resting = Vec::new();
+    for (name, programs) in launchers() {
+        set_reference(programs);
+        for shape in &SHAPES {
+            let what = format!("{} for minutes, {name}", shape.name);
+            resting.push((what, started(shape, REST_LOOK).await));
+        }
+    }
+    sleep(SETTLE).await;
+    let before: Vec<_> = resting.iter().map(|(_, (_, watch))| watch.take()).collect();
+    sleep(Duration::from_secs(60 * number("MINUTES", 1))).await;
+    for ((what, (_, watch)), before) in resting.iter().zip(before) {
+        let row = [
+            ("start, kept MiB", before),
+            ("rest, kept MiB", watch.take()),
+        ];
+        let row = row.map(|(name, held)| (name.to_owned(), mib(held.kept)));
+        all.push(what.clone(), row.into());
+    }
+    for (_, (mut vm, _)) in resting {
+        vm.pod.end(&vm.vmi).await;
+        vm.pod.exit_code().await;
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// Memory in bytes that a cgroup is charged for.
@@ -140,7 +174,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(pod: &Pod) -> Self {
+    fn new(pod: &Pod, look: Duration) -> Self {
         let (ended, most) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Held>>::default());
         let cgroup = pod.cgroup().expect("a cgroup of memory");
         let limit = number("LIMIT_MIB", 0) << 20;
@@ -164,16 +198,19 @@ impl Watch {
                 most.kept = most.kept.max(now.kept);
                 most.working_set = most.working_set.max(now.working_set);
                 drop(most);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(look);
             }
         });
         Self { ended, most }
     }
 
     /// The most since the last call, without the guest's memory.
+    fn take(&self) -> Held {
+        std::mem::take(&mut *self.most.lock().unwrap())
+    }
+
     fn step(&self, name: &str, row: &mut Row) {
-        let most = std::mem::take(&mut *self.most.lock().unwrap());
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let most = self.take();
         row.push((format!("{name}, kept MiB"), mib(most.kept)));
         row.push((format!("{name}, working set MiB"), mib(most.working_set)));
     }
@@ -214,24 +251,29 @@ fn forget_files() {
     let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
+/// A VM that has just started, and its pod.
+async fn started(shape: &Shape, look: Duration) -> (Tracked, Watch) {
+    let mut watch = None;
+    forget_files();
+    let make = |vmi: Vmi, pod: &Pod| shape.of(vmi, pod);
+    let vm = Tracked::started_with("density", make, async |pod, vmi| {
+        // The volumes of memory dumps and of the VM's state, which virt-controller mounts.
+        for directory in [DUMPS, "/var/run/kubevirt-private/libvirt/qemu/cbt"] {
+            give_to_qemu(pod.path(&format!("{directory}/x")).parent().unwrap());
+        }
+        pod.launch(vmi, &[]);
+        watch = Some(Watch::new(pod, look));
+        pod.wait_until_ready().await;
+    })
+    .await;
+    (vm, watch.unwrap())
+}
+
 /// What happens to a VM but its migration.
 fn life(shape: &Shape) -> Row {
     measured(async || {
         let mut row = Row::new();
-        let mut watch = None;
-        forget_files();
-        let make = |vmi: Vmi, pod: &Pod| shape.of(vmi, pod);
-        let mut vm = Tracked::started_with("density", make, async |pod, vmi| {
-            // The volumes of memory dumps and of the VM's state, which virt-controller mounts.
-            for directory in [DUMPS, "/var/run/kubevirt-private/libvirt/qemu/cbt"] {
-                give_to_qemu(pod.path(&format!("{directory}/x")).parent().unwrap());
-            }
-            pod.launch(vmi, &[]);
-            watch = Some(Watch::new(pod));
-            pod.wait_until_ready().await;
-        })
-        .await;
-        let watch = watch.unwrap();
+        let (mut vm, watch) = started(shape, LOOK).await;
         sleep(SETTLE).await;
         watch.step("start", &mut row);
 
@@ -269,9 +311,11 @@ fn life(shape: &Shape) -> Row {
         vm.back_up(&backup).await;
         watch.step("backup", &mut row);
 
-        let idle = Duration::from_secs(60 * number("MINUTES", 1));
-        sleep(idle.max(SETTLE)).await;
-        watch.step("idle", &mut row);
+        // The end of the backup is not its rest.
+        sleep(SETTLE).await;
+        watch.take();
+        sleep(SETTLE).await;
+        watch.step("rest", &mut row);
 
         vm.pod.end(&vm.vmi).await;
         vm.pod.exit_code().await;
@@ -309,15 +353,17 @@ fn sidecars() -> Row {
         let mut row = Row::new();
         let mut pod = Pod::new();
         let vmi = Vmi::new("sidecars").with_counter(&pod);
-        let sidecars: Vec<_> = (0..20)
-            .map(|number| Sidecar::watchdog(&pod, number))
-            .collect();
+        let scripts = tempfile::tempdir().unwrap();
+        script(scripts.path(), "onDefineDomain", r#"printf '%s' "$4""#);
+        // KubeVirt's launcher wants sockets of different names, as the shim's are.
+        let shim = |number| Sidecar::shim(&pod, number, "v1alpha3", scripts.path());
+        let sidecars: Vec<_> = (0..20).map(shim).collect();
         for number in 0..20 {
             socket(&mut pod, number).await;
         }
         pod.handler.serve();
         pod.launch(&vmi, &["--hook-sidecars", "20"]);
-        let watch = Watch::new(&pod);
+        let watch = Watch::new(&pod, LOOK);
         pod.wait_until_ready().await;
         pod.sync_ok(&vmi).await;
         sleep(SETTLE).await;
@@ -336,14 +382,14 @@ fn migration() -> Row {
         let mut row = Row::new();
         let vmi = Vmi::new("density");
         let (mut source, guest) = source_pod(&vmi, &[]).await;
-        let leaving = Watch::new(&source);
+        let leaving = Watch::new(&source, LOOK);
         let vmi = vmi.migrating_to("target");
         // What both sides read counts for the first one.
         forget_files();
         let mut target = migratable_pod("target");
         share_image(&source, &target);
         target.launch(&vmi, &[]);
-        let arriving = Watch::new(&target);
+        let arriving = Watch::new(&target, LOOK);
         target.wait_until_ready().await;
         target.sync_target_ok(&vmi).await;
         let _proxies = MigrationProxies::new(&source, &target, &vmi);
