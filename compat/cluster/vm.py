@@ -8,12 +8,12 @@ import urllib.parse
 
 from cluster.build import GUEST
 from kit import kube, objects, settings
+from kit.launcher_pod import LIBVIRT
 from kit.recorder import Recorder
 from kit.vm import VM
 from kit.wait import until
 
 COMPUTE = "compute"
-LIBVIRT = "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock"
 
 
 class ClusterVM(VM):
@@ -145,9 +145,9 @@ class Pods:
         return {"exit": done.returncode, "output": (done.stdout + done.stderr).strip()}
 
     def virsh(self, verb, *arguments):
-        """What virsh in the compute container prints about the VM's domain."""
+        """virsh in the compute container, about the VM's domain: exit status and output."""
         domain = f"{self.vm.namespace}_{self.vm.name}"
-        return self.execute("virsh", "-c", LIBVIRT, verb, domain, *arguments)["output"]
+        return self.execute("virsh", "-c", LIBVIRT, verb, domain, *arguments)
 
     def until_gone(self, timeout=90):
         until("the pods are gone", lambda: not self.living(), timeout, 0.5)

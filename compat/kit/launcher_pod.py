@@ -4,7 +4,7 @@ import os
 import shutil
 import uuid
 
-from kit import mounts
+from kit import mounts, settings
 from kit.container import Container, name_and_state, non_root_identity, root_identity
 from kit.image import USER
 from kit.sidecar import Sidecar
@@ -25,6 +25,7 @@ EMPTY_DIRS = {
 QEMU_TIMEOUT = 300  # seconds, --qemu-timeout
 # virt-controller adds this to the guest's grace period for --grace-period-seconds.
 GRACE_MARGIN = 15
+LIBVIRT = "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock"
 TUN = ("/dev/net/tun", 10, 200)
 # As the kubelet writes them for a pod in the namespace "default"; the address is not the pod's.
 RESOLV_CONF = """search default.svc.cluster.local svc.cluster.local cluster.local
@@ -238,6 +239,8 @@ class LauncherPod:
         meta = self.vmi["metadata"]
         grace = self.vmi["spec"].get("terminationGracePeriodSeconds", 30) + GRACE_MARGIN
         user = [] if self.root else ["--run-as-nonroot"]
+        has_hook_flag = settings.KUBEVIRT == settings.VERSIONS[0]
+        libvirt_hook = ["--libvirt-hook-server-and-client"] if has_hook_flag else []
         return [
             "/usr/bin/virt-launcher-monitor",
             "--qemu-timeout",
@@ -266,7 +269,7 @@ class LauncherPod:
             "kvm",
             *user,
             "--image-volume",
-            "--libvirt-hook-server-and-client",
+            *libvirt_hook,
             "--upgrade-ordinal-ifaces",
             "--vm-stats-collector",
             "--allow-emulation",
@@ -319,7 +322,9 @@ class LauncherPod:
     def kill_launcher(self, number):
         """The process virt-launcher only, and neither its monitor nor what it has started. Waits for its end."""
         # Parents come first; a child may have the name until it executes.
-        pid = next(pid for pid, name, _, state in self.container.tree() if name == "virt-launcher" and state != "Z")
+        pid = next(
+            pid for pid, name, _, state in self.container.tree() if name == "virt-launcher" and state != "Z"
+        )
 
         def has_ended():
             try:
@@ -364,6 +369,15 @@ class LauncherPod:
             if fields["Name"].strip().startswith("CPU "):
                 out[fields["Name"].split("/")[0].strip()] = fields["Cpus_allowed_list"].strip()
         return out
+
+    def allowed_downtime(self):
+        """Of the migration, in milliseconds."""
+        return int(self.virsh("migrate-getmaxdowntime")["output"])
+
+    def virsh(self, verb, *arguments):
+        """virsh in the pod, about the VM's domain: exit status and output."""
+        domain = f"{self.vmi['metadata']['namespace']}_{self.vmi_name}"
+        return self.container.run(["virsh", "-c", LIBVIRT, verb, domain, *arguments])
 
     def hook_calls(self):
         """The calls that each hook sidecar's program has noted."""

@@ -17,6 +17,9 @@ CUSTOM_RESOURCES = {
     "plugin.kubevirt.io": ("Plugin",),
 }
 
+KUBEVIRTS = kube.KUBEVIRT + "/namespaces/kubevirt/kubevirts"
+KUBEVIRT_CR = KUBEVIRTS + "/kubevirt"
+
 
 def create_cluster(verbosity, nodes=(NODE_NAME,), gates=(), **configuration):
     """`configuration`: further fields of the KubeVirt CR's spec.configuration."""
@@ -32,7 +35,7 @@ def create_cluster(verbosity, nodes=(NODE_NAME,), gates=(), **configuration):
         },
     )
     kube.create(
-        kube.KUBEVIRT + "/namespaces/kubevirt/kubevirts",
+        KUBEVIRTS,
         {
             "apiVersion": "kubevirt.io/v1",
             "kind": "KubeVirt",
@@ -41,7 +44,7 @@ def create_cluster(verbosity, nodes=(NODE_NAME,), gates=(), **configuration):
                 "configuration": {
                     "developerConfiguration": {
                         "useEmulation": True,
-                        "featureGates": ["ImageVolume", *gates],  # a default of v1.9
+                        "featureGates": ["ImageVolume", *gates],  # a default
                         "logVerbosity": {"virtHandler": verbosity, "virtLauncher": 2},
                     },
                     **configuration,

@@ -134,6 +134,9 @@ class RemotePod:
     def vcpu_affinities(self):
         return self.pod("vcpu_affinities")
 
+    def allowed_downtime(self):
+        return self.pod("allowed_downtime")
+
     def hook_calls(self):
         return self.pod("hook_calls")
 

@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 from kit import comparison, conditions, registry
 
 SHOWN_FAILURES = 3
+RECORDED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "results")
+KUBEVIRTS_LAUNCHERS = {"v1.9": "kubevirt-v1.9.0", "v1.10": "kubevirt-main"}
 
 
 class Variant:
@@ -83,6 +85,11 @@ class Reference:
         """Steps that have failed in every run."""
         runs = [run.records[scenario]["failed"] for run in self.runs if scenario in run.records]
         return [step for step in (runs or [[]])[0] if all(step in run for run in runs)]
+
+
+def reference(version, folder=None):
+    """What launchers with this version's virt-handler are compared with: KubeVirt's launcher, or a folder of results."""
+    return Reference(folder or f"{RECORDED}/{KUBEVIRTS_LAUNCHERS[version]}")
 
 
 def times(steps):

@@ -7,6 +7,15 @@ SCRATCH = os.environ.get("COMPAT_SCRATCH", "")  # emptied by nobody; holds mount
 GUEST = os.environ.get("COMPAT_GUEST", "")  # bootable disk image of the test guest
 SHARED = os.environ.get("COMPAT_SHARED", "")  # two nodes: a folder that both see
 
+VERSIONS = ("v1.9", "v1.10")  # of KubeVirt
+KUBEVIRT = os.environ.get("COMPAT_KUBEVIRT", VERSIONS[0])  # the one whose virt-handler runs
+
+
+def results(scratch, version):
+    """The folder with the records of launchers with this version's virt-handler."""
+    return f"{scratch}/results" + ("" if version == VERSIONS[0] else f"/{version}")
+
+
 TIMEOUTS = float(os.environ.get("COMPAT_TIMEOUTS", "1"))  # factor of each limit of a wait, for slow machines
 
 NODE_NAME = os.environ.get("NODE_NAME", "node01")

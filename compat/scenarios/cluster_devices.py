@@ -36,7 +36,7 @@ def sidecar_of_a_config_map(session, result):
     objects.apply(session, objects.config_map(session.namespace, "hook", {"script": SCRIPT}))
     vm = session.vm("sidecar", change=with_sidecar)
     boot(result, vm)
-    result.step("the domain has it", lambda: VENDOR in vm.pod.virsh("dumpxml"))
+    result.step("the domain has it", lambda: VENDOR in vm.pod.virsh("dumpxml")["output"])
     result.step("guest: board", vm.shell, "machine | grep board_vendor")
     end_by_deletion(result, vm)
     return vm
@@ -86,7 +86,7 @@ def cpu_and_memory_live_update(session, result):
         before = total_mebibytes(vm)
         machine.patch({"template": {"spec": {"domain": {"cpu": {"sockets": 2}}}}})
         result.step("2 sockets", updated, vm, "HotVCPUChange", lambda: vm.status["currentCPUTopology"])
-        result.step("libvirt: CPUs", vm.pod.virsh, "vcpucount", "--live", "--active")
+        result.step("libvirt: CPUs", lambda: vm.pod.virsh("vcpucount", "--live", "--active")["output"])
         result.step("guest: CPUs", vm.shell, "nproc")
         machine.patch({"template": {"spec": {"domain": {"memory": {"guest": "1280Mi"}}}}})
         result.step("1280 MiB", updated, vm, "HotMemoryChange", lambda: vm.status["memory"]["guestRequested"])

@@ -306,15 +306,10 @@ def handler_killed_in_sync(session, result):
 def virsh_destroy(session, result):
     vm = session.vm("virsh-destroy")
     boot(result, vm)
-    result.step("destroy", virsh, vm, "destroy", f"{vm.namespace}_{vm.name}")
+    result.step("destroy", lambda: vm.pod.virsh("destroy")["exit"])
     result.step("final phase", vm.final_phase)
     end_after_final_phase(result, vm)
     return vm
-
-
-def virsh(vm, *arguments):
-    uri = "qemu+unix:///session?socket=/var/run/libvirt/virtqemud-sock"
-    return vm.pod.container.run(["virsh", "-c", uri, *arguments])["exit"]
 
 
 # ---- the guest -----------------------------------------------------------------------------------
