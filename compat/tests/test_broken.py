@@ -8,7 +8,7 @@ import unittest
 COMPAT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, COMPAT)
 
-from kit import report  # noqa: E402
+from kit import registry, report, settings  # noqa: E402
 
 RECORDS = f"{COMPAT}/tests/broken"
 # Scenarios whose fault KubeVirt's own launcher has, and the step that fails there.
@@ -24,7 +24,9 @@ class BrokenLaunchers(unittest.TestCase):
     def setUp(self):
         with open(f"{COMPAT}/broken/faults.toml", "rb") as f:
             self.faults = tomllib.load(f)
-        self.reference = report.Reference(f"{COMPAT}/results/kubevirt-v1.9.0")
+        known = registry.load()
+        references = {version: report.reference(version) for version in settings.VERSIONS}
+        self.reference_of = {name: references[each.since] for name, each in known.items()}
 
     def test_each_fails_in_a_scenario_of_its_own(self):
         scenarios = {fault["scenario"] for fault in self.faults.values()}
@@ -35,23 +37,24 @@ class BrokenLaunchers(unittest.TestCase):
         for name, fault in self.faults.items():
             with self.subTest(name):
                 variant = report.Variant(f"{RECORDS}/{name}")
-                found = report.differences(self.reference, variant, fault["scenario"])
+                scenario = fault["scenario"]
+                found = report.differences(self.reference_of[scenario], variant, scenario)
                 self.assertIn(fault["shows"], map(str, found))
-                self.assertEqual(report.exit_status(self.reference, [variant], [fault["scenario"]]), 1)
+                self.assertEqual(report.exit_status(self.reference_of[scenario], [variant], [scenario]), 1)
 
     def test_the_whole_launcher_shows_none_of_it(self):
         variant = report.Variant(f"{RECORDS}/whole")
         for fault in self.faults.values():
             with self.subTest(scenario := fault["scenario"]):
-                verdict = report.verdict(self.reference, variant, scenario)
+                verdict = report.verdict(self.reference_of[scenario], variant, scenario)
                 self.assertEqual(verdict.partition(":")[0], fault.get("whole", "equal"))
-                found = report.differences(self.reference, variant, scenario)
+                found = report.differences(self.reference_of[scenario], variant, scenario)
                 self.assertNotIn(fault["shows"], map(str, found))
 
     def test_kubevirts_own_launcher_fails_where_it_has_the_fault(self):
         for scenario, step in KUBEVIRTS.items():
             with self.subTest(scenario):
-                self.assertIn(step, self.reference.failed(scenario))
+                self.assertIn(step, self.reference_of[scenario].failed(scenario))
 
 
 if __name__ == "__main__":
