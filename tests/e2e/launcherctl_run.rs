@@ -272,8 +272,8 @@ async fn a_guest_boots_with_or_without_kvm() {
     let child = vm.run(&["--until", UP, "--timeout", "200"]);
     let output = end_of(child).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    // KVM in a virtual machine may also fail later, in the guest, or let it hang from its first
-    // instruction on; the user is told.
+    // In a virtual machine KVM may also stop a running guest, or let it hang before it prints
+    // anything. Neither is the launcher's fault.
     let signs = [
         "QEMU has stopped it with an internal error",
         "the serial console stays blank",

@@ -1,9 +1,9 @@
 //! The schedule of polls. Pure: time comes from outside.
 //!
-//! Each poll runs at once and, when it is answered, at its configured interval. A poll without an
-//! answer, and that of the interfaces, whose addresses come late in a new guest, runs again after
-//! 10 s and then at intervals that double up to the configured one. A wake-up serves all due polls,
-//! and also those that would soon need a wake-up of their own.
+//! Each poll runs at once. Once it is answered, it runs at its configured interval. Until then it
+//! runs again after 10 s, and then at intervals that double up to the configured one. So does the
+//! poll of the interfaces, also when it is answered: a new guest gets its addresses late. A wake-up
+//! serves all due polls, and also those that would soon need a wake-up of their own.
 
 use std::time::Duration;
 

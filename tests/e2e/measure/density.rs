@@ -21,7 +21,7 @@ use crate::sidecars::{Sidecar, script, socket};
 
 /// How often the cgroup is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-/// That of pods that rest.
+/// How often it is looked at while pods rest, many at once.
 const REST_LOOK: Duration = Duration::from_secs(1);
 /// For how long a QEMU that ends may give its memory back.
 const EXIT: Duration = Duration::from_millis(500);
