@@ -1,5 +1,6 @@
 """The pod of a VMI as virt-controller describes it and the kubelet runs it: volumes, command line, environment."""
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -343,6 +344,16 @@ class LauncherPod:
 
     def pids(self, start):
         return self.container.find(start)
+
+    def guests(self):
+        """The pids of the QEMUs that run a guest; libvirt starts others to learn what QEMU can."""
+
+        def runs_a_guest(pid):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as f:
+                return b"guest=" in f.read()
+            return False
+
+        return [pid for pid in self.pids("qemu-system") if runs_a_guest(pid)]
 
     @staticmethod
     def lives(pid):

@@ -122,6 +122,9 @@ class RemotePod:
     def pids(self, start):
         return self.pod("pids", start)
 
+    def guests(self):
+        return self.pod("guests")
+
     def lives(self, pid):
         return self.pod("lives", pid)
 

@@ -23,7 +23,7 @@ def kill(pids):
 def qemu_killed(session, result):
     vm = session.vm("qemu-killed")
     boot(result, vm)
-    result.step("kill", lambda: kill(vm.pod.pids("qemu-system")))
+    result.step("kill", lambda: kill(vm.pod.guests()))
     result.step("final phase", vm.final_phase)
     end_after_final_phase(result, vm)
     return vm

@@ -237,13 +237,13 @@ def daemon_stopped_in_sync(session, result):
 def daemon_stopped_for_good(session, result):
     vm = session.vm("stopped-for-good")
     boot(result, vm)
-    qemu, stopped = vm.pod.pids("qemu-system"), vm.pod.pids(DAEMON)
+    qemu, stopped = vm.pod.guests(), vm.pod.pids(DAEMON)
     result.step("virtqemud is stopped", vm.pod.signal_processes, DAEMON, signal.SIGSTOP)
     result.step("another virtqemud", another, vm.pod, stopped)
     time.sleep(5)
     works(result, vm, "afterwards")
     result.step("guest answers", vm.shell, "echo hello")
-    result.step("the same QEMU", lambda: vm.pod.pids("qemu-system") == qemu)
+    result.step("the same QEMU", lambda: vm.pod.guests() == qemu)
     end_by_deletion(result, vm)
     return vm
 
@@ -258,7 +258,7 @@ def another(pod, before):
 )
 def daemon_stopped_in_start(session, result):
     vm = session.vm("stopped-in-start")
-    until("the guest's QEMU", lambda: guest_process(vm.pod), 60, interval=0.01)
+    until("the guest's QEMU", vm.pod.guests, 60, interval=0.01)
     stopped = vm.pod.pids(DAEMON)
     result.step("virtqemud is stopped", vm.pod.signal_processes, DAEMON, signal.SIGSTOP)
     time.sleep(5)
@@ -269,15 +269,6 @@ def daemon_stopped_in_start(session, result):
     works(result, vm, "afterwards")
     end_by_deletion(result, vm)
     return vm
-
-
-def guest_process(pod):
-    """The QEMU of a guest; libvirt starts others to learn what QEMU can."""
-    for pid in pod.pids("qemu-system"):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as f:
-            if b"guest=" in f.read():
-                return pid
-    return None
 
 
 @scenario(

@@ -55,7 +55,7 @@ def daemons_stopped_in_migration(session, result):
     boot(result, vm)
     migration = result.migrate(vm, session.nodes[1], bandwidthPerMigration=SLOW)
     result.step("migration runs", migration.runs)
-    until("the target's QEMU", lambda: migration.pod.pids("qemu-"), 20)
+    until("the target's QEMU", migration.pod.guests, 20)
     time.sleep(3)
     for name, pod in (("source", vm.pod), ("target", migration.pod)):
         result.step(f"{name}: virtqemud is stopped", pod.signal_processes, DAEMON, signal.SIGSTOP)

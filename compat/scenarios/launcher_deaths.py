@@ -45,7 +45,7 @@ def running(session, result, name, **options):
 
 def identity(vm):
     """Another QEMU or another boot has another one."""
-    return vm.pod.pids("qemu-system"), vm.shell("cat /proc/sys/kernel/random/boot_id")
+    return vm.pod.guests(), vm.shell("cat /proc/sys/kernel/random/boot_id")
 
 
 def same_guest(vm, before):
@@ -313,7 +313,7 @@ def launcher_dies_without_virt_handler(session, result):
     works(result, vm, "afterwards")
     result.step("virt-handler SIGKILL", session.handler.stop, signal.SIGKILL)
     result.step("guest: power off", power_off_by_socket, vm)
-    until("QEMU's end", lambda: not vm.pod.pids("qemu-system"), 20)
+    until("QEMU's end", lambda: not vm.pod.guests(), 20)
     result.step("kill", deaths.kill, signal.SIGKILL, measured=True)
     result.step("virt-handler is back", lambda: bool(session.handler.start()))
     result.step("final phase", vm.final_phase)

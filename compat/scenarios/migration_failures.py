@@ -105,7 +105,7 @@ def source_killed(session, result):
     migration = result.migrate(vm, session.nodes[1], bandwidthPerMigration=SLOW)
     result.step("migration runs", migration.runs)
     time.sleep(3)
-    (qemu,) = until("the target's QEMU", lambda: migration.pod.pids("qemu-"), 10)
+    (qemu,) = until("the target's QEMU", migration.pod.guests, 10)
     killed = time.time()
     vm.pod.kill()
     result.step("source pod ended", record_ended, vm.record)

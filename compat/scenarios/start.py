@@ -142,7 +142,7 @@ def root_mode(session, result):
 
     vm = session.vm("root-mode", change=change, root=True)
     boot(result, vm)
-    result.step("QEMU's user", lambda: sorted({owner(pid) for pid in vm.pod.pids("qemu-system")}))
+    result.step("QEMU's user", lambda: sorted({owner(pid) for pid in vm.pod.guests()}))
     result.record("running_status", status(vm.latest))
     end_by_deletion(result, vm)
     return vm

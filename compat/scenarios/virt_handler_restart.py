@@ -17,7 +17,7 @@ from kit.steps import boot, end_by_deletion
 def virt_handler_restart(session, result):
     vm = session.vm("handler-restart")
     boot(result, vm)
-    qemu = vm.pod.pids("qemu-system")
+    qemu = vm.pod.guests()
     written = []
     for how in (signal.SIGTERM, signal.SIGKILL):
         result.step(f"virt-handler {how.name}", session.handler.stop, how)
