@@ -1,6 +1,6 @@
 //! Connects a terminal to the guest's serial console.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, Cursor, IsTerminal};
 use std::path::Path;
 
 use rustix::process::getpgrp;
@@ -65,10 +65,15 @@ pub type ConsoleOutput = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Connects standard input and output to the guest's serial console.
 pub struct Console {
-    guest: Option<OwnedReadHalf>,
+    guest: OwnedReadHalf,
     to_guest: OwnedWriteHalf,
     input: Option<tokio::io::Stdin>,
     output: ConsoleOutput,
+    /// The guest's, being shown: a caller may drop [`Console::next`] before all of it is.
+    written: Cursor<Vec<u8>>,
+    /// The user's, being sent.
+    typed: Cursor<Vec<u8>>,
+    has_escaped: bool,
 }
 
 impl Console {
@@ -79,10 +84,13 @@ impl Console {
     pub async fn connect(socket: &Path, output: ConsoleOutput) -> Result<Self, FileError> {
         let (guest, to_guest) = connect(socket).await?.into_split();
         Ok(Self {
-            guest: Some(guest),
+            guest,
             to_guest,
             input: None,
             output,
+            written: Cursor::default(),
+            typed: Cursor::default(),
+            has_escaped: false,
         })
     }
 
@@ -94,34 +102,70 @@ impl Console {
     /// Transfers bytes until the next event. Cancel safe.
     pub async fn next(&mut self) -> ConsoleEvent {
         loop {
-            let Some(guest) = &mut self.guest else {
-                return std::future::pending().await;
-            };
+            if !self.written.get_ref().is_empty() {
+                // A closed output does not end the guest.
+                let _ = self.output.write_all_buf(&mut self.written).await;
+                let _ = self.output.flush().await;
+                return ConsoleEvent::Output(std::mem::take(&mut self.written).into_inner());
+            }
+            if !self.typed.get_ref().is_empty() {
+                let _ = self.to_guest.write_all_buf(&mut self.typed).await;
+                self.typed = Cursor::default();
+            }
+            if self.has_escaped {
+                return ConsoleEvent::Escape;
+            }
             let (mut written, mut typed) = (Vec::with_capacity(4096), Vec::with_capacity(256));
             tokio::select! {
-                _ = guest.read_buf(&mut written) => {
+                _ = self.guest.read_buf(&mut written) => {
                     if written.is_empty() {
-                        self.guest = None;
                         return ConsoleEvent::Closed;
                     }
-                    // A closed output does not end the guest.
-                    let _ = self.output.write_all(&written).await;
-                    let _ = self.output.flush().await;
-                    return ConsoleEvent::Output(written);
+                    self.written = Cursor::new(written);
                 }
                 Some(_) = async { Some(self.input.as_mut()?.read_buf(&mut typed).await) } => {
                     if typed.is_empty() {
                         self.input = None;
                         return ConsoleEvent::InputEnded;
                     }
-                    let mut parts = typed.splitn(2, |&byte| byte == ESCAPE_KEY);
-                    let before = parts.next().unwrap_or_default();
-                    let _ = self.to_guest.write_all(before).await;
-                    if parts.next().is_some() {
-                        return ConsoleEvent::Escape;
+                    if let Some(at) = typed.iter().position(|&byte| byte == ESCAPE_KEY) {
+                        typed.truncate(at);
+                        self.has_escaped = true;
                     }
+                    self.typed = Cursor::new(typed);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_caller_that_turns_to_something_else_loses_nothing() {
+        const TEXT: &str = "virt-launcher test guest is up";
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("console.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let (output, mut screen) = tokio::io::duplex(1);
+        let mut console = Console::connect(&socket, Box::new(output)).await.unwrap();
+        let (mut guest, _) = listener.accept().await.unwrap();
+        guest.write_all(TEXT.as_bytes()).await.unwrap();
+        let mut shown = Vec::new();
+        let all = async {
+            while shown.len() < TEXT.len() {
+                let mut byte = Vec::with_capacity(1);
+                tokio::select! {
+                    _ = screen.read_buf(&mut byte) => shown.extend(byte),
+                    _ = console.next() => {}
+                }
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(10), all).await;
+        assert_eq!(String::from_utf8_lossy(&shown), TEXT);
     }
 }

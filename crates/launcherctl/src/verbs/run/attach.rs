@@ -1,6 +1,9 @@
 //! Attaches a terminal to a VM: shows its supervisor's reports, and is its console.
 
 use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::has_no_console;
 use crate::error::CtlError;
@@ -11,6 +14,9 @@ use crate::host::network::HostNetwork;
 use crate::host::vm_dir::VmDir;
 use crate::verbs::screen::Screen;
 use os::signals::EndSignals;
+
+/// Limit for showing the guest's last output: standard output may be a pipe that nobody reads.
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How the terminal left the VM.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +76,7 @@ impl<'a> Attachment<'a> {
                     ConsoleEvent::Escape => return Ok(self.detach().await),
                     ConsoleEvent::InputEnded => {}
                     // From here on Ctrl-C is a signal again.
-                    ConsoleEvent::Closed => self.terminal = None,
+                    ConsoleEvent::Closed => (self.console, self.terminal) = (None, None),
                 },
                 _ = signals.next() => self.stop().await,
             }
@@ -86,6 +92,7 @@ impl<'a> Attachment<'a> {
         self.screen.show(&update);
         match update {
             Update::Ended(failure) => {
+                let _ = timeout(LAST_OUTPUT_TIMEOUT, self.show_last_output()).await;
                 failure.iter().for_each(|text| self.screen.note(text));
                 let code = u8::from(failure.is_some());
                 return Ok(Some(AttachmentEnd::Ended(code.into())));
@@ -100,6 +107,15 @@ impl<'a> Attachment<'a> {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Shows what is still to come of a guest that has ended: its console is closed then.
+    async fn show_last_output(&mut self) {
+        while let Some(console) = &mut self.console
+            && let ConsoleEvent::Output(bytes) = console.next().await
+        {
+            self.screen.guest_wrote(&bytes);
+        }
     }
 
     /// Applies a phase to this terminal.
