@@ -136,7 +136,12 @@ async fn an_end_while_libvirt_probes_qemu_leaves_no_process() {
         tokio::time::sleep(Duration::from_millis(25) * step).await;
         pod.signal("TERM");
         assert_eq!(pod.exit_code().await, 0);
-        assert_eq!(pod.commands(), [""; 0], "in step {step}");
+        assert_eq!(
+            pod.commands(),
+            [""; 0],
+            "in step {step}\n{}",
+            pod.log_tail()
+        );
     }
 }
 

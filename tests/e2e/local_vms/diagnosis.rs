@@ -11,7 +11,9 @@ use crate::full_disk::SmallFs;
 use crate::harness::{Guest, UP, Vmi};
 use crate::launcherctl::{Laptop, done, launcherctl, refuses};
 
-const WRITE: &str = "disk=$(disks | grep DATA | cut -d' ' -f1); dd if=/dev/zero of=/dev/$disk bs=1M count=8 2>/dev/null & echo it is writ''ing";
+/// One request at a time: QEMU tells of a second that fails up to 1 s later, and for libvirt the
+/// guest is paused again then, though it may have been resumed meanwhile.
+const WRITE: &str = "disk=$(disks | grep DATA | cut -d' ' -f1); dd if=/dev/zero of=/dev/$disk bs=64k count=128 oflag=direct 2>/dev/null & echo it is writ''ing";
 
 #[tokio::test]
 async fn status_says_what_is_wrong_and_what_to_do_next() {
