@@ -90,7 +90,8 @@ impl Usage {
 /// Fields of proc_pid_stat(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// It has ended, and its parent has not waited for it yet.
+    /// All its threads have ended, and its parent has not waited for it yet. With the first one
+    /// alone it still has its children and its files.
     pub is_zombie: bool,
     /// 0 if the session began outside this PID namespace.
     pub session: i32,
@@ -103,13 +104,17 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
     }
 
-    /// The state is the third field, the session the sixth; the second is in brackets and may hold
-    /// anything.
+    /// The first thread's state is the third field, the session the sixth, the number of threads
+    /// the twentieth; the second is in brackets and may hold anything.
     fn parse(stat: &str) -> Option<Self> {
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let is_zombie = fields.next()? == "Z";
+        let first_has_ended = fields.next()? == "Z";
         let session = fields.nth(2)?.parse().ok()?;
-        Some(Self { is_zombie, session })
+        let threads: u32 = fields.nth(13)?.parse().ok()?;
+        Some(Self {
+            is_zombie: first_has_ended && threads <= 1,
+            session,
+        })
     }
 }
 
@@ -157,11 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_process_may_hold_anything() {
+    fn a_zombie_has_no_thread_left_and_a_name_may_hold_anything() {
         let stat = |is_zombie, session| Some(Stat { is_zombie, session });
-        let text = "42 (a) Z 1 7) S 1 40 39 0 -1 4194304 1";
-        assert_eq!(Stat::parse(text), stat(false, 39));
-        assert_eq!(Stat::parse("42 (qemu) Z 1 40 39 0"), stat(true, 39));
-        assert_eq!(Stat::parse("42 (qemu) Z"), None);
+        let of = |start: &str, threads: u32| {
+            Stat::parse(&format!(
+                "42 ({start} 1 40 39 0 -1 4227084 1990 0 0 0 4 0 0 0 20 0 {threads} 0 3029354"
+            ))
+        };
+        assert_eq!(of("a) Z 1 7) S", 1), stat(false, 39));
+        assert_eq!(of("qemu) Z", 1), stat(true, 39));
+        assert_eq!(of("qemu) Z", 2), stat(false, 39));
+        assert_eq!(Stat::parse("42 (qemu) Z 1 40 39 0"), None);
     }
 }
