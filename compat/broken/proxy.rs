@@ -73,27 +73,29 @@ async fn main() -> io::Result<()> {
     tokio::try_join!(
         serve(shared.join(CALLS), behind.join(CALLS), &rule),
         serve(behind.join(EVENTS), shared.join(EVENTS), &rule),
-    )?;
-    Ok(())
+    )
+    .map(drop)
 }
 
-/// Serves `front` for as long as `back` is there, and passes everything on to it.
-async fn serve(front: PathBuf, back: PathBuf, rule: &Arc<Rule>) -> io::Result<()> {
-    while !back.exists() {
-        tokio::time::sleep(POLL).await;
-    }
-    let listener = UnixListener::bind(&front)?;
+/// Serves `front` whenever `back` is there, and passes everything on to it: virt-handler makes its
+/// pipe anew each time it connects to the launcher again.
+async fn serve(front: PathBuf, back: PathBuf, rule: &Arc<Rule>) -> io::Result<Infallible> {
     loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let service = (back.clone(), rule.clone());
-                tokio::spawn(connection(accepted?.0, service));
-            }
-            () = gone(&back) => break,
+        while !back.exists() {
+            tokio::time::sleep(POLL).await;
         }
+        let listener = UnixListener::bind(&front)?;
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let service = (back.clone(), rule.clone());
+                    tokio::spawn(connection(accepted?.0, service));
+                }
+                () = gone(&back) => break,
+            }
+        }
+        std::fs::remove_file(&front)?;
     }
-    std::fs::remove_file(front)?;
-    Ok(())
 }
 
 async fn gone(path: &Path) {

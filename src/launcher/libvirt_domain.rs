@@ -144,7 +144,9 @@ impl LibvirtDomain {
             }
             result
         };
-        limited(what, limit, &self.agent_calls, work).await
+        // Where only the agent is silent, the look at the daemon costs little.
+        let answer = limited(what, limit, &self.agent_calls, work).await;
+        self.suspect_daemon(answer)
     }
 
     /// The domain for calls to its agent, looked up once: most of them come at regular intervals.

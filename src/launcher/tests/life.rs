@@ -687,7 +687,7 @@ fn a_call_on_a_dead_connection_has_libvirts_daemon_looked_at() {
     play(|| async {
         let test = TestLauncher::running().await;
         let libvirt = &test.launcher.libvirt;
-        let dead = |_: &Connection, _: &str| {
+        let dead = || {
             let error = libvirt::Error {
                 code: libvirt::code::RPC,
                 domain: 7,
@@ -695,8 +695,15 @@ fn a_call_on_a_dead_connection_has_libvirts_daemon_looked_at() {
             };
             Err::<(), LauncherError>(error.into())
         };
-        libvirt.read("a test", dead).await.unwrap_err();
-        let noted = timeout(Duration::from_secs(60), libvirt.daemon_suspected()).await;
-        noted.unwrap();
+        let is_looked_at = || timeout(Duration::from_secs(60), libvirt.daemon_suspected());
+        libvirt
+            .read("a test", move |_, _| dead())
+            .await
+            .unwrap_err();
+        is_looked_at().await.unwrap();
+        let limit = Duration::from_secs(60);
+        let of_agent = libvirt.agent_call("a test", limit, move |_| dead());
+        of_agent.await.unwrap_err();
+        is_looked_at().await.unwrap();
     });
 }
