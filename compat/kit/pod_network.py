@@ -26,17 +26,16 @@ def link_exists(name):
 
 
 def make_bridge(name, addresses=()):
-    """Makes a bridge of the node, unless it is there."""
-    if link_exists(name):
-        return
-    ip("link", "add", name, "type", "bridge")
+    """Makes a bridge of the node, unless another scenario has; it gets the addresses in any case."""
+    if not link_exists(name):
+        ip("link", "add", name, "type", "bridge")
+        ip("link", "set", name, "mtu", "9000", "up")
+        # The node answers for addresses that it has no route to, so that nothing waits for a DNS server
+        # in vain.
+        with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
+            f.write("1")
     for address in addresses:
-        ip("addr", "add", address, "dev", name, *(["nodad"] if ":" in address else []))
-    ip("link", "set", name, "mtu", "9000", "up")
-    # The node answers for addresses that it has no route to, so that nothing waits for a DNS server
-    # in vain.
-    with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
-        f.write("1")
+        ip("addr", "replace", address, "dev", name, *(["nodad"] if ":" in address else []))
 
 
 def hashed_link(network):
