@@ -26,7 +26,7 @@ def link_exists(name):
 
 
 def make_bridge(name, addresses=()):
-    """Makes a bridge of the node, unless another scenario has; it gets the addresses in any case."""
+    """Makes a bridge of the node, unless it is there, and adds the addresses that it lacks."""
     if not link_exists(name):
         ip("link", "add", name, "type", "bridge")
         ip("link", "set", name, "mtu", "9000", "up")

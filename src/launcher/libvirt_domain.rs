@@ -144,7 +144,7 @@ impl LibvirtDomain {
             }
             result
         };
-        // Where only the agent is silent, the look at the daemon costs little.
+        // If only the agent is silent, checking the daemon costs one connection to it.
         let answer = limited(what, limit, &self.agent_calls, work).await;
         self.suspect_daemon(answer)
     }

@@ -69,10 +69,11 @@ pub struct Console {
     to_guest: OwnedWriteHalf,
     input: Option<tokio::io::Stdin>,
     output: ConsoleOutput,
-    /// The guest's, being shown: a caller may drop [`Console::next`] before all of it is.
+    /// The guest's output that is not shown yet, and the user's input that is not sent yet. They
+    /// outlive a call of [`Console::next`] that is dropped half-way.
     written: Cursor<Vec<u8>>,
-    /// The user's, being sent.
     typed: Cursor<Vec<u8>>,
+    /// The user has pressed the escape key after `typed`.
     has_escaped: bool,
 }
 
